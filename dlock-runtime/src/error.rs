@@ -1,0 +1,240 @@
+//! What can go wrong, one variant per cause that a caller can act on.
+//!
+//! Not here: when each of them is given (`protocol`), and which of them a function's return type can carry (`private`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::LockKey;
+
+/// The result of a lock operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a lock was not taken, was lost, or could not be asked for.
+///
+/// Each variant is one cause that a caller can act on; [`http_status`](Self::http_status) and [`grpc_code`](Self::grpc_code) say
+/// what a service answers for it. No text of an error holds a password or a token.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No lock manager is installed, so an annotated function has nothing to ask.
+    #[error(
+        "no lock manager is installed: call `dlock_runtime::init(url).await` once at start, or run the call inside `with_manager`"
+    )]
+    #[non_exhaustive]
+    NotInstalled {},
+
+    /// Somebody else holds the lock and the call's `retry` and `wait` are used up.
+    #[error("lock `{key}` is held elsewhere ({attempts} attempts in {} ms)", waited.as_millis())]
+    #[non_exhaustive]
+    Contended {
+        /// The lock that was asked for.
+        key: LockKey,
+        /// How often the lock was asked for on behalf of this call: once, and once more for each retry that came due.
+        attempts: u32,
+        /// How long the call waited, by this process's clock.
+        waited: Duration,
+        /// The time to live that the server gave for the present hold when last asked; a renewal prolongs it.
+        retry_after: Option<Duration>,
+    },
+
+    /// The lock was held and is not any more; with `on_lost = abort` the body has been dropped.
+    #[error("lock `{key}` was lost after {} ms: {cause}", held.as_millis())]
+    #[non_exhaustive]
+    Lost {
+        /// The lock that was held.
+        key: LockKey,
+        /// How long it was held before the loss was noticed, by this process's clock.
+        held: Duration,
+        /// How it was lost.
+        cause: LossCause,
+    },
+
+    /// The server could not be asked, or gave no usable answer in time.
+    #[error("{} could not be asked{}: {reason}", subject(key.as_ref()), if key.is_some() { " for" } else { "" })]
+    #[non_exhaustive]
+    Unavailable {
+        /// The lock that was asked for; `None` while connecting.
+        key: Option<LockKey>,
+        /// What happened, in words.
+        reason: Arc<str>,
+        /// The client's own error, where there was one.
+        source: Option<Source>,
+    },
+
+    /// The key cannot be built from these arguments, or is no valid key.
+    #[error("invalid lock key `{template}`: {problem}")]
+    #[non_exhaustive]
+    InvalidKey {
+        /// The key or the template that it was built from.
+        template: Arc<str>,
+        /// What is wrong with it, and what to write instead.
+        problem: Arc<str>,
+    },
+
+    /// Something that is not a lock of this kind stands under the lock's name.
+    #[error("`{key}` is not a lock of this kind: {found}")]
+    #[non_exhaustive]
+    WrongKind {
+        /// The lock that was asked for.
+        key: LockKey,
+        /// What the server said of the value that stands there.
+        found: Arc<str>,
+    },
+
+    /// The current call chain holds this key already, and this way of asking cannot join it.
+    #[error(
+        "lock `{key}` is held by the call this one runs in: `acquire` cannot join it, `run` and the attribute can"
+    )]
+    #[non_exhaustive]
+    Reentrant {
+        /// The lock that was asked for.
+        key: LockKey,
+    },
+
+    /// Two call chains of this process each wait for a lock that the other holds.
+    #[error(
+        "waiting for lock `{key}` while holding `{held}` would never end: another call holds and waits the other way round; take both in one order"
+    )]
+    #[non_exhaustive]
+    Deadlock {
+        /// The lock that was asked for.
+        key: LockKey,
+        /// The lock that this call chain holds and the other waits for.
+        held: LockKey,
+    },
+
+    /// The manager has been shut down and takes no new work.
+    #[error("lock `{key}` was not taken: the lock manager has been shut down")]
+    #[non_exhaustive]
+    Shutdown {
+        /// The lock that was asked for.
+        key: LockKey,
+    },
+
+    /// A URL or an option cannot be used.
+    #[error("invalid lock configuration: {part}: {problem}")]
+    #[non_exhaustive]
+    Config {
+        /// Which part of the URL or which option is wrong. Never a password.
+        part: Arc<str>,
+        /// What is wrong with it, and what is allowed.
+        problem: Arc<str>,
+    },
+}
+
+impl Error {
+    /// Returns whether somebody else held the lock.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        matches!(self, Self::Contended { .. })
+    }
+
+    /// Returns whether the lock was held and was lost.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Returns whether the server could not be asked.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Returns the lock that the error is about, where it is about one.
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Contended { key, .. }
+            | Self::Lost { key, .. }
+            | Self::WrongKind { key, .. }
+            | Self::Reentrant { key }
+            | Self::Deadlock { key, .. }
+            | Self::Shutdown { key } => Some(key),
+            Self::Unavailable { key, .. } => key.as_ref(),
+            Self::NotInstalled {} | Self::InvalidKey { .. } | Self::Config { .. } => None,
+        }
+    }
+
+    /// Returns the HTTP status that a service answers with: 409 for contention, 503 while the server is away or the process
+    /// shuts down, 400 for a key that the request's values cannot make, 500 for all else.
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
+        match self {
+            Self::Contended { .. } => 409,
+            Self::Unavailable { .. } | Self::Shutdown { .. } => 503,
+            Self::InvalidKey { .. } => 400,
+            _ => 500,
+        }
+    }
+
+    /// Returns the gRPC status code, by its number: 10 `ABORTED` for contention, 14 `UNAVAILABLE` while the server is away or
+    /// the process shuts down, 3 `INVALID_ARGUMENT` for a key that the request's values cannot make, 13 `INTERNAL` for all else.
+    #[must_use]
+    pub fn grpc_code(&self) -> i32 {
+        match self {
+            Self::Contended { .. } => 10,
+            Self::Unavailable { .. } | Self::Shutdown { .. } => 14,
+            Self::InvalidKey { .. } => 3,
+            _ => 13,
+        }
+    }
+}
+
+fn subject(key: Option<&LockKey>) -> String {
+    key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
+}
+
+/// How a held lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The lease ran out by this process's clock before a renewal was confirmed.
+    Expired,
+    /// The server says that the lock is not ours any more: it was deleted, flushed, overwritten, or had expired there.
+    NotOurs,
+    /// The manager was shut down while the body ran, and the deadline given to `shutdown` passed.
+    Shutdown,
+    /// The guard was released while something still used the hold.
+    Released,
+}
+
+impl std::fmt::Display for LossCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before a renewal was confirmed",
+            Self::NotOurs => "the server says that it is not ours any more",
+            Self::Shutdown => "the lock manager was shut down",
+            Self::Released => "it was released",
+        })
+    }
+}
+
+/// The error of the client library beneath, kept as an opaque source.
+#[derive(Clone)]
+pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
+
+impl Source {
+    pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for Source {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}

@@ -1,0 +1,67 @@
+//! What is locked: keys, and how argument values become parts of them.
+//!
+//! [`LockKey`] is the finished key; `part` holds the trait by which values enter; `builder` puts text and values together.
+
+mod builder;
+mod part;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use builder::{IntoLockKey, KeyBuilder};
+pub use part::KeyPart;
+
+use crate::error::Error;
+
+/// The key of a lock: what is locked, such as `order:7`.
+///
+/// It carries its full name in Redis, `namespace:key`, in one allocation; [`as_str`](Self::as_str) and `Display` give the key
+/// alone. Two keys are equal when their full names are.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockKey {
+    name: Arc<str>,
+    start: usize,
+}
+
+impl LockKey {
+    /// Makes a ready-made key, without a namespace until a manager gives it its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`] when the key is empty.
+    pub fn new(key: impl AsRef<str>) -> Result<Self, Error> {
+        KeyBuilder::new("").text(key.as_ref()).build()
+    }
+
+    /// Returns the key without its namespace.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.name.get(self.start..).unwrap_or_default()
+    }
+
+    /// Returns the name of the key in Redis: `namespace:key`.
+    #[must_use]
+    pub fn full_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Shares the full name, for maps that are keyed by it.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl fmt::Display for LockKey {
+    /// Writes the key with control characters escaped, so that no key can forge a line of a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().chars().try_for_each(|c| {
+            if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
+        })
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockKey({self})")
+    }
+}

@@ -1,0 +1,64 @@
+//! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
+
+use std::pin::Pin;
+
+use crate::error::Error;
+use crate::guard::LockGuard;
+use crate::key::{IntoLockKey, KeyBuilder};
+use crate::manager::LockManager;
+use crate::options::Options;
+
+pub use crate::options::OnLost;
+
+/// One call of an annotated function: made before the body, so that it is dropped after it.
+#[derive(Debug)]
+pub struct Call {
+    _todo: (),
+}
+
+impl Call {
+    /// Begins a call under `manager`, or under the installed one where `None`. `name` labels spans and metrics.
+    #[must_use]
+    pub fn new(manager: Option<&LockManager>, name: &'static str, options: Options) -> Self {
+        let _ = (manager, name, options);
+        todo!()
+    }
+
+    /// Starts the key of this call, in the manager's namespace.
+    #[must_use]
+    pub fn template(&self) -> KeyBuilder {
+        todo!()
+    }
+
+    /// Sets the key of this call; a bad one is reported by [`run`](Self::run).
+    #[must_use]
+    pub fn key(self, key: impl IntoLockKey) -> Self {
+        let _ = key;
+        todo!()
+    }
+
+    /// Takes the lock, without a body yet: for `fallback`, whose arguments must be whole when it fails.
+    ///
+    /// # Errors
+    ///
+    /// Every cause for which a body cannot start.
+    pub async fn acquire(&self) -> Result<(), Error> {
+        std::future::ready(todo!()).await
+    }
+
+    /// Takes the lock where [`acquire`](Self::acquire) has not, runs the body under it, drops the body in place, releases.
+    ///
+    /// # Errors
+    ///
+    /// Every cause for which the body could not start or could not go on.
+    pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output, Error> {
+        let _ = body;
+        std::future::ready(todo!()).await
+    }
+
+    /// The hold, inside the body.
+    #[must_use]
+    pub fn guard(&self) -> &LockGuard {
+        todo!()
+    }
+}
