@@ -1,7 +1,113 @@
 //! The manager of all locks of a process.
+//!
+//! Not here: which manager an annotated function uses (`global`), what it does with a lock (`engine`).
 
-/// Holds the connection and the engine for all locks of a process; cheap to clone.
-#[derive(Clone, Debug)]
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::memory::World;
+use crate::backend::redis;
+use crate::config::Builder;
+use crate::config::url::{Place, Target};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::key::IntoLockKey;
+use crate::lock::Lock;
+use crate::options::Options;
+
+/// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
+///
+/// One manager serves any number of tasks, keys and runtimes. Its connections live on a thread of their own, so that leases are
+/// renewed while the application's threads are busy, and after the runtime that made it has ended. (`memory://` has no thread: it
+/// runs inside the tasks that use it, under tokio's clock.) When its last clone and the last guard are gone it sends what is left to
+/// send and ends; a process that exits at once may cut that short, so call [`shutdown`](Self::shutdown) first.
+#[derive(Clone)]
 pub struct LockManager {
-    _todo: (),
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    namespace: String,
+    place: String,
+}
+
+impl LockManager {
+    /// Connects to `url`, for `manager = ..`, for [`with_manager`](crate::with_manager) and for tests; installs nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the connection.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// Starts a manager for `url` whose options are set by methods.
+    pub fn builder(url: &str) -> Builder {
+        Builder::new(url)
+    }
+
+    pub(crate) async fn open(target: Target) -> Result<Self> {
+        let Target { place, settings } = target;
+        let namespace = settings.namespace.clone();
+        let (engine, place) = match place {
+            Place::Memory { name } => {
+                tracing::warn!(
+                    name: "dlock.memory",
+                    target: "dlock",
+                    world = name.as_deref(),
+                    "memory:// excludes within this process alone"
+                );
+                (World::of_name(name.as_deref()).join(&settings), "memory".to_owned())
+            }
+            Place::Redis(server) => {
+                let place = server.to_string();
+                (redis::connect(server, &settings).await?, place)
+            }
+        };
+        Ok(Self { shared: Arc::new(Shared { engine, namespace, place }) })
+    }
+
+    /// Returns the lock of `key`, in this manager's namespace; nothing is held yet. A key that is not valid is reported when the
+    /// lock is asked for.
+    pub fn lock(&self, key: impl IntoLockKey) -> Lock {
+        Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
+    }
+
+    /// Releases everything and takes no new work.
+    ///
+    /// Who waits gets [`Error::Shutdown`](crate::Error::Shutdown) at once, and so does everybody who comes later. Who holds a lock
+    /// may finish until `deadline` has passed; then bodies are dropped at their next await, and what is still held is released.
+    /// Call it when the process is told to stop: others need not wait for the leases then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the manager refusing new work; holds go on until they are released or their process ends. Call it again
+    /// to finish.
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.shared.engine.shutdown(deadline).await;
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.shared.namespace
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { namespace, place, .. } = &*self.shared;
+        f.debug_struct("LockManager")
+            .field("place", place)
+            .field("namespace", namespace)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,40 +1,58 @@
 //! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
 
+use std::future::Future;
 use std::pin::Pin;
 
-use crate::error::Error;
+use once_cell::sync::OnceCell;
+
+use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::key::{IntoLockKey, KeyBuilder};
+use crate::held::Running;
+use crate::key::{IntoLockKey, KeyBuilder, LockKey};
+use crate::lock::{Lock, finish};
 use crate::manager::LockManager;
 use crate::options::Options;
+use crate::telemetry::Hold;
 
 pub use crate::options::OnLost;
 
 /// One call of an annotated function: made before the body, so that it is dropped after it.
 #[derive(Debug)]
 pub struct Call {
-    _todo: (),
+    manager: Result<LockManager>,
+    name: &'static str,
+    options: Options,
+    key: Result<LockKey>,
+    telemetry: OnceCell<Hold>,
+    guard: OnceCell<LockGuard>,
 }
 
 impl Call {
     /// Begins a call under `manager`, or under the installed one where `None`. `name` labels spans and metrics.
     #[must_use]
     pub fn new(manager: Option<&LockManager>, name: &'static str, options: Options) -> Self {
-        let _ = (manager, name, options);
-        todo!()
+        let manager = manager.cloned().map_or_else(crate::global::current, Ok);
+        Self {
+            manager,
+            name,
+            options,
+            key: Err(Error::NotInstalled {}),
+            telemetry: OnceCell::new(),
+            guard: OnceCell::new(),
+        }
     }
 
     /// Starts the key of this call, in the manager's namespace.
     #[must_use]
     pub fn template(&self) -> KeyBuilder {
-        todo!()
+        KeyBuilder::new(self.namespace())
     }
 
     /// Sets the key of this call; a bad one is reported by [`run`](Self::run).
     #[must_use]
-    pub fn key(self, key: impl IntoLockKey) -> Self {
-        let _ = key;
-        todo!()
+    pub fn key(mut self, key: impl IntoLockKey) -> Self {
+        self.key = key.into_lock_key(self.namespace());
+        self
     }
 
     /// Takes the lock, without a body yet: for `fallback`, whose arguments must be whole when it fails.
@@ -42,8 +60,15 @@ impl Call {
     /// # Errors
     ///
     /// Every cause for which a body cannot start.
-    pub async fn acquire(&self) -> Result<(), Error> {
-        std::future::ready(todo!()).await
+    pub async fn acquire(&self) -> Result<()> {
+        if self.guard.get().is_some() {
+            return Ok(());
+        }
+        let manager = self.manager.clone()?;
+        let guard = Lock::new(manager, self.key.clone(), self.options).enter(self.telemetry()).await?;
+        // A call is asked once; were it twice, the second guard is released here.
+        let _ = self.guard.set(guard);
+        Ok(())
     }
 
     /// Takes the lock where [`acquire`](Self::acquire) has not, runs the body under it, drops the body in place, releases.
@@ -51,14 +76,24 @@ impl Call {
     /// # Errors
     ///
     /// Every cause for which the body could not start or could not go on.
-    pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output, Error> {
-        let _ = body;
-        std::future::ready(todo!()).await
+    pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output> {
+        self.acquire().await?;
+        let guard = self.guard();
+        let ended = self.telemetry().around(Running::new(guard.held(), body, self.options.on_lost)).await;
+        finish(guard, ended, self.telemetry()).await
     }
 
-    /// The hold, inside the body.
+    /// Returns the hold, inside the body.
     #[must_use]
     pub fn guard(&self) -> &LockGuard {
-        todo!()
+        self.guard.get().expect("the body is built and polled only after the lock was taken")
+    }
+
+    fn telemetry(&self) -> &Hold {
+        self.telemetry.get_or_init(|| Hold::begin(Some(self.name), self.key.as_ref().ok()))
+    }
+
+    fn namespace(&self) -> &str {
+        self.manager.as_ref().map_or("", LockManager::namespace)
     }
 }

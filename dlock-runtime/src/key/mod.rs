@@ -45,6 +45,11 @@ impl LockKey {
         &self.name
     }
 
+    /// Returns the key of another full name in the same namespace.
+    pub(crate) fn sibling(&self, name: &Arc<str>) -> Self {
+        Self { name: Arc::clone(name), start: self.start }
+    }
+
     /// Shares the full name, for maps that are keyed by it.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name

@@ -1,0 +1,219 @@
+//! Commands as a Redis understands them, and its answers as the engine does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Pipeline, ServerError, Value};
+
+use crate::backend::Request;
+use crate::backend::redis::scripts::{Loaded, Script};
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::token::PREFIX;
+
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+pub(super) fn encode(
+    request: &Request,
+    grant_lease: Duration,
+    loaded: Option<&Loaded>,
+    pipeline: &mut Pipeline,
+) {
+    let Request { key, token, command, .. } = request;
+    let token = token.to_string();
+    let (script, keys) = match command {
+        Command::Acquire { lease } => {
+            pipeline.cmd("SET").arg(&**key).arg(token).arg("NX").arg("PX").arg(millis(*lease));
+            return;
+        }
+        Command::Enqueue { .. } => (Script::Enqueue, 1),
+        Command::Renew { .. } => (Script::Renew, 1),
+        Command::Release => (Script::Release, 1),
+        Command::Leave => (Script::Leave, 1),
+        Command::Yield { .. } => (Script::Yield, 1),
+        Command::Fence => (Script::Fence, 2),
+    };
+    match loaded {
+        Some(loaded) => pipeline.cmd("EVALSHA").arg(loaded.name(script)),
+        None => pipeline.cmd("EVAL").arg(script.source()),
+    };
+    pipeline.arg(keys).arg(&**key);
+    if let Command::Fence = command {
+        pipeline.arg(counter(key));
+    }
+    pipeline.arg(token);
+    match command {
+        Command::Acquire { .. } => {}
+        Command::Enqueue { lease, mode } => {
+            pipeline.arg(millis(*lease)).arg(match mode {
+                Enqueue::First => "first",
+                Enqueue::Again => "again",
+                Enqueue::Peek => "peek",
+            });
+        }
+        Command::Renew { lease } => {
+            pipeline.arg(millis(*lease));
+        }
+        Command::Release | Command::Leave => {
+            pipeline.arg(millis(grant_lease));
+        }
+        Command::Yield { next } => {
+            pipeline.arg(millis(grant_lease)).arg(next.to_string());
+        }
+        Command::Fence => {
+            pipeline.arg(millis(COUNTER_LIFE));
+        }
+    }
+}
+
+/// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
+pub(super) fn decode(command: Command, value: Value, server: &Redacted) -> Reply {
+    let reply = match (command, &value) {
+        (_, Value::ServerError(error)) => return Reply::Refused(server.failure(error)),
+        (Command::Acquire { .. }, Value::Okay) => Some(Reply::Ours),
+        (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
+        (Command::Enqueue { .. }, Value::Array(pair)) => match pair.as_slice() {
+            [Value::Int(1), Value::Int(_)] => Some(Reply::Ours),
+            [Value::Int(2), Value::Int(ttl)] => Some(Reply::Queued { ttl: time_to_live(*ttl) }),
+            [Value::Int(3), Value::Int(ttl)] => Some(Reply::NotQueued { ttl: time_to_live(*ttl) }),
+            [Value::Int(0), Value::Int(_)] => Some(Reply::Gone),
+            _ => None,
+        },
+        (Command::Acquire { .. } | Command::Enqueue { .. }, _) => None,
+        (_, Value::Int(0)) => Some(Reply::NotOurs),
+        (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
+        (Command::Fence, Value::BulkString(text)) => {
+            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
+        }
+        (Command::Fence, _) => None,
+        (_, Value::Int(1)) => Some(Reply::Ours),
+        _ => None,
+    };
+    reply.unwrap_or_else(|| {
+        let reason = format!("redis at {server} gave an answer that no redis gives");
+        Reply::Unknown(Failure::new(FailureKind::Passing, reason))
+    })
+}
+
+/// Returns whether the script is not known to the server, so that nothing ran.
+pub(super) fn is_unknown_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
+pub(super) fn is_out_of_service(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| says(error, code))
+}
+
+/// A server, as it may be shown: its address, and what must not appear in what it says.
+#[derive(Clone, Debug)]
+pub(super) struct Redacted {
+    address: Arc<str>,
+    secret: Secret,
+}
+
+#[derive(Clone)]
+struct Secret(Option<Arc<str>>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("..")
+    }
+}
+
+impl std::fmt::Display for Redacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl Redacted {
+    pub(super) fn new(address: &str, password: Option<&str>) -> Self {
+        Self { address: address.into(), secret: Secret(password.map(Into::into)) }
+    }
+
+    /// Turns what a server said into a failure.
+    pub(super) fn failure(&self, error: &ServerError) -> Failure {
+        let passing = [
+            "LOADING",
+            "READONLY",
+            "OOM",
+            "BUSY",
+            "MASTERDOWN",
+            "MISCONF",
+            "NOREPLICAS",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "NOAUTH",
+        ];
+        let kind = if says(error, "WRONGTYPE") {
+            FailureKind::WrongKind
+        } else if passing.iter().any(|code| says(error, code)) {
+            FailureKind::Passing
+        } else {
+            FailureKind::Lasting
+        };
+        let said = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        Failure::new(kind, format!("redis at {self} answered: {}", self.clean(&said)))
+    }
+
+    /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        if let Some(secret) = &self.secret.0 {
+            text = text.replace(&**secret, "***");
+        }
+        let mut clean = String::new();
+        for (at, part) in text.split(PREFIX).enumerate() {
+            let part = if at == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) };
+            clean.push_str(part);
+        }
+        clean.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+    }
+}
+
+/// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
+fn says(error: &ServerError, code: &str) -> bool {
+    error.code() == code
+        || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
+}
+
+/// The name of a lock's fencing counter, in the lock's own slot of a cluster.
+fn counter(key: &str) -> String {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
+}
+
+fn time_to_live(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// Whole milliseconds, never none: Redis refuses a time to live of zero.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// A counter that nobody asked for a token in this time is forgotten; it restarts above every token it gave.
+const COUNTER_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+const LONGEST_REASON: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_stands_in_its_locks_slot() {
+        assert_eq!(counter("dlock:order:7"), "{dlock:order:7}:token");
+        assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7:token");
+        assert_eq!(counter("a{}b"), "{a{}b}:token");
+    }
+
+    #[test]
+    fn what_a_server_says_is_shown_without_secrets_tokens_and_control_characters() {
+        let server = Redacted::new("h:1", Some("hunter2"));
+
+        let clean = server.clean("ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' end");
+
+        assert_eq!(clean, "ERR [31m*** '' end");
+    }
+}

@@ -1,0 +1,182 @@
+//! One connection to a Redis: made, used for commands, listened on for grants.
+//!
+//! Not here: when one is made and given up (`node`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value,
+};
+
+use crate::backend::redis::codec::Redacted;
+use crate::backend::redis::scripts::Loaded;
+use crate::config::url::Server;
+use crate::error::{Error, Source};
+use crate::protocol::command::{Failure, FailureKind};
+use crate::token::{ProcessId, Token};
+
+/// How to reach a server.
+#[derive(Debug)]
+pub(super) struct Route {
+    client: redis::Client,
+    pub(super) shown: Redacted,
+    pub(super) response_timeout: Duration,
+    connect_timeout: Duration,
+}
+
+impl Route {
+    pub(super) fn new(
+        server: Server,
+        response_timeout: Duration,
+        connect_timeout: Duration,
+    ) -> Result<Self, Error> {
+        let shown = Redacted::new(&server.to_string(), server.password.as_deref());
+        let address = if server.tls {
+            use_our_crypto_provider();
+            ConnectionAddr::TcpTls { host: server.host, port: server.port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(server.host, server.port)
+        };
+        let mut access = RedisConnectionInfo::default().set_db(server.database);
+        if let Some(username) = server.username {
+            access = access.set_username(username);
+        }
+        if let Some(password) = server.password {
+            access = access.set_password(password);
+        }
+        let client = address
+            .into_connection_info()
+            .map(|info| {
+                info.set_redis_settings(access).set_tcp_settings(TcpSettings::default().set_nodelay(true))
+            })
+            .and_then(redis::Client::open)
+            .map_err(|error| crate::config::config("url", shown.clean(&error.to_string())))?;
+        Ok(Self { client, shown, response_timeout, connect_timeout })
+    }
+
+    /// Connects for commands, and loads the scripts before anybody can use the connection.
+    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Loaded), Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout));
+        let opened = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let load = Loaded::load();
+            let answers = connection.send_packed_commands(&load, 0, load.len()).await?;
+            Ok::<_, RedisError>((connection, answers))
+        };
+        let (connection, answers) = opened.await.map_err(|error| self.failure(error))?;
+        let mut names = Vec::new();
+        for answer in answers {
+            match answer {
+                Value::BulkString(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
+                Value::SimpleString(name) => names.push(name),
+                Value::ServerError(error) => return Err(self.shown.failure(&error)),
+                _ => {}
+            }
+        }
+        let names = names.try_into().map_err(|_| {
+            Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
+        })?;
+        Ok((connection, Loaded::new(names)))
+    }
+
+    /// Connects for messages, and subscribes to what tells `process` of its grants.
+    pub(super) async fn listen(&self, process: ProcessId) -> Result<Ear, Failure> {
+        let opened = async {
+            let mut pubsub = self.client.get_async_pubsub().await?;
+            pubsub.subscribe(process.channel()).await?;
+            Ok(pubsub.split())
+        };
+        let late = || {
+            let text = format!(
+                "redis at {} did not let us subscribe in {} ms",
+                self.shown,
+                self.connect_timeout.as_millis()
+            );
+            Failure::new(FailureKind::Passing, text)
+        };
+        let opened = tokio::time::timeout(self.connect_timeout, opened).await.map_err(|_| late())?;
+        let (sink, stream) = opened.map_err(|error| self.failure(error))?;
+        Ok(Ear { sink, stream })
+    }
+
+    /// Turns the client's error into a failure, with the server's address and without secrets.
+    pub(super) fn failure(&self, error: RedisError) -> Failure {
+        if let redis::ErrorKind::AuthenticationFailed = error.kind() {
+            let reason = format!(
+                "redis at {} refused the user or the password: {}",
+                self.shown,
+                self.shown.clean(&error.to_string())
+            );
+            return Failure::new(FailureKind::Lasting, reason);
+        }
+        if let Some(code) = error.code() {
+            let said = format!("{code} {}", error.detail().unwrap_or_default());
+            let lasting = ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&code);
+            let kind = if lasting { FailureKind::Lasting } else { FailureKind::Passing };
+            return Failure::new(
+                kind,
+                format!("redis at {} answered: {}", self.shown, self.shown.clean(&said)),
+            );
+        }
+        let reason = if error.is_timeout() {
+            format!("redis at {} did not answer in time", self.shown)
+        } else {
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
+        };
+        Failure { kind: FailureKind::Passing, reason: reason.into(), source: Some(Source::new(error)) }
+    }
+}
+
+/// What hears of grants.
+pub(super) struct Ear {
+    sink: PubSubSink,
+    stream: PubSubStream,
+}
+
+impl Ear {
+    /// Returns the next grant, or nothing when the connection has ended or does not answer a ping.
+    pub(super) async fn next(&mut self, ping_every: Duration) -> Option<(Arc<str>, Token)> {
+        loop {
+            match tokio::time::timeout(ping_every, self.stream.next()).await {
+                Ok(None) => return None,
+                // Anybody may publish anything here: what is no grant is passed over.
+                Ok(Some(message)) => {
+                    let grant = parse_grant(message.get_payload_bytes());
+                    if grant.is_some() {
+                        return grant;
+                    }
+                }
+                Err(_) => {
+                    let ping = tokio::time::timeout(ping_every, self.sink.ping::<Value>()).await;
+                    if !matches!(ping, Ok(Ok(_))) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A grant's message is the token and behind it the key.
+fn parse_grant(payload: &[u8]) -> Option<(Arc<str>, Token)> {
+    let text = std::str::from_utf8(payload).ok()?;
+    let (token, key) = text.split_at_checked(Token::WIDTH)?;
+    Some((key.into(), Token::parse(token)?))
+}
+
+#[cfg(feature = "tls")]
+fn use_our_crypto_provider() {
+    // An application that has chosen a provider keeps it.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn use_our_crypto_provider() {}

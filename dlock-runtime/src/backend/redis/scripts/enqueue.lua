@@ -1,0 +1,24 @@
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] lease in ms  ARGV[3] first | again | peek
+-- -> {1, 0} ours | {2, ttl} queued | {3, ttl} not queued | {0, 0} gone          ttl in ms, -1 for none
+local token, lease, mode = ARGV[1], ARGV[2], ARGV[3]
+local value = redis.call('GET', KEYS[1])
+if not value then
+  if mode == 'again' then return {0, 0} end
+  redis.call('SET', KEYS[1], token, 'PX', lease)
+  return {1, 0}
+end
+local ttl = redis.call('PTTL', KEYS[1])
+if mode == 'peek' then return {3, ttl} end
+local ours = is_ours(value, token)
+local place = ours and place_of(value, token)
+if place == 1 then
+  if ttl < tonumber(lease) then redis.call('PEXPIRE', KEYS[1], lease) end
+  return {1, 0}
+end
+if place then return {2, ttl} end
+if mode == 'again' then return {0, 0} end
+if ours and #value < 129 * #token then
+  redis.call('APPEND', KEYS[1], token)
+  return {2, ttl}
+end
+return {3, ttl}

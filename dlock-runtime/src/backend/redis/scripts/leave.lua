@@ -1,0 +1,13 @@
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] grant lease in ms  -> 1 was in the value and is not any more | 0 was not
+local token = ARGV[1]
+local value = redis.call('GET', KEYS[1])
+if not value or not is_ours(value, token) then return 0 end
+local place = place_of(value, token)
+if not place then return 0 end
+if place == 1 then
+  if not hand_over(value, token, ARGV[2], '') then redis.call('DEL', KEYS[1]) end
+  return 1
+end
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), 1))
+redis.call('SET', KEYS[1], string.sub(value, 1, place - 1) .. string.sub(value, place + #token), 'KEEPTTL')
+return 1

@@ -1,0 +1,45 @@
+//! Durations as they are written in URLs: `500ms`, `30s`, `5m`, `1h`.
+
+use std::time::Duration;
+
+/// Reads a duration; the error says what to write instead.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err(format!("`{text}` is no duration: write `500ms`, `30s`, `5m` or `1h`"));
+    }
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "" if !number.is_empty() => {
+            return Err(format!("`{text}` has no unit: write `{text}ms` or `{text}s`"));
+        }
+        _ => return Err(format!("`{text}` is no duration: write `500ms`, `30s`, `5m` or `1h`")),
+    };
+    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    millis.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is no duration that can be counted"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_unit_is_read() {
+        let read: Vec<_> = ["500ms", "30s", "5m", "1h"].map(|text| parse(text).map(|d| d.as_millis())).into();
+
+        assert_eq!(read, [Ok(500), Ok(30_000), Ok(300_000), Ok(3_600_000)]);
+    }
+
+    #[test]
+    fn what_is_no_duration_says_what_to_write() {
+        assert_eq!(parse("30"), Err("`30` has no unit: write `30ms` or `30s`".into()));
+        for text in ["", "s", "-1s", "1.5s", "1 s", "1S", "ms1"] {
+            assert!(parse(text).is_err_and(|problem| problem.contains("`500ms`")), "{text}");
+        }
+        assert!(parse("99999999999999999999h").is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! How a manager is configured: a URL, and a builder whose methods win over it.
+//!
+//! Not here: how a URL is read (`url`), what the numbers do (`protocol::Rules`, `backend`).
+
+pub(crate) mod duration;
+pub(crate) mod url;
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::lock::checked_lease;
+use crate::manager::LockManager;
+use crate::protocol::Rules;
+
+/// Every option that is not part of the server's address.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: String,
+    pub(crate) lease: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) rules: Rules,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            namespace: "dlock".to_owned(),
+            lease: Duration::from_secs(30),
+            response_timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_secs(2),
+            rules: Rules::DEFAULT,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what no single option can check.
+    fn checked(self) -> Result<Self> {
+        checked_lease(self.lease)?;
+        let least = |part: &str, value: Duration, least: Duration| {
+            if value >= least {
+                return Ok(());
+            }
+            Err(config(part, format!("{value:?} is too short: at least {least:?}")))
+        };
+        least("response_timeout", self.response_timeout, Duration::from_millis(10))?;
+        least("connect_timeout", self.connect_timeout, Duration::from_millis(10))?;
+        least("grant_lease", self.rules.grant_lease, Duration::from_millis(100))?;
+        least("poll", self.rules.poll, Duration::from_millis(5))?;
+        if self.namespace.chars().any(|c| c.is_whitespace() || c.is_control() || "{}<>".contains(c)) {
+            let problem = "no white space, control characters, braces or angle brackets are allowed in it";
+            return Err(config("namespace", problem));
+        }
+        Ok(self)
+    }
+}
+
+/// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+/// let locks = dlock_runtime::LockManager::builder("memory://")
+///     .namespace("shop")
+///     .lease(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `connect` is called"]
+pub struct Builder {
+    url: String,
+    changes: Changes,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    namespace: Option<String>,
+    lease: Option<Duration>,
+    response_timeout: Option<Duration>,
+    connect_timeout: Option<Duration>,
+    grant_lease: Option<Duration>,
+    hand_off: Option<Duration>,
+    poll: Option<Duration>,
+}
+
+impl Builder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), changes: Changes::default() }
+    }
+
+    /// Sets what stands before every key in Redis, with a `:` between. Default: `dlock`. Empty: nothing, for fleets whose other
+    /// clients use bare names.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.changes.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets the lease of calls that name none. Default: 30 s. From 100 ms to 365 days.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.changes.lease = Some(lease);
+        self
+    }
+
+    /// Sets how long the server may take for one answer; after that the outcome counts as unknown. Default: 500 ms.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.changes.response_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long one attempt to connect may take. Default: 2 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.changes.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long a waiter that was granted the lock has to confirm it. Default: 1 s.
+    pub fn grant_lease(mut self, lease: Duration) -> Self {
+        self.changes.grant_lease = Some(lease);
+        self
+    }
+
+    /// Sets how long tasks of this process may hand a lock to each other in memory before other processes get their turn. Default:
+    /// 20 ms. Zero: every hand-over asks the server.
+    pub fn hand_off(mut self, budget: Duration) -> Self {
+        self.changes.hand_off = Some(budget);
+        self
+    }
+
+    /// Sets how often a lock is looked at whose holder tells nobody of its release, such as a client of another library. Default:
+    /// 100 ms, spread by half.
+    pub fn poll(mut self, interval: Duration) -> Self {
+        self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Connects, and returns the manager.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a URL or an option that cannot be used: it names the part, and never prints a password.
+    /// [`Error::Unavailable`] when the server cannot be reached or refuses us.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the connection.
+    pub async fn connect(self) -> Result<LockManager> {
+        let mut target = url::parse(&self.url)?;
+        let Changes { namespace, lease, response_timeout, connect_timeout, grant_lease, hand_off, poll } =
+            self.changes;
+        let settings = &mut target.settings;
+        set(&mut settings.namespace, namespace);
+        set(&mut settings.lease, lease);
+        set(&mut settings.response_timeout, response_timeout);
+        set(&mut settings.connect_timeout, connect_timeout);
+        set(&mut settings.rules.grant_lease, grant_lease);
+        set(&mut settings.rules.hand_off, hand_off);
+        set(&mut settings.rules.poll, poll);
+        target.settings = target.settings.checked()?;
+        LockManager::open(target).await
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    /// The URL is not printed: it may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("changes", &self.changes).finish_non_exhaustive()
+    }
+}
+
+fn set<T>(setting: &mut T, change: Option<T>) {
+    if let Some(change) = change {
+        *setting = change;
+    }
+}
+
+pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {
+    Error::Config { part: part.into(), problem: problem.into().into() }
+}

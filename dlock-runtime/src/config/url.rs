@@ -1,0 +1,242 @@
+//! Reads the URL of a manager.
+//!
+//! ```text
+//! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
+//!          | "memory://" [ name ] [ "?" options ]
+//! options := option { "&" option }
+//! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! ```
+//!
+//! No error shows the URL itself: it may hold a password.
+
+use std::fmt;
+
+use url::{Host, Url};
+
+use crate::config::{Settings, config, duration};
+use crate::error::Result;
+
+/// What a URL says.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    pub(crate) settings: Settings,
+}
+
+/// Where the locks live.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In this process: a world of its own, or one that is shared by name.
+    Memory { name: Option<String> },
+    /// On one Redis.
+    Redis(Server),
+}
+
+/// The address of a Redis, and how to get in.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: bool,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: i64,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Debug for Server {
+    /// Neither user nor password is printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({self}/{}, tls: {})", self.database, self.tls)
+    }
+}
+
+/// Reads a URL.
+pub(crate) fn parse(text: &str) -> Result<Target> {
+    let url = Url::parse(text).map_err(|error| {
+        let problem = format!("{error}; write `redis://host:port`, `rediss://host:port` or `memory://`");
+        config(if text.contains("://") { "url" } else { "scheme" }, problem)
+    })?;
+    let place = match url.scheme() {
+        "memory" => memory(&url)?,
+        "redis" => Place::Redis(server(&url, false)?),
+        "rediss" if cfg!(feature = "tls") => Place::Redis(server(&url, true)?),
+        "rediss" => {
+            return Err(config(
+                "scheme",
+                "`rediss` needs the feature `tls`: `dlock-runtime = { features = [\"tls\"] }`",
+            ));
+        }
+        scheme => {
+            let problem = format!(
+                "`{scheme}` is not known; allowed are `redis`, `rediss` (with the feature `tls`) and `memory`"
+            );
+            return Err(config("scheme", problem));
+        }
+    };
+    Ok(Target { place, settings: settings(&url)? })
+}
+
+fn memory(url: &Url) -> Result<Place> {
+    let has_more = url.port().is_some()
+        || !matches!(url.path(), "" | "/")
+        || !url.username().is_empty()
+        || url.password().is_some();
+    if has_more {
+        return Err(config("memory url", "only a name is allowed: `memory://` or `memory://name`"));
+    }
+    Ok(Place::Memory { name: url.host_str().filter(|name| !name.is_empty()).map(str::to_owned) })
+}
+
+fn server(url: &Url, tls: bool) -> Result<Server> {
+    let host = match url.host() {
+        Some(Host::Ipv6(address)) => address.to_string(),
+        Some(host) if !host.to_string().is_empty() => host.to_string(),
+        _ => return Err(config("host", "it is missing: write `redis://host:port`")),
+    };
+    let port = url.port().unwrap_or(6379);
+    if port == 0 {
+        return Err(config("port", "0 is no port: leave it out for 6379"));
+    }
+    let database = match url.path().trim_start_matches('/') {
+        "" => 0,
+        path => path.parse::<u32>().map(i64::from).map_err(|_| {
+            config("database", "what follows the host must be a database number, as in `redis://host:6379/2`")
+        })?,
+    };
+    let text = |part: &str, value: &str| match decoded(value) {
+        Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        None => Err(config(part, "it is not percent-encoded UTF-8")),
+    };
+    Ok(Server {
+        host,
+        port,
+        tls,
+        username: text("user", url.username())?,
+        password: text("password", url.password().unwrap_or_default())?,
+        database,
+    })
+}
+
+fn settings(url: &Url) -> Result<Settings> {
+    let mut settings = Settings::default();
+    let mut seen: Vec<String> = Vec::new();
+    for (name, value) in url.query_pairs() {
+        if seen.iter().any(|known| *known == name) {
+            return Err(config(&name, "it is given twice"));
+        }
+        let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
+        match &*name {
+            "namespace" => settings.namespace = value.to_string(),
+            "lease" => settings.lease = time()?,
+            "response_timeout" => settings.response_timeout = time()?,
+            "connect_timeout" => settings.connect_timeout = time()?,
+            "grant_lease" => settings.rules.grant_lease = time()?,
+            "hand_off" => settings.rules.hand_off = time()?,
+            "poll" => settings.rules.poll = time()?,
+            unknown => {
+                // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
+                let looks_like_a_name =
+                    unknown.len() <= 24 && unknown.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+                let shown =
+                    if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
+                let problem = format!(
+                    "{shown} not known; allowed are {}",
+                    OPTIONS.map(|name| format!("`{name}`")).join(", ")
+                );
+                return Err(config("options", problem));
+            }
+        }
+        seen.push(name.into_owned());
+    }
+    Ok(settings)
+}
+
+/// Undoes percent-encoding; `None` where what comes out is no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let hex = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+const OPTIONS: [&str; 7] =
+    ["namespace", "lease", "response_timeout", "connect_timeout", "grant_lease", "hand_off", "poll"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn redis(text: &str) -> Server {
+        match parse(text).map(|target| target.place) {
+            Ok(Place::Redis(server)) => server,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_part_of_an_address_is_read() {
+        let server = redis("redis://shop:p%40ss%2F@[::1]:7000/3?namespace=n&lease=5s");
+
+        assert_eq!((&*server.host, server.port, server.database), ("::1", 7000, 3));
+        assert_eq!((server.username.as_deref(), server.password.as_deref()), (Some("shop"), Some("p@ss/")));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let server = redis("redis://:secret@cache");
+
+        assert_eq!((&*server.host, server.port, server.database, server.tls), ("cache", 6379, 0, false));
+        assert_eq!((server.username.as_deref(), server.password.as_deref()), (None, Some("secret")));
+    }
+
+    #[test]
+    fn options_are_read() {
+        let settings = parse("memory://?namespace=&hand_off=0ms&poll=1s").map(|target| target.settings);
+
+        let settings = settings.unwrap_or_default();
+        assert_eq!(
+            (&*settings.namespace, settings.rules.hand_off, settings.rules.poll),
+            ("", Duration::ZERO, Duration::from_secs(1))
+        );
+    }
+
+    #[test]
+    fn a_wrong_url_names_the_part_and_never_the_password() {
+        for (url, part) in [
+            ("127.0.0.1:6379", "scheme"),
+            ("", "scheme"),
+            ("http://u:hunter2@host", "scheme"),
+            ("redis://", "host"),
+            ("redis://u:hunter2@host:99999", "url"),
+            ("redis://u:hunter2@host:0", "port"),
+            ("redis://u:hunter2@host/one", "database"),
+            ("redis://u:hunter2@host/-1", "database"),
+            ("redis://u:%ff@host", "password"),
+            ("redis://u:hunter2@host?leas=3s", "options"),
+            ("redis://host?hunter2!=1", "options"),
+            ("redis://u:hunter2@host?lease=30", "lease"),
+            ("redis://u:hunter2@host?lease=3s&lease=4s", "lease"),
+            ("memory://u:hunter2@name", "memory url"),
+            ("memory://name/path", "memory url"),
+        ] {
+            let Err(error) = parse(url) else { panic!("{url} was taken") };
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{url}: {text}");
+        }
+    }
+}

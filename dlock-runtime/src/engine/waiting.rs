@@ -1,0 +1,161 @@
+//! The way to a hold: a future that waits for its turn, and leaves the queue when it is dropped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::engine::hold::{Alarm, Held};
+use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::{Engine, lock};
+use crate::error::Error;
+use crate::held::Scope;
+use crate::key::LockKey;
+use crate::options::Options;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::lane::Refusal;
+use crate::protocol::patience::Patience;
+use crate::protocol::queue::Waiter;
+use crate::protocol::waits::Place;
+
+/// Waits for a turn. Dropping it leaves the queue at once; a grant on its way to it is released.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    engine: Arc<Engine>,
+    turn: Arc<Turn>,
+    /// The scope that the turn is nested in, if it joins a hold of its call chain.
+    nested: Option<Arc<Scope>>,
+    /// The wait among those of nested calls, where this call chain holds something.
+    wait: Option<u64>,
+    alarm: Alarm,
+    settled: bool,
+}
+
+impl Waiting {
+    /// Asks for the lock: from here on the call stands in the queue.
+    pub(crate) fn join(
+        engine: &Arc<Engine>,
+        key: LockKey,
+        options: &Options,
+        scope: Option<&Arc<Scope>>,
+    ) -> Self {
+        let now = engine.clock.now();
+        engine.backend.advance(now);
+        let turn = Turn::new(key, now);
+        let patience = Patience::new(now, options.retry, options.wait, options.backoff, engine.tokens.draw());
+        let parent = scope.and_then(|scope| Scope::of_key(scope, engine, &turn.key)).cloned();
+        let mut waiting = Self {
+            engine: Arc::clone(engine),
+            turn,
+            nested: parent,
+            wait: None,
+            alarm: Alarm::default(),
+            settled: false,
+        };
+        let seat = Seat(Arc::clone(&waiting.turn));
+        let key = waiting.turn.key.name();
+        if let Some(parent) = &waiting.nested {
+            let root = Seat(Arc::clone(parent.root()));
+            engine.on_lane(key, now, |lane, cx| lane.join_nested(&root, parent.depth(), seat, patience, cx));
+        } else if engine.is_closed() {
+            drop(seat.refuse(Refusal::Shutdown));
+        } else {
+            let lease = options.lease.unwrap_or(engine.lease);
+            let waiter = Waiter { seat, lease, renew: options.renew, patience };
+            engine.on_lane(key, now, |lane, cx| lane.join(waiter, cx));
+        }
+        if let Some(scope) = scope {
+            waiting.note_wait(scope);
+        }
+        waiting
+    }
+
+    /// Notes that a call chain which holds something waits; where that would never end, the turn is refused.
+    fn note_wait(&mut self, scope: &Arc<Scope>) {
+        let has: Vec<Place> = Scope::places(scope, &self.engine);
+        let waits = self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()));
+        if has.is_empty() || waits.is_none() {
+            return;
+        }
+        let depth = self.nested.as_ref().map_or(0, |parent| parent.depth() + 1);
+        let wants = (Arc::clone(self.turn.key.name()), depth);
+        match lock(&self.engine.waits).begin(has, wants) {
+            Ok(id) => self.wait = Some(id),
+            Err(held) => {
+                let held = self.turn.key.sibling(&held);
+                drop(Seat(Arc::clone(&self.turn)).refuse(Refusal::Deadlock { held }));
+            }
+        }
+    }
+
+    fn error(&self, refusal: Refusal) -> Error {
+        let key = self.turn.key.clone();
+        match refusal {
+            Refusal::Contended { attempts, waited, ttl } => {
+                Error::Contended { key, attempts, waited, retry_after: ttl }
+            }
+            Refusal::Failed(Failure { kind: FailureKind::WrongKind, reason, .. }) => {
+                Error::WrongKind { key, found: reason }
+            }
+            Refusal::Failed(Failure { reason, source, .. }) => {
+                Error::Unavailable { key: Some(key), reason, source }
+            }
+            Refusal::NoAnswer { waited } => Error::Unavailable {
+                key: Some(key),
+                reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
+                source: None,
+            },
+            Refusal::Shutdown => Error::Shutdown { key },
+            Refusal::RootLost => {
+                Error::Lost { key, held: std::time::Duration::ZERO, cause: crate::error::LossCause::Released }
+            }
+            Refusal::Deadlock { held } => Error::Deadlock { key, held },
+        }
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<Held, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            let outcome = this.turn.look(Some(cx.waker()), |phase| match phase {
+                Phase::Waiting => None,
+                Phase::Refused(refusal) => Some(Err(refusal.take())),
+                _ => Some(Ok(())),
+            });
+            match outcome {
+                Some(Ok(())) => {
+                    this.settled = true;
+                    return Poll::Ready(Ok(Held::new(&this.engine, &this.turn, this.nested.take())));
+                }
+                Some(Err(refusal)) => {
+                    let refusal = refusal.map_or(Refusal::Shutdown, |refusal| *refusal);
+                    return Poll::Ready(Err(this.error(refusal)));
+                }
+                None if this.alarm.ring(&this.engine, cx).is_pending() => return Poll::Pending,
+                None => {} // time has passed: look again
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(id) = self.wait.take() {
+            lock(&self.engine.waits).end(id);
+        }
+        if self.settled {
+            return;
+        }
+        let seat = Seat(Arc::clone(&self.turn));
+        let now = self.engine.clock.now();
+        let was_waiting = self.engine.on_lane(self.turn.key.name(), now, |lane, cx| lane.leave(&seat, cx));
+        if !was_waiting {
+            // The grant came, and nobody will look at it any more.
+            self.engine.release(&self.turn, false);
+        }
+        self.turn.end();
+    }
+}

@@ -1,0 +1,155 @@
+//! What the current call chain holds, and how a body runs under a hold.
+//!
+//! A scope is one hold that a body runs under; scopes nest, and the innermost is known to the task that polls the body. [`Running`]
+//! polls a body inside its scope, and looks at the deadline **before every poll**: after a pause of any length the body of a lost
+//! lock is not polled again.
+//!
+//! Not here: how a nested call waits for its siblings (`protocol::nesting`), how the hold came about (`engine::waiting`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::engine::hold::{Alarm, Held};
+use crate::engine::turn::{Phase, Turn};
+use crate::error::LossCause;
+use crate::key::LockKey;
+use crate::options::OnLost;
+use crate::protocol::waits::Place;
+
+/// One hold that the current call runs under.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    engine: Arc<Engine>,
+    /// The turn that holds the lock.
+    root: Arc<Turn>,
+    /// How many calls deep the scope is nested in that hold.
+    depth: usize,
+    parent: Option<Arc<Scope>>,
+}
+
+impl Scope {
+    /// Opens the scope of `held` inside the current one.
+    pub(crate) fn open(held: &Held) -> Arc<Self> {
+        Arc::new(Self {
+            engine: Arc::clone(&held.engine),
+            root: Arc::clone(held.root()),
+            depth: held.depth(),
+            parent: Self::current(),
+        })
+    }
+
+    /// Returns the innermost scope of the task that is being polled.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        CURRENT.try_with(Clone::clone).ok().flatten()
+    }
+
+    /// Returns the innermost scope of the chain that holds `key` in `engine`.
+    pub(crate) fn of_key<'a>(
+        scope: &'a Arc<Self>,
+        engine: &Arc<Engine>,
+        key: &LockKey,
+    ) -> Option<&'a Arc<Self>> {
+        Self::chain(scope).find(|scope| Arc::ptr_eq(&scope.engine, engine) && scope.root.key == *key)
+    }
+
+    /// Returns every place that the chain has in `engine`.
+    pub(crate) fn places(scope: &Arc<Self>, engine: &Arc<Engine>) -> Vec<Place> {
+        Self::chain(scope)
+            .filter(|scope| Arc::ptr_eq(&scope.engine, engine))
+            .map(|scope| (Arc::clone(scope.root.key.name()), scope.depth))
+            .collect()
+    }
+
+    pub(crate) fn root(&self) -> &Arc<Turn> {
+        &self.root
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn chain(scope: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::successors(Some(scope), |scope| scope.parent.as_ref())
+    }
+}
+
+tokio::task_local! {
+    static CURRENT: Option<Arc<Scope>>;
+}
+
+/// Carries the locks of the current call into a future that is spawned.
+///
+/// A spawned task does not inherit what the call that spawns it holds: it may outlive it. Where it is awaited inside the body, this
+/// lets annotated functions in it join the body's locks instead of waiting for them for ever.
+///
+/// ```
+/// # use dlock_runtime::{in_current_scope, LockManager};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+/// # let locks = LockManager::connect("memory://").await?;
+/// # let same = locks.clone();
+/// locks.lock("order:7").run(async |_guard| {
+///     let nested = async move { same.lock("order:7").run(async |_| "joined").await };
+///     tokio::spawn(in_current_scope(nested)).await.expect("the task does not panic")
+/// }).await??;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it drops the future.
+pub fn in_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(Scope::current(), future)
+}
+
+/// A body that runs under a hold. When it ends, or is stopped, it is dropped in place before this is ready.
+#[derive(Debug)]
+pub(crate) struct Running<'a, F> {
+    held: &'a Held,
+    scope: Arc<Scope>,
+    body: Pin<&'a mut Option<F>>,
+    on_lost: OnLost,
+    alarm: Alarm,
+}
+
+/// How a lock was lost, and after how long.
+pub(crate) type Loss = (LossCause, Duration);
+
+impl<'a, F> Running<'a, F> {
+    pub(crate) fn new(held: &'a Held, body: Pin<&'a mut Option<F>>, on_lost: OnLost) -> Self {
+        Self { held, scope: Scope::open(held), body, on_lost, alarm: Alarm::default() }
+    }
+}
+
+impl<F: Future> Future for Running<'_, F> {
+    type Output = Result<F::Output, Loss>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let root = this.held.root();
+        loop {
+            if this.on_lost == OnLost::Abort
+                && let Err(loss) = root.believed(this.held.engine.clock.now())
+            {
+                this.body.set(None);
+                return Poll::Ready(Err(loss));
+            }
+            let body = this.body.as_mut().as_pin_mut().expect("a body that has ended is not polled again");
+            let output = CURRENT.sync_scope(Some(Arc::clone(&this.scope)), || body.poll(cx));
+            if let Poll::Ready(output) = output {
+                this.body.set(None);
+                return Poll::Ready(Ok(output));
+            }
+            // A loss between the look above and this one is seen by the look; one after it wakes the task.
+            let lost =
+                root.look(Some(cx.waker()), |phase| (!matches!(phase, Phase::Held { .. })).then_some(()));
+            let stop = lost.is_some() && this.on_lost == OnLost::Abort;
+            if !stop && this.alarm.ring(&this.held.engine, cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}

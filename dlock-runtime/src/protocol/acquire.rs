@@ -1,0 +1,338 @@
+//! How the head of the local queue gets the lock: it tries, queues up in the server, waits, and confirms.
+//!
+//! ```text
+//!  Trying --ours--------------------------------------------------> held
+//!    |taken                                                           ^
+//!    v            queued            granted in time                   |
+//!  Enqueuing ---------------> Queued ---------------------------------+
+//!    | full, foreign          |  ^ |granted late, or lease differs    |
+//!    v                  gone: |  | v                         ours     |
+//!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
+//! ```
+//!
+//! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
+//! once. And a grant is counted from what is *proved*: it came after the last enqueue that was answered "queued" was sent, so the
+//! hold ends a grant lease after that, however late the message arrives.
+//!
+//! Not here: what a holder does (`hold`), how long a call waits (`patience`).
+
+use std::time::Duration;
+
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::hold::Hold;
+use crate::protocol::lane::{Action, Cx, Heard, Lane, Refusal, Stage};
+use crate::token::Token;
+
+/// One contender: a token and how far it has come.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(super) token: Token,
+    pub(super) step: Step,
+}
+
+/// How far the contender has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The acquire is on its way.
+    Trying,
+    /// The first enqueue is on its way. (A peek too: it may take the lock, but never queues.)
+    Enqueuing(Enqueue),
+    /// The token stands in the queue.
+    Queued {
+        /// When the last enqueue that was answered "queued" was sent: the one grant of the token came after it.
+        proof: BootTime,
+        /// When to ask again, if no grant comes.
+        recheck: BootTime,
+        /// Whether an enqueue is on its way.
+        asked: bool,
+    },
+    /// The lock may be ours; the body waits for the answer that says so.
+    Confirming,
+    /// Nothing is asked until then.
+    Paused(BootTime),
+}
+
+impl Asking {
+    pub(super) fn due(&self) -> BootTime {
+        match self.step {
+            Step::Queued { recheck, asked: false, .. } => recheck,
+            Step::Paused(until) => until,
+            _ => BootTime::NEVER,
+        }
+    }
+
+    /// Returns whether the contender has not heard yet how the lock stands.
+    pub(super) fn is_unanswered(&self) -> bool {
+        !matches!(self.step, Step::Queued { .. } | Step::Paused(_))
+    }
+}
+
+impl<S: Clone + PartialEq> Lane<S> {
+    /// Starts a fresh attempt for the head, under a token that was never used: a late effect of an older attempt cannot touch it.
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_, S>) {
+        let Some(lease) = self.head_lease() else {
+            self.stage = Stage::Idle;
+            return;
+        };
+        let token = cx.tokens.next();
+        self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+        cx.send(token, Command::Acquire { lease });
+    }
+
+    /// An answer to the contender's command.
+    pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
+        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return };
+        let token = *token;
+        match (*step, command, reply) {
+            (Step::Trying, Command::Acquire { lease }, Reply::Ours)
+            | (Step::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Ours)
+            | (
+                Step::Queued { .. } | Step::Confirming,
+                Command::Enqueue { lease, mode: Enqueue::Again },
+                Reply::Ours,
+            )
+            | (Step::Confirming, Command::Renew { lease }, Reply::Ours) => self.ours(token, sent, lease, cx),
+
+            (Step::Trying, Command::Acquire { .. }, Reply::Taken) => self.enqueue(token, cx),
+
+            (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
+            | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
+                *step = Step::Queued { proof: sent, recheck: recheck_at(sent, ttl, cx), asked: false };
+                self.taken(ttl, cx);
+                self.stop_asking_for_nobody(cx);
+            }
+            (Step::Enqueuing(mode), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                let heads = self.queue.head().map(|head| head.seat.clone());
+                self.taken(ttl, cx);
+                let head_left = heads.as_ref() != self.queue.head().map(|head| &head.seat);
+                if mode == Enqueue::Peek && head_left {
+                    self.ask(cx); // who comes next may want to wait
+                } else {
+                    self.pause(ttl, cx);
+                }
+            }
+            (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
+                // The queue expired or somebody overwrote it. This token is dead; a fresh one takes its place.
+                let token = cx.tokens.next();
+                self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+                self.enqueue(token, cx);
+            }
+            (Step::Confirming, Command::Renew { .. }, Reply::NotOurs) => {
+                // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
+                *step = Step::Queued { proof: BootTime::START, recheck: cx.now, asked: false };
+                self.ask_again(true, cx);
+            }
+
+            (Step::Trying | Step::Enqueuing(_), _, Reply::Unknown(failure)) => {
+                cx.abandon(token);
+                self.failed(failure, cx);
+            }
+            (Step::Trying | Step::Enqueuing(_), _, Reply::Refused(failure)) => self.failed(failure, cx),
+            (
+                Step::Queued { proof, .. },
+                Command::Enqueue { .. },
+                Reply::Unknown(failure) | Reply::Refused(failure),
+            ) => {
+                *step = Step::Queued { proof, recheck: cx.now.plus(cx.rules.grant_lease / 8), asked: false };
+                self.still_queued_but_unheard(failure, cx);
+            }
+            (Step::Confirming, Command::Renew { .. }, Reply::Unknown(failure) | Reply::Refused(failure)) => {
+                let recheck = cx.now.plus(cx.rules.grant_lease / 8);
+                *step = Step::Queued { proof: BootTime::START, recheck, asked: false };
+                self.still_queued_but_unheard(failure, cx);
+            }
+            _ => {} // an older command's answer, which the step that came since has made void
+        }
+    }
+
+    /// A message says that the contender's token has been granted the lock.
+    pub(super) fn granted_while_asking(&mut self, cx: &mut Cx<'_, S>) {
+        let lease = self.head_lease();
+        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return };
+        let (token, Some(lease)) = (*token, lease) else { return };
+        match *step {
+            Step::Queued { proof, .. } => {
+                let deadline = Deadline::of_lease(proof, cx.rules.grant_lease);
+                if deadline.holds_at(cx.now) {
+                    self.admit(token, deadline, cx);
+                    if let Stage::Held(hold) = &mut self.stage {
+                        hold.confirm(cx);
+                    }
+                } else {
+                    *step = Step::Confirming;
+                    cx.send(token, Command::Renew { lease });
+                }
+            }
+            // The message overtook the answer to the enqueue.
+            Step::Enqueuing(Enqueue::First) => {
+                *step = Step::Confirming;
+                cx.send(token, Command::Renew { lease });
+            }
+            Step::Confirming => {}
+            Step::Trying | Step::Enqueuing(_) | Step::Paused(_) => cx.send(token, Command::Leave),
+        }
+    }
+
+    /// Asks again where the time for it has come, or where `now_please`: a try of the head is due, or a connection is new.
+    pub(super) fn ask_again(&mut self, now_please: bool, cx: &mut Cx<'_, S>) {
+        let lease = self.head_lease();
+        let Stage::Asking(asking) = &mut self.stage else { return };
+        let due = now_please || cx.now >= asking.due();
+        match (&mut asking.step, lease) {
+            (Step::Queued { asked: asked @ false, .. }, Some(lease)) if due => {
+                *asked = true;
+                cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
+            }
+            (Step::Paused(_), _) if due => self.ask(cx),
+            _ => {}
+        }
+    }
+
+    /// Ends a contention that nobody here wants any more. An acquire on its way is waited for: most are refused, and a task that
+    /// comes meanwhile can use it.
+    pub(super) fn stop_asking_for_nobody(&mut self, cx: &mut Cx<'_, S>) {
+        if !self.queue.is_empty() {
+            return;
+        }
+        match &self.stage {
+            Stage::Asking(Asking { step: Step::Trying | Step::Enqueuing(Enqueue::Peek), .. })
+            | Stage::Idle
+            | Stage::Held(_) => {}
+            Stage::Asking(Asking { step: Step::Paused(_), .. }) => self.stage = Stage::Idle,
+            Stage::Asking(asking) => {
+                cx.send(asking.token, Command::Leave);
+                self.stage = Stage::Idle;
+            }
+            Stage::Yielding(yielding) => {
+                cx.send(yielding.hold.token, Command::Leave);
+                cx.send(yielding.next, Command::Leave);
+                self.stage = Stage::Idle;
+            }
+        }
+    }
+
+    /// The lock is ours since `sent`, for `lease`.
+    fn ours(&mut self, token: Token, sent: BootTime, lease: Duration, cx: &mut Cx<'_, S>) {
+        match self.head_lease() {
+            None => {
+                cx.send(token, Command::Release);
+                self.stage = Stage::Idle;
+            }
+            Some(wanted) if wanted == lease => {
+                self.admit(token, Deadline::of_lease(sent, lease), cx);
+                if let Stage::Held(hold) = &mut self.stage {
+                    hold.confirmed(sent, lease);
+                }
+            }
+            Some(wanted) => self.confirm_for(token, wanted, cx),
+        }
+    }
+
+    /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
+    pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
+        self.stage = Stage::Asking(Asking { token, step: Step::Confirming });
+        cx.send(token, Command::Renew { lease });
+    }
+
+    /// The head's turn has come.
+    pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
+        let Some(head) = self.queue.pop() else { return };
+        self.heard = Heard::Taken(None);
+        cx.actions.push(Action::Admit {
+            seat: head.seat.clone(),
+            token,
+            deadline,
+            attempts: head.patience.attempts(),
+        });
+        self.stage = Stage::Held(Hold::new(head, token, deadline, cx.now));
+        let mut gave_up = Vec::new();
+        self.queue.refuse_once(|waiter| gave_up.push(waiter));
+        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+    }
+
+    /// Queues up where the head will wait, and else looks what stands there.
+    fn enqueue(&mut self, token: Token, cx: &mut Cx<'_, S>) {
+        let Some(head) = self.queue.head() else {
+            self.stage = Stage::Idle;
+            return;
+        };
+        let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
+        let lease = head.lease;
+        self.stage = Stage::Asking(Asking { token, step: Step::Enqueuing(mode) });
+        cx.send(token, Command::Enqueue { lease, mode });
+    }
+
+    /// The lock is held by somebody else.
+    fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+        self.heard = Heard::Taken(ttl);
+        self.tell_not_yet(cx);
+    }
+
+    /// The server could not be asked.
+    pub(super) fn failed(&mut self, failure: Failure, cx: &mut Cx<'_, S>) {
+        let lasting = failure.kind != FailureKind::Passing;
+        if lasting {
+            for waiter in self.queue.drain() {
+                let refusal = Refusal::Failed(failure.clone());
+                cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+            }
+            self.stage = Stage::Idle;
+            return;
+        }
+        self.heard = Heard::Failed(Box::new(failure));
+        self.tell_not_yet(cx);
+        self.pause(None, cx);
+    }
+
+    /// The token is in the queue as far as we know, but the server did not say so.
+    fn still_queued_but_unheard(&mut self, failure: Failure, cx: &mut Cx<'_, S>) {
+        self.heard = Heard::Failed(Box::new(failure));
+        self.tell_not_yet(cx);
+        self.stop_asking_for_nobody(cx);
+    }
+
+    fn tell_not_yet(&mut self, cx: &mut Cx<'_, S>) {
+        let mut gave_up = Vec::new();
+        self.queue.not_yet(cx.now, |waiter| gave_up.push(waiter));
+        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+    }
+
+    /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
+    /// processes do not look in step.
+    fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+        let Some(head) = self.queue.head() else {
+            self.stage = Stage::Idle;
+            return;
+        };
+        let look = || {
+            let spread = cx.rules.poll.mul_f64(f64::from(cx.tokens.draw()) / f64::from(u32::MAX));
+            let poll = cx.rules.poll / 2 + spread;
+            cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl + AFTER_EXPIRY)).max(FLOOR))
+        };
+        let until = head.patience.next_try().unwrap_or_else(look);
+        let token = match &self.stage {
+            Stage::Asking(asking) => asking.token,
+            _ => cx.tokens.next(),
+        };
+        self.stage = Stage::Asking(Asking { token, step: Step::Paused(until) });
+    }
+
+    pub(super) fn head_lease(&self) -> Option<Duration> {
+        self.queue.head().map(|head| head.lease)
+    }
+}
+
+/// When a queued contender asks again: half a grant lease later, so that a grant always leaves time to start on, or when the
+/// present hold expires and the queue with it.
+fn recheck_at<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> BootTime {
+    let half = cx.rules.grant_lease / 2;
+    let after = ttl.map_or(half, |ttl| half.min(ttl + AFTER_EXPIRY)).max(FLOOR);
+    sent.plus(after)
+}
+
+/// A server expires a key within this after its time to live.
+const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+
+/// No two looks are closer together: a short time to live must not become a busy loop.
+const FLOOR: Duration = Duration::from_millis(2);

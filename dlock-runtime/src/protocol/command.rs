@@ -1,0 +1,112 @@
+//! What is asked of a backend, and what it can answer: the whole language between the engine and a server.
+//!
+//! Not here: how a backend says it to its server (`backend`), and what follows from an answer (`lane`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Source;
+use crate::token::Token;
+
+/// One step on one key, under one token. Every backend does each of them atomically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Takes the lock if nothing stands there. Answered [`Reply::Ours`] or [`Reply::Taken`].
+    Acquire {
+        /// How long the server keeps the key.
+        lease: Duration,
+    },
+    /// Tries again, and else puts the token at the end of the queue in the value.
+    Enqueue {
+        /// The lease that is asked for.
+        lease: Duration,
+        /// Which enqueue of the token it is.
+        mode: Enqueue,
+    },
+    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    Renew {
+        /// The least time to live afterwards.
+        lease: Duration,
+    },
+    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    Release,
+    /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
+    Leave,
+    /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
+    /// [`Reply::Yielded`], or [`Reply::NotOurs`].
+    Yield {
+        /// The token that waits for our next turn.
+        next: Token,
+    },
+    /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
+    Fence,
+}
+
+/// Which enqueue of a token it is. A token is added to a value at most once in its life, so it is granted at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enqueue {
+    /// The only one that may take the key or append the token.
+    First,
+    /// A later one, which only asks: answered [`Reply::Ours`], [`Reply::Queued`], or [`Reply::Gone`].
+    Again,
+    /// Tries once more and adds nothing: for a call that will not wait but wants to know what stands there.
+    Peek,
+}
+
+/// What a server said, or that it said nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// The token holds the lock (or held it, for a release).
+    Ours,
+    /// Something stands under the key.
+    Taken,
+    /// The token is in the queue.
+    Queued {
+        /// What is left of the present hold.
+        ttl: Option<Duration>,
+    },
+    /// Something stands under the key and the token was not added: the value is foreign or full, or nothing was to be added.
+    NotQueued {
+        /// What is left of the present hold; `None` where the key has no end.
+        ttl: Option<Duration>,
+    },
+    /// The token is neither holder nor queued: it is dead.
+    Gone,
+    /// The token does not hold the lock.
+    NotOurs,
+    /// The lock went to the first waiter, and the next token is queued.
+    Yielded,
+    /// The fencing token.
+    Fenced(u64),
+    /// The command did not run and will not.
+    Refused(Failure),
+    /// The command may have run, or may still run.
+    Unknown(Failure),
+}
+
+/// Why there is no answer that can be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// What happened, in words; holds no secret.
+    pub(crate) reason: Arc<str>,
+    pub(crate) source: Option<Source>,
+}
+
+impl Failure {
+    /// A failure in our own words.
+    pub(crate) fn new(kind: FailureKind, reason: impl Into<Arc<str>>) -> Self {
+        Self { kind, reason: reason.into(), source: None }
+    }
+}
+
+/// What can be done about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// It may pass: the server is away, loading, read-only, out of memory.
+    Passing,
+    /// It will be the same next time: no permission, no such command.
+    Lasting,
+    /// Something that is no lock of this kind stands under the key.
+    WrongKind,
+}

@@ -1,0 +1,263 @@
+//! One key's affairs in one process: who waits, who holds, what has been asked of the server and what it said.
+//!
+//! ```text
+//!            join                      granted / ours
+//!   Idle -----------> Asking --------------------------> Held ----> Idle
+//!                       ^                                 |  release, nobody waits here
+//!                       |          yielded                |
+//!                       +------------------- Yielding <---+  release, the hand-off budget is used up
+//! ```
+//!
+//! Events come in as methods, with the time in [`Cx`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
+//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `nesting`.
+//!
+//! Not here: locks, wake-ups, sockets (`engine`, `backend`).
+
+use crate::error::LossCause;
+use crate::key::LockKey;
+use crate::protocol::Rules;
+use crate::protocol::acquire::Asking;
+use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::hold::{Hold, Yielding};
+use crate::protocol::patience::Patience;
+use crate::protocol::queue::{LocalQueue, Waiter};
+use crate::token::{Token, TokenSource};
+use std::time::Duration;
+
+/// What this process knows of one key. `S` is a seat: one task's turn, told apart by equality.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane<S> {
+    pub(super) queue: LocalQueue<S>,
+    pub(super) stage: Stage<S>,
+    pub(super) heard: Heard,
+}
+
+/// How far the process is with the key.
+#[derive(Clone, Debug)]
+pub(super) enum Stage<S> {
+    /// Nothing is asked or held.
+    Idle,
+    /// The head of the queue contends for the lock.
+    Asking(Asking),
+    /// A task has it.
+    Held(Hold<S>),
+    /// No task has it until the server says whether it is still ours.
+    Yielding(Yielding<S>),
+}
+
+/// What was last heard of the lock, for those who must be told why they do not get it.
+#[derive(Clone, Debug)]
+pub(super) enum Heard {
+    /// Nothing yet.
+    Nothing,
+    /// It is held, for at least this long if nobody lets go or renews.
+    Taken(Option<Duration>),
+    /// The server could not be asked.
+    Failed(Box<Failure>),
+}
+
+/// What an event comes with, and where its actions go.
+pub(crate) struct Cx<'a, S> {
+    pub(crate) now: BootTime,
+    pub(crate) rules: &'a Rules,
+    pub(crate) tokens: &'a TokenSource,
+    pub(crate) actions: &'a mut Vec<Action<S>>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Action<S> {
+    /// Sends a command; its reply comes back by [`Lane::reply`].
+    Send { token: Token, command: Command },
+    /// The command under this token has an unknown outcome and nobody waits for it any more: its effect is to be undone.
+    Abandon { token: Token },
+    /// The seat's turn has come: it holds the lock until `deadline`.
+    Admit { seat: S, token: Token, deadline: Deadline, attempts: u32 },
+    /// The seat may go on inside the hold that its call chain has.
+    Join { seat: S },
+    /// The seat does not get the lock.
+    Refuse { seat: S, refusal: Refusal },
+    /// The seat's hold goes on until `deadline`.
+    Prolong { seat: S, deadline: Deadline },
+    /// The seat's hold is over before its end.
+    Lose { seat: S, cause: LossCause },
+}
+
+/// Why a seat does not get the lock.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// It is held elsewhere.
+    Contended { attempts: u32, waited: Duration, ttl: Option<Duration> },
+    /// The server could not be asked.
+    Failed(Failure),
+    /// No answer came within the call's own limit.
+    NoAnswer { waited: Duration },
+    /// The manager takes no new work.
+    Shutdown,
+    /// The hold that it wanted to join is over.
+    RootLost,
+    /// It would wait for a call that waits for the lock `held`, which its own call chain has.
+    Deadlock { held: LockKey },
+}
+
+impl<S: Clone + PartialEq> Lane<S> {
+    pub(crate) fn new() -> Self {
+        Self { queue: LocalQueue::new(), stage: Stage::Idle, heard: Heard::Nothing }
+    }
+
+    /// Returns whether nothing is left to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle) && self.queue.is_empty()
+    }
+
+    /// Returns whether a task of this process holds the lock.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
+    }
+
+    /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
+    pub(crate) fn due(&self) -> BootTime {
+        let stage = match &self.stage {
+            Stage::Idle | Stage::Yielding(_) => BootTime::NEVER,
+            Stage::Asking(asking) => asking.due(),
+            Stage::Held(hold) => hold.due(),
+        };
+        stage.min(self.queue.due())
+    }
+
+    /// A task wants the lock.
+    pub(crate) fn join(&mut self, mut waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
+        match &self.stage {
+            Stage::Idle => {
+                self.queue.push(waiter);
+                self.ask(cx);
+            }
+            Stage::Asking(asking) if waiter.patience.is_once() && !asking.is_unanswered() => {
+                self.refuse(waiter, cx);
+            }
+            Stage::Held(_) | Stage::Yielding(_) if waiter.patience.is_once() => self.refuse(waiter, cx),
+            Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) => {
+                if !self.queue.is_empty() || self.is_held() {
+                    waiter.patience.not_yet(cx.now);
+                }
+                self.queue.push(waiter);
+            }
+        }
+    }
+
+    /// A task that waits does not want the lock any more. Returns whether it was waiting.
+    pub(crate) fn leave(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> bool {
+        if self.queue.remove(seat).is_some() {
+            self.stop_asking_for_nobody(cx);
+            return true;
+        }
+        match &mut self.stage {
+            Stage::Held(hold) => hold.levels.leave(seat, cx),
+            _ => false,
+        }
+    }
+
+    /// The server answered, or did not.
+    pub(crate) fn reply(
+        &mut self,
+        token: Token,
+        command: Command,
+        sent: BootTime,
+        reply: Reply,
+        cx: &mut Cx<'_, S>,
+    ) {
+        match &self.stage {
+            Stage::Asking(asking) if asking.token == token => self.asked(command, sent, reply, cx),
+            Stage::Held(hold) if hold.token == token => self.answered_while_held(command, sent, reply, cx),
+            Stage::Yielding(yielding) if yielding.hold.token == token => {
+                self.yielded(command, sent, reply, cx);
+            }
+            _ => Self::reply_to_the_dead(token, command, &reply, cx),
+        }
+    }
+
+    /// A message says that the token has been granted the lock. It proves nothing by its arrival.
+    pub(crate) fn granted(&mut self, token: Token, cx: &mut Cx<'_, S>) {
+        match &self.stage {
+            Stage::Asking(asking) if asking.token == token => self.granted_while_asking(cx),
+            Stage::Yielding(yielding) if yielding.next == token => {
+                self.granted_before_the_yield_is_answered(cx)
+            }
+            Stage::Held(hold) if hold.token == token => {}
+            Stage::Yielding(yielding) if yielding.hold.token == token => {}
+            // Nobody here waits for it: pass it on.
+            _ => cx.send(token, Command::Leave),
+        }
+    }
+
+    /// Something may be due.
+    pub(crate) fn tick(&mut self, cx: &mut Cx<'_, S>) {
+        let held = !matches!(self.stage, Stage::Asking(_));
+        let mut gave_up = Vec::new();
+        let head_tries = self.queue.tick(cx.now, held, |waiter| gave_up.push(waiter));
+        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        self.stop_asking_for_nobody(cx);
+        match &mut self.stage {
+            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Asking(_) => self.ask_again(head_tries, cx),
+            Stage::Held(_) => self.watch(cx),
+        }
+    }
+
+    /// The server can be asked again, on a new connection: what was missed meanwhile is looked up.
+    pub(crate) fn reconnected(&mut self, cx: &mut Cx<'_, S>) {
+        match &mut self.stage {
+            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Asking(_) => self.ask_again(true, cx),
+            Stage::Held(hold) => hold.renew_if_overdue(cx),
+        }
+    }
+
+    /// The manager takes no new work: nobody waits any longer.
+    pub(crate) fn close(&mut self, cx: &mut Cx<'_, S>) {
+        for waiter in self.queue.drain() {
+            cx.actions.push(Action::Refuse { seat: waiter.seat, refusal: Refusal::Shutdown });
+        }
+        self.stop_asking_for_nobody(cx);
+    }
+
+    /// Tells a waiter why it does not get the lock.
+    pub(super) fn refuse(&self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
+        let refusal = self.heard.refusal(&waiter.patience, cx.now);
+        cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+    }
+
+    /// Answers that nobody here waits for: what they may have done is undone.
+    fn reply_to_the_dead(token: Token, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
+        match (command, reply) {
+            (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Unknown(_)) => cx.abandon(token),
+            (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Ours | Reply::Queued { .. }) => {
+                cx.send(token, Command::Leave);
+            }
+            (Command::Yield { .. }, Reply::Unknown(_) | Reply::Ours) => cx.abandon(token),
+            _ => {}
+        }
+    }
+}
+
+impl Heard {
+    fn refusal(&self, patience: &Patience, now: BootTime) -> Refusal {
+        let waited = now.since(patience.started());
+        match self {
+            Self::Nothing => Refusal::NoAnswer { waited },
+            Self::Taken(ttl) => Refusal::Contended { attempts: patience.attempts(), waited, ttl: *ttl },
+            Self::Failed(failure) => Refusal::Failed(Failure::clone(failure)),
+        }
+    }
+}
+
+impl<S> Cx<'_, S> {
+    pub(super) fn send(&mut self, token: Token, command: Command) {
+        self.actions.push(Action::Send { token, command });
+    }
+
+    pub(super) fn abandon(&mut self, token: Token) {
+        self.actions.push(Action::Abandon { token });
+    }
+}

@@ -1,0 +1,51 @@
+//! The rules of the lock, as state machines: `(event, now) -> (new state, actions)`. No clock, no socket, no runtime, no server.
+//!
+//! ```text
+//! lane       one key's affairs in one process; an event goes in here, actions come out
+//!   acquire    the head of the local queue asks for the lock and waits for it
+//!   hold       a task has it: renewal, loss, hand-over, yield, release
+//!   nesting    calls inside a hold that want the same key
+//!   queue      the tasks that wait, and how long each still does (patience)
+//! value      what stands in the server, and what each command makes of it
+//! command    what is asked of a backend and what it can answer
+//! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
+//! abandon    commands without an answer, and how their effect is undone
+//! waits      who waits for whom among nested calls: deadlock
+//! ```
+//!
+//! A rule of the lock that stands anywhere else stands in the wrong room.
+
+pub(crate) mod abandon;
+pub(crate) mod acquire;
+pub(crate) mod command;
+pub(crate) mod deadline;
+pub(crate) mod fencing;
+pub(crate) mod hold;
+pub(crate) mod lane;
+pub(crate) mod nesting;
+pub(crate) mod patience;
+pub(crate) mod queue;
+pub(crate) mod renew;
+pub(crate) mod value;
+pub(crate) mod waits;
+
+use std::time::Duration;
+
+/// The numbers that the rules use; all can be set in the URL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// How long a granted waiter has to confirm.
+    pub(crate) grant_lease: Duration,
+    /// How long tasks of one process may hand the lock to each other before others get their turn.
+    pub(crate) hand_off: Duration,
+    /// How often a holder that tells nobody of its release is looked at.
+    pub(crate) poll: Duration,
+}
+
+impl Rules {
+    pub(crate) const DEFAULT: Self = Self {
+        grant_lease: Duration::from_secs(1),
+        hand_off: Duration::from_millis(20),
+        poll: Duration::from_millis(100),
+    };
+}

@@ -1,0 +1,98 @@
+//! Who waits for whom among nested calls of one process, so that crosswise waiting is an error and never a silent hang.
+//!
+//! A place is one key on one level of nesting. A call chain that has some places and waits for another draws an edge from each it
+//! has to the one it wants. Whoever would close a circle is told so: it is the last to come, so every circle is seen.
+//!
+//! Not here: waiting between processes, which `wait` and `retry` bound.
+
+use std::sync::Arc;
+
+/// One key on one level: 0 is the lock itself, `n` a call nested n deep inside its hold.
+pub(crate) type Place = (Arc<str>, usize);
+
+/// The waits of nested calls. Calls that hold nothing never appear here.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    edges: Vec<Edge>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct Edge {
+    id: u64,
+    has: Vec<Place>,
+    wants: Place,
+}
+
+impl Waits {
+    /// Notes that a chain which has `has` waits for `wants`, and returns the wait's id; or the key that the chain has and somebody
+    /// in the circle waits for.
+    pub(crate) fn begin(&mut self, has: Vec<Place>, wants: Place) -> Result<u64, Arc<str>> {
+        let mut reached = vec![&wants];
+        let mut next = 0;
+        while let Some(&place) = reached.get(next) {
+            for edge in self.edges.iter().filter(|edge| edge.has.contains(place)) {
+                if let Some((key, _)) = has.iter().find(|mine| **mine == edge.wants) {
+                    return Err(Arc::clone(key));
+                }
+                if !reached.contains(&&edge.wants) {
+                    reached.push(&edge.wants);
+                }
+            }
+            next += 1;
+        }
+        self.last_id += 1;
+        self.edges.push(Edge { id: self.last_id, has, wants });
+        Ok(self.last_id)
+    }
+
+    /// The wait is over, whatever came of it.
+    pub(crate) fn end(&mut self, id: u64) {
+        self.edges.retain(|edge| edge.id != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(key: &str) -> Place {
+        (key.into(), 0)
+    }
+
+    #[test]
+    fn two_keys_taken_crosswise_are_a_deadlock() {
+        let mut waits = Waits::default();
+
+        assert!(waits.begin(vec![place("a")], place("b")).is_ok());
+
+        assert_eq!(waits.begin(vec![place("b")], place("a")), Err("b".into()));
+    }
+
+    #[test]
+    fn a_circle_of_three_is_seen_by_the_last_to_come() {
+        let mut waits = Waits::default();
+        assert!(waits.begin(vec![place("a")], place("b")).is_ok());
+        assert!(waits.begin(vec![place("b")], place("c")).is_ok());
+
+        assert!(waits.begin(vec![place("c")], place("a")).is_err());
+    }
+
+    #[test]
+    fn waiting_in_one_order_is_no_deadlock() {
+        let mut waits = Waits::default();
+
+        assert!(waits.begin(vec![place("a")], place("b")).is_ok());
+        assert!(waits.begin(vec![place("a")], place("c")).is_ok());
+        assert!(waits.begin(vec![place("b")], place("c")).is_ok());
+    }
+
+    #[test]
+    fn a_wait_that_has_ended_closes_no_circle() {
+        let mut waits = Waits::default();
+        let id = waits.begin(vec![place("a")], place("b"));
+        waits.end(id.unwrap_or_default());
+
+        assert!(waits.begin(vec![place("b")], place("a")).is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+//! The spans and events of a call, by their fixed names.
+//!
+//! | name | level | when |
+//! |---|---|---|
+//! | span `dlock.hold` | info | around a call, from asking to release; fields `lock.name`, `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
+//! | `dlock.acquired` | debug | the lock was taken |
+//! | `dlock.contended` | debug | somebody else held it to the end |
+//! | `dlock.lost` | error | the lock was lost while the body ran |
+//! | `dlock.release_failed` | warn | the server did not confirm the release |
+//! | `dlock.unlocked_run` | error | a body ran without a lock, as its attribute spells out |
+//!
+//! Events carry fields, never sentences. Tokens and passwords are in none of them.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tracing::{Instrument, Span, field};
+
+use crate::engine::hold::Held;
+use crate::error::{Error, Result};
+use crate::key::LockKey;
+use crate::protocol::command::Reply;
+
+/// The span of one call, and what is told about it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    span: Span,
+}
+
+impl Hold {
+    /// Opens the span of a call. `name` is the annotated function's.
+    pub(crate) fn begin(name: Option<&'static str>, key: Option<&LockKey>) -> Self {
+        let span = tracing::info_span!(
+            target: "dlock",
+            "dlock.hold",
+            lock.name = name,
+            lock.key = key.map(field::display),
+            lock.wait_ms = field::Empty,
+            lock.attempts = field::Empty,
+            lock.outcome = field::Empty,
+        );
+        Self { span }
+    }
+
+    /// Runs a part of the call inside the span.
+    pub(crate) fn around<F: Future>(&self, part: F) -> tracing::instrument::Instrumented<F> {
+        part.instrument(self.span.clone())
+    }
+
+    /// The call has the lock, or does not get it.
+    pub(crate) fn entered(&self, entered: &Result<Held>) {
+        match entered {
+            Ok(held) => {
+                if self.span.is_disabled() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG) {
+                    return;
+                }
+                let (attempts, waited) = held.attempts_and_wait();
+                self.record(attempts, waited);
+                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = %held.turn().key }, "dlock.acquired");
+            }
+            Err(error) => {
+                self.outcome(error_outcome(error));
+                if let Error::Contended { key, attempts, waited, .. } = error {
+                    self.record(*attempts, *waited);
+                    tracing::debug!(
+                        name: "dlock.contended",
+                        target: "dlock",
+                        parent: &self.span,
+                        { lock.key = %key, lock.attempts = *attempts },
+                        "dlock.contended"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The lock was lost while the body ran.
+    pub(crate) fn lost(&self, error: &Error) {
+        self.outcome("lost");
+        if let Error::Lost { key, held, cause } = error {
+            tracing::error!(
+                name: "dlock.lost",
+                target: "dlock",
+                parent: &self.span,
+                { lock.key = %key, lock.held_ms = millis(*held), lock.cause = ?cause },
+                "dlock.lost"
+            );
+        }
+    }
+
+    /// The lock was released, or handed to another task.
+    pub(crate) fn released(&self) {
+        self.outcome("released");
+    }
+
+    /// The server did not confirm the release.
+    pub(crate) fn release_failed(&self, key: &LockKey, reply: &Reply) {
+        self.outcome("release_failed");
+        let reason = match reply {
+            Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,
+            _ => "not ours any more",
+        };
+        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: &self.span, { lock.key = %key, lock.reason = reason }, "dlock.release_failed");
+    }
+
+    fn record(&self, attempts: u32, waited: Duration) {
+        self.span.record("lock.attempts", attempts);
+        self.span.record("lock.wait_ms", millis(waited));
+    }
+
+    fn outcome(&self, outcome: &'static str) {
+        self.span.record("lock.outcome", outcome);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn error_outcome(error: &Error) -> &'static str {
+    match error {
+        Error::Contended { .. } => "contended",
+        Error::Lost { .. } => "lost",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Shutdown { .. } => "shutdown",
+        Error::Deadlock { .. } => "deadlock",
+        _ => "error",
+    }
+}
