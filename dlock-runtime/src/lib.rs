@@ -1,7 +1,7 @@
 //! Distributed locks over Redis: one line above an `async fn`.
 
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "private/mod.rs"]
 pub mod __private;
 pub mod error;
 mod guard;
@@ -13,7 +13,7 @@ mod retry;
 pub use dlock_macros::distributed_lock;
 pub use error::{Error, LossCause, Result};
 pub use guard::LockGuard;
-pub use key::{IntoLockKey, KeyBuilder, KeyPart, LockKey};
+pub use key::{IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use manager::LockManager;
 pub use options::{OnLost, Options};
 pub use retry::RetryPolicy;

@@ -1,4 +1,6 @@
-//! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
+//! One call of an annotated function: its key, its lock and its body.
+//!
+//! Not here: what becomes of an error (`outcome`).
 
 use std::pin::Pin;
 
@@ -7,8 +9,6 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder};
 use crate::manager::LockManager;
 use crate::options::Options;
-
-pub use crate::options::OnLost;
 
 /// One call of an annotated function: made before the body, so that it is dropped after it.
 #[derive(Debug)]
@@ -54,6 +54,22 @@ impl Call {
     pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output, Error> {
         let _ = body;
         std::future::ready(todo!()).await
+    }
+
+    /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
+    ///
+    /// Nothing can replace the body's value any more, so there is no error. A loss is logged and counted.
+    pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
+        let _ = body;
+        std::future::ready(todo!()).await
+    }
+
+    /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error
+    /// and counts it, unless it is contention, which was expected.
+    pub fn swallow(&self, error: &Error) {
+        if !error.is_contended() {
+            tracing::error!(%error, "an annotated function returned its stand-in value");
+        }
     }
 
     /// The hold, inside the body.
