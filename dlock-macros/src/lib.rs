@@ -1,9 +1,37 @@
 //! The attribute of dlock: tokens in, tokens out.
+//!
+//! Depend on `dlock-runtime`, which re-exports the attribute and has its examples. Not here: anything that runs; the expansion
+//! knows the runtime only as a path.
+//!
+//! # Layout
+//!
+//! ```text
+//! expand                puts the parts together
+//! ├── args              name = value, ..        ── values, duration, names
+//! ├── function          the item under it       ── boxed, output, pattern
+//! ├── key               holes and arguments     ── template
+//! └── outcome           from result to return value
+//! report                many errors, one report
+//! ```
+
+mod args;
+mod boxed;
+mod duration;
+mod expand;
+mod function;
+mod key;
+mod names;
+mod outcome;
+mod output;
+mod pattern;
+mod report;
+mod template;
+mod values;
 
 use proc_macro::TokenStream;
 
-/// Runs an `async fn` under a distributed lock.
+#[doc = include_str!("docs/distributed_lock.md")]
 #[proc_macro_attribute]
-pub fn distributed_lock(_args: TokenStream, item: TokenStream) -> TokenStream {
-    item
+pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::distributed_lock(args.into(), item.into()).into()
 }

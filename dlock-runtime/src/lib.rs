@@ -29,7 +29,7 @@ mod telemetry;
 mod token;
 
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "private/mod.rs"]
 pub mod __private;
 
 pub use config::Builder;
@@ -38,7 +38,7 @@ pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
-pub use key::{IntoLockKey, KeyBuilder, KeyPart, LockKey};
+pub use key::{IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};

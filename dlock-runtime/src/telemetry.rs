@@ -7,6 +7,7 @@
 //! | `dlock.contended` | debug | somebody else held it to the end |
 //! | `dlock.lost` | error | the lock was lost while the body ran |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
+//! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
 //! | `dlock.unlocked_run` | error | a body ran without a lock, as its attribute spells out |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
@@ -101,6 +102,13 @@ impl Hold {
             _ => "not ours any more",
         };
         tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: &self.span, { lock.key = %key, lock.reason = reason }, "dlock.release_failed");
+    }
+
+    /// The call's value stands for an error that its return type cannot carry.
+    pub(crate) fn swallowed(&self, error: &Error) {
+        if !error.is_contended() {
+            tracing::error!(name: "dlock.swallowed", target: "dlock", parent: &self.span, { %error }, "dlock.swallowed");
+        }
     }
 
     fn record(&self, attempts: u32, waited: Duration) {

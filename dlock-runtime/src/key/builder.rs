@@ -1,36 +1,71 @@
 //! Puts the text of a template and the values of a call together to a key.
+//!
+//! Not here: how a value is escaped (`part`), and the form of a key that is too long (`name`).
+
+use std::sync::Arc;
 
 use crate::error::Error;
-use crate::key::{KeyPart, LockKey};
+use crate::key::part::{KeyPart, PartWriter, Sink};
+use crate::key::{LockKey, name};
 
 /// Builds one key, piece by piece; the first problem is kept and given by [`build`](Self::build).
+///
+/// Different values never give one key as long as a `:` (or another letter that values cannot contain: `{` `}` `<` `>` `#`)
+/// stands between two of them; the attribute checks that of its templates.
+///
+/// ```
+/// use dlock_runtime::KeyBuilder;
+///
+/// let key = KeyBuilder::new("shop").text("order:").part("id", &7_u64).text(":").part("line", "a:b").build()?;
+///
+/// assert_eq!(key.as_str(), "order:7:a%3Ab");
+/// assert_eq!(key.full_name(), "shop:order:7:a%3Ab");
+/// # Ok::<(), dlock_runtime::Error>(())
+/// ```
 #[derive(Debug)]
+#[must_use = "a key is made by `build`"]
 pub struct KeyBuilder {
+    /// The namespace and the pieces so far; after a problem, the places instead of the values.
     name: String,
     start: usize,
-    problem: Option<Error>,
+    problem: Option<Arc<str>>,
 }
 
 impl KeyBuilder {
     /// Starts a key in `namespace`; an empty one means none.
-    #[must_use]
     pub fn new(namespace: &str) -> Self {
-        let name = if namespace.is_empty() { String::new() } else { format!("{namespace}:") };
+        let mut name = String::with_capacity(64);
+        if !namespace.is_empty() {
+            name.push_str(namespace);
+            name.push(':');
+        }
         Self { start: name.len(), name, problem: None }
     }
 
-    /// Adds fixed text.
-    #[must_use]
+    /// Adds fixed text, as it is.
     pub fn text(mut self, text: &str) -> Self {
         self.name.push_str(text);
         self
     }
 
-    /// Adds the value of the hole `<place>`.
-    #[must_use]
+    /// Adds the value of the hole `<place>`. An empty value, and `None`, is a problem.
     pub fn part<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
-        let _ = (place, value);
-        todo!()
+        self.value(place, value, Sink::escaped, Empty::Refused)
+    }
+
+    /// Adds the hash of a value, for values that are long or secret: 32 hex digits of SHA-256. An empty value is a problem.
+    pub fn hashed<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
+        self.value(place, value, Sink::hashed, Empty::Refused)
+    }
+
+    /// Adds a value that may be missing: `None` writes `~`, an empty value `~~`.
+    pub fn optional<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
+        self.value(place, value, Sink::escaped, Empty::Written)
+    }
+
+    /// Adds a value **as it is**: it can contain a separator or a hash tag. An empty value is a problem.
+    pub fn raw<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
+        self.value(place, value, Sink::raw, Empty::Refused)
     }
 
     /// Returns the key.
@@ -39,19 +74,80 @@ impl KeyBuilder {
     ///
     /// [`Error::InvalidKey`] for an empty key, and for a hole whose value is missing or empty.
     pub fn build(self) -> Result<LockKey, Error> {
-        match self.problem {
-            Some(problem) => Err(problem),
-            None => Ok(LockKey { name: self.name.into(), start: self.start }),
+        let Self { name, start, problem } = self;
+        let key = name.get(start..).unwrap_or_default();
+        if let Some(problem) = problem {
+            return Err(Error::InvalidKey { template: key.into(), problem });
         }
+        if key.is_empty() {
+            return Err(Error::InvalidKey { template: "".into(), problem: "it is empty".into() });
+        }
+        // Without a namespace the name is not final: it is cut when it gets one.
+        let cut = if start > 0 { name::cut(&name, start) } else { None };
+        Ok(LockKey { name: cut.unwrap_or(name).into(), start })
+    }
+
+    fn value<T: KeyPart + ?Sized>(
+        mut self,
+        place: &'static str,
+        value: &T,
+        sink: impl FnOnce(String) -> Sink,
+        empty: Empty,
+    ) -> Self {
+        if self.problem.is_some() {
+            return self.placeholder(place);
+        }
+        // The name is moved through the sink and back, so that no value needs a string of its own.
+        let before = self.name.len();
+        let mut sink = sink(std::mem::take(&mut self.name));
+        let _written = value.write_part(PartWriter::new(&mut sink));
+        let Sink { none, empty: nothing, failed, .. } = sink;
+
+        let Some(name) = sink.finish() else {
+            return self.refuse(before, place, "is no UTF-8: write `|hash`, or leave out `|raw`");
+        };
+        self.name = name;
+        match (none, empty) {
+            _ if failed => self.refuse(before, place, "could not be written"),
+            (Some(_), Empty::Refused) => {
+                self.refuse(before, place, "has no value: write `|opt` in the hole where that is meant")
+            }
+            (None, Empty::Refused) if nothing => {
+                self.refuse(before, place, "is empty: write `|opt` in the hole where that is meant")
+            }
+            (Some(depth), Empty::Written) => {
+                self.name.push('~');
+                // `Some(None)` is another value than `None`.
+                if depth > 0 {
+                    self.name.push_str(&depth.to_string());
+                }
+                self
+            }
+            (None, Empty::Written) if nothing => {
+                self.name.push_str("~~");
+                self
+            }
+            (None, _) => self,
+        }
+    }
+
+    fn refuse(mut self, before: usize, place: &'static str, problem: &str) -> Self {
+        self.problem = Some(format!("`<{place}>` {problem}").into());
+        self.name.truncate(before);
+        self.placeholder(place)
+    }
+
+    fn placeholder(mut self, place: &'static str) -> Self {
+        self.name.push('<');
+        self.name.push_str(place);
+        self.name.push('>');
+        self
     }
 }
 
-/// What can stand for a whole key: a string, a [`LockKey`], or a [`KeyBuilder`].
-pub trait IntoLockKey {
-    /// Makes the key, in `namespace` unless it has one already.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidKey`] when it is no valid key.
-    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error>;
+/// What a hole does with a value that writes nothing.
+#[derive(Clone, Copy)]
+enum Empty {
+    Refused,
+    Written,
 }

@@ -1,15 +1,30 @@
 //! What is locked: keys, and how argument values become parts of them.
 //!
-//! [`LockKey`] is the finished key; `part` holds the trait by which values enter; `builder` puts text and values together.
+//! [`LockKey`] is the finished key.
+//!
+//! ```text
+//! part, part_impls   the trait by which values enter, and the types that have it
+//! builder            puts text and values together
+//! into_key           what else can stand for a whole key
+//! name               the namespace before it, and the form of a name that is too long
+//! hash               the one hash of keys
+//! ```
 
 mod builder;
+mod hash;
+mod into_key;
+mod name;
 mod part;
+mod part_impls;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use builder::{IntoLockKey, KeyBuilder};
-pub use part::KeyPart;
+pub use builder::KeyBuilder;
+pub use into_key::IntoLockKey;
+pub use part::{KeyPart, PartWriter, Written};
 
 use crate::error::Error;
 

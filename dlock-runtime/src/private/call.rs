@@ -1,4 +1,6 @@
-//! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
+//! One call of an annotated function: its key, its lock and its body.
+//!
+//! Not here: what becomes of an error (`outcome`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,10 +13,8 @@ use crate::held::Running;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::lock::{Lock, finish};
 use crate::manager::LockManager;
-use crate::options::Options;
+use crate::options::{OnLost, Options};
 use crate::telemetry::Hold;
-
-pub use crate::options::OnLost;
 
 /// One call of an annotated function: made before the body, so that it is dropped after it.
 #[derive(Debug)]
@@ -81,6 +81,25 @@ impl Call {
         let guard = self.guard();
         let ended = self.telemetry().around(Running::new(guard.held(), body, self.options.on_lost)).await;
         finish(guard, ended, self.telemetry()).await
+    }
+
+    /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
+    ///
+    /// Nothing can replace the body's value any more, so there is no error. A loss is logged and counted.
+    pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
+        let guard = self.guard();
+        let running = Running::new(guard.held(), body, OnLost::Finish);
+        let ended = self.telemetry().around(running).await;
+        match finish(guard, ended, self.telemetry()).await {
+            Ok(output) => output,
+            Err(error) => unreachable!("a body that runs to its end is not stopped: {error}"),
+        }
+    }
+
+    /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error
+    /// and counts it, unless it is contention, which was expected.
+    pub fn swallow(&self, error: &Error) {
+        self.telemetry().swallowed(error);
     }
 
     /// Returns the hold, inside the body.

@@ -1,0 +1,205 @@
+//! Puts the parts together: the only large quotes.
+//!
+//! ```text
+//! let call   = ..;                              manager, options, key; dropped last, and with it the lock
+//! let body   = pin!(Some(async move { .. }));   every argument goes in, so that it is dropped before the lock
+//! let result = call.run(body).await;            drops the body in place before it releases
+//! finish::<R>(result)                           at the return type, where its errors belong
+//! ```
+//!
+//! **The order of the declarations is semantics.** A call that is cancelled drops the locals of the body, then the arguments, then
+//! the lock; the other way round the lock would be free while the transaction of the body is alive.
+//!
+//! Not here: how the values are read (`args`, `values`), the key (`key`), and what happens to a result (`outcome`).
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
+
+use crate::args::{Args, KeySource, OnLost};
+use crate::duration::Time;
+use crate::function::{self, Function};
+use crate::key::Key;
+use crate::outcome;
+use crate::pattern;
+use crate::report::{self, Report};
+
+/// Expands the attribute.
+pub(crate) fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item.clone()).unwrap_or_else(|errors| report::beside(&errors, item))
+}
+
+fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    let mut report = Report::default();
+    let args = Args::parse(args, &mut report);
+    let function = report.check(Function::parse(item));
+    let parts = args.zip(function).map(|(args, function)| {
+        report.check(function.output.check(&args.on_contended, args.on_lost));
+        let key = match &args.key {
+            KeySource::Template(template) => Some(Key::parse(template, &function, &mut report)),
+            KeySource::Whole(_) => None,
+        };
+        (args, function, key)
+    });
+    let (args, function, key) = report.finish(parts)?;
+    Ok(Expansion { private: private(&args), args: &args, function: &function, key }.function())
+}
+
+/// The module of the runtime that the expansion calls.
+fn private(args: &Args) -> TokenStream {
+    let span = Span::mixed_site();
+    let installed = || quote_spanned!(span=> ::dlock_runtime::__private);
+    args.runtime.as_ref().map_or_else(installed, |runtime| quote_spanned!(span=> #runtime::__private))
+}
+
+/// All that is known, and no mistake in it.
+pub(crate) struct Expansion<'a> {
+    pub(crate) private: TokenStream,
+    pub(crate) args: &'a Args,
+    pub(crate) function: &'a Function,
+    key: Option<Key>,
+}
+
+impl Expansion<'_> {
+    fn function(&self) -> TokenStream {
+        let Function { attributes, visibility, default, signature, inner_attributes, .. } = self.function;
+        let statements = self.statements();
+        let mut block = quote_spanned!(Span::mixed_site()=> #(#inner_attributes)* #statements);
+        // The body of the box is the body of the function: it is what runs when the future is polled.
+        if let Some(boxed) = &self.function.boxed {
+            block = quote_spanned!(Span::mixed_site()=> #boxed(async move { #block }));
+        }
+        quote!(#(#attributes)* #visibility #default #signature { #block })
+    }
+
+    fn statements(&self) -> TokenStream {
+        let call = self.call();
+        let body = self.body();
+        let finish = outcome::tokens(self, &body);
+        quote_spanned! {Span::mixed_site()=>
+            let __dlock_call = #call;
+            #finish
+        }
+    }
+
+    /// The call: manager, name, options and key. It is one block, so that nothing that it needs lives longer.
+    fn call(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let bindings = self.bindings();
+        let span = Span::mixed_site();
+        let manager = args.manager.as_ref().map_or_else(
+            || quote_spanned!(span=> ::core::option::Option::None),
+            |manager| quote_spanned!(span=> ::core::option::Option::Some(&#manager)),
+        );
+        let name = format!("::{}", function.signature.ident.unraw());
+        let options = self.options();
+        let key = match (&self.key, &args.key) {
+            (Some(key), _) => {
+                let chain = &key.chain;
+                quote_spanned!(span=> __dlock_call.template() #chain)
+            }
+            // A place is only looked at, so that the body can still have it.
+            (None, KeySource::Whole(place)) if is_place(place) => quote_spanned!(span=> &#place),
+            (None, KeySource::Whole(key)) => key.to_token_stream(),
+            (None, KeySource::Template(_)) => TokenStream::new(),
+        };
+        quote_spanned! {span=>
+            {
+                #bindings
+                let __dlock_call =
+                    #private::Call::new(#manager, ::core::concat!(::core::module_path!(), #name), #options);
+                let __dlock_key = #key;
+                __dlock_call.key(__dlock_key)
+            }
+        }
+    }
+
+    /// Binds what patterns bind, by reference, as far as the key or the manager may use it.
+    fn bindings(&self) -> TokenStream {
+        let free = self.args.manager.is_some() || self.key.is_none();
+        let used = self.key.as_ref().map_or(&[][..], |key| &key.used);
+        let bindings = self.function.parameters.iter().filter_map(|parameter| {
+            let given = parameter.pattern.as_ref()?;
+            let wanted = |name: &proc_macro2::Ident| free || used.contains(name);
+            if !pattern::names(given).iter().any(wanted) {
+                return None;
+            }
+            let (pattern, name) = (pattern::borrowed(given, wanted), &parameter.name);
+            // An expression may use any of the names, and which it uses is not ours to find out.
+            let unused = free.then(|| quote!(#[allow(unused_variables)]));
+            Some(quote_spanned!(Span::mixed_site()=> #unused let #pattern = &#name;))
+        });
+        bindings.collect()
+    }
+
+    fn options(&self) -> TokenStream {
+        let Self { private, args, .. } = self;
+        let span = Span::mixed_site();
+        let lease = args.lease.as_ref().map(|lease| {
+            let lease = self.questioned(lease);
+            quote_spanned!(span=> .lease(#lease))
+        });
+        let renew = args.renew.as_ref().map(|renew| quote_spanned!(span=> .renew(#renew)));
+        let retry = args.retry.as_ref().map(|retry| quote_spanned!(span=> .retry(#retry)));
+        let wait = args.wait.as_ref().map(|wait| quote_spanned!(span=> .wait(#wait)));
+        let backoff =
+            args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
+        let on_lost = (args.on_lost == OnLost::Finish)
+            .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
+        quote_spanned!(span=> #private::Options::new() #lease #renew #retry #wait #backoff #on_lost)
+    }
+
+    /// A lease of over an hour is questioned by a warning, which only a use of something deprecated can give on stable.
+    fn questioned(&self, lease: &Time) -> TokenStream {
+        match lease.known() {
+            Some((long, span)) if long > std::time::Duration::from_secs(3600) => {
+                let private = &self.private;
+                let question = quote_spanned!(Span::call_site().located_at(span)=> long_lease);
+                quote_spanned!(Span::mixed_site()=> #private::#question(#lease))
+            }
+            _ => lease.to_token_stream(),
+        }
+    }
+
+    /// The body, as a future that owns every argument.
+    fn body(&self) -> TokenStream {
+        let Self { private, function, .. } = self;
+        let span = Span::mixed_site();
+        // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
+        let names =
+            function.parameters.iter().rev().map(|parameter| &parameter.name).chain(&function.receiver);
+        let names: Vec<_> = names.map(|name| quote_spanned!(span.located_at(name.span())=> &#name)).collect();
+        let capture = (!names.is_empty()).then(|| quote_spanned!(span=> let _ = (#(#names,)*);));
+        // Tells the type before the first `return` and `?`, so that values coerce to it as in a plain function.
+        let output = &function.output;
+        let returns = (!output.opaque)
+            .then(|| quote_spanned!(span=> if false { return #private::never::<#output>(); }));
+        let patterns =
+            function.parameters.iter().filter(|parameter| !parameter.bound_in_body).filter_map(|parameter| {
+                let (pattern, name) = (parameter.pattern.as_ref()?, &parameter.name);
+                Some(quote_spanned!(span=> let #pattern = #name;))
+            });
+        let guard =
+            self.args.guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
+        let body = function::braces(function.body.stream(), function.body.span());
+        quote_spanned! {span=>
+            async move {
+                #capture
+                #returns
+                #(#patterns)*
+                #guard
+                #body
+            }
+        }
+    }
+}
+
+fn is_place(key: &syn::Expr) -> bool {
+    match key {
+        syn::Expr::Path(_) => true,
+        syn::Expr::Field(field) => is_place(&field.base),
+        syn::Expr::Group(group) => is_place(&group.expr),
+        syn::Expr::Paren(paren) => is_place(&paren.expr),
+        _ => false,
+    }
+}

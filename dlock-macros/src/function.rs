@@ -1,0 +1,193 @@
+//! The annotated function: its signature parsed, its body left as tokens.
+//!
+//! Parsing the body as well would report every syntax error in it twice. Not here: what the function becomes (`expand`).
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, FnArg, Pat, PatIdent, Signature, Token, Visibility};
+
+use crate::boxed::{self, Boxed};
+use crate::output::Output;
+use crate::pattern;
+
+/// A function that can be put under a lock.
+pub(crate) struct Function {
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) visibility: Visibility,
+    pub(crate) default: Option<Ident>,
+    /// The signature; each parameter is a plain name.
+    pub(crate) signature: Signature,
+    /// `self`, with the span by which the body knows it.
+    pub(crate) receiver: Option<Ident>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) output: Output,
+    /// What `#[async_trait]` has put around the body.
+    pub(crate) boxed: Option<Boxed>,
+    pub(crate) inner_attributes: Vec<Attribute>,
+    pub(crate) body: Group,
+}
+
+/// A parameter other than `self`.
+pub(crate) struct Parameter {
+    /// The name of the whole argument.
+    pub(crate) name: Ident,
+    /// The pattern that it was written as, where it was no plain name.
+    pub(crate) pattern: Option<Pat>,
+    /// Whether the body has the pattern already, or has to be given it.
+    pub(crate) bound_in_body: bool,
+}
+
+impl Function {
+    /// Reads the item under the attribute.
+    pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
+        Self::parse_stream.parse2(item)
+    }
+
+    fn parse_stream(input: ParseStream<'_>) -> syn::Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility: Visibility = input.parse()?;
+        refuse_other_items(input)?;
+        let default = if input.fork().call(Ident::parse_any).is_ok_and(|word| word == "default") {
+            Some(input.call(Ident::parse_any)?)
+        } else {
+            None
+        };
+        let mut signature: Signature = input.parse()?;
+        let body: TokenStream = input.parse()?;
+        let Some(TokenTree::Group(body)) = body.into_iter().next().filter(is_block) else {
+            return Err(Error::new(
+                signature.ident.span(),
+                "there is no body to run under a lock: put `#[distributed_lock(..)]` above the method in the `impl`, or give this one a default body",
+            ));
+        };
+
+        let receiver = signature.receiver().map(|receiver| Ident::new("self", receiver.self_token.span()));
+        let mut parameters = parameters(&mut signature);
+        let (output, boxed, body) = if signature.asyncness.is_some() {
+            (Output::of(&signature.output, signature.ident.span()), None, body)
+        } else {
+            let boxed = Boxed::parse(&signature, &body).ok_or_else(|| not_async(&signature))?;
+            boxed::bind(&boxed.body, &mut parameters);
+            (Output::new(boxed.output.clone()), Some(boxed.around), boxed.body)
+        };
+        let (inner_attributes, body) = inner_attributes(body);
+        Ok(Self {
+            attributes,
+            visibility,
+            default,
+            signature,
+            receiver,
+            parameters,
+            output,
+            boxed,
+            inner_attributes,
+            body,
+        })
+    }
+
+    /// Returns the names that a key can use: `self`, parameters, and what their patterns bind.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Ident> + '_ {
+        let bound = self.parameters.iter().flat_map(|parameter| match &parameter.pattern {
+            Some(pattern) => pattern::names(pattern),
+            None => vec![parameter.name.clone()],
+        });
+        self.receiver.iter().cloned().chain(bound)
+    }
+
+    /// Returns the declared form of a name that a key uses.
+    pub(crate) fn name(&self, name: &str) -> Option<Ident> {
+        let plain = name.strip_prefix("r#").unwrap_or(name);
+        self.names().find(|declared| declared.unraw() == plain)
+    }
+
+    /// Says which arguments there are, as the end of a message.
+    pub(crate) fn arguments(&self) -> String {
+        let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
+        match names.as_slice() {
+            [] => "; it has no arguments".to_owned(),
+            [only] => format!("; its one argument is `{only}`"),
+            several => format!("; its arguments are {}", crate::report::list(several)),
+        }
+    }
+}
+
+/// Makes every parameter a plain name; a pattern is kept beside it.
+fn parameters(signature: &mut Signature) -> Vec<Parameter> {
+    let typed = signature.inputs.iter_mut().filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(typed),
+        FnArg::Receiver(_) => None,
+    });
+    typed
+        .enumerate()
+        .map(|(index, typed)| {
+            if let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat {
+                return Parameter { name: ident.clone(), pattern: None, bound_in_body: false };
+            }
+            let name = crate::key::argument(index);
+            let plain = PatIdent {
+                attrs: Vec::new(),
+                by_ref: None,
+                mutability: None,
+                ident: name.clone(),
+                subpat: None,
+            };
+            let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
+            Parameter { name, pattern: Some(pattern), bound_in_body: false }
+        })
+        .collect()
+}
+
+fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
+    let others: [(bool, &str); 8] = [
+        (input.peek(Token![struct]), "struct"),
+        (input.peek(Token![enum]), "enum"),
+        (input.peek(Token![impl]) || input.peek(Token![unsafe]) && input.peek2(Token![impl]), "impl"),
+        (input.peek(Token![trait]) || input.peek(Token![unsafe]) && input.peek2(Token![trait]), "trait"),
+        (input.peek(Token![mod]), "mod"),
+        (input.peek(Token![static]), "static"),
+        (input.peek(Token![type]), "type"),
+        (input.peek(Token![use]), "use"),
+    ];
+    let Some((_, kind)) = others.into_iter().find(|(is, _)| *is) else { return Ok(()) };
+    let cure = match kind {
+        "impl" | "trait" => "write it above each method that is to run under a lock",
+        _ => "write it above an `async fn`",
+    };
+    Err(Error::new(
+        input.span(),
+        format!("`#[distributed_lock]` locks a function, and this is a `{kind}`: {cure}"),
+    ))
+}
+
+fn not_async(signature: &Signature) -> Error {
+    Error::new(
+        signature.fn_token.span(),
+        format!(
+            "a lock needs an `async fn`: write `async fn {}`; where an attribute above this one has taken the `async` away, as `#[tokio::main]` and `#[tokio::test]` do, write `#[distributed_lock(..)]` above it",
+            signature.ident.unraw()
+        ),
+    )
+}
+
+fn is_block(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+}
+
+/// Takes the `#![..]` at the start of a body off, since they are only allowed there.
+fn inner_attributes(body: Group) -> (Vec<Attribute>, Group) {
+    let split =
+        |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));
+    match split.parse2(body.stream()) {
+        Ok((attributes, rest)) if !attributes.is_empty() => (attributes, braces(rest, body.span())),
+        _ => (Vec::new(), body),
+    }
+}
+
+/// Braces that a macro made, at the place of the user's: `unused_braces` would fire on the user's own.
+pub(crate) fn braces(tokens: TokenStream, span: Span) -> Group {
+    let mut braces = Group::new(Delimiter::Brace, tokens);
+    braces.set_span(Span::mixed_site().located_at(span));
+    braces
+}

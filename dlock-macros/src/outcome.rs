@@ -1,0 +1,90 @@
+//! The way from a result to the function's return value, for each `on_contended`.
+//!
+//! Not here: the types that can take each way (the runtime's `private::outcome`).
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+
+use crate::args::{OnContended, OnLost};
+use crate::expand::Expansion;
+
+/// Runs `body` under `__dlock_call`, and gives the function's value.
+pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStream {
+    let Expansion { private, args, function, .. } = expansion;
+    let output = &function.output;
+    let span = Span::mixed_site();
+    // The bound is blamed at the return type.
+    let at_output = span.located_at(output.span);
+    let held = args.guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
+    let pinned = quote_spanned! {span=>
+        #held
+        let __dlock_body = ::core::pin::pin!(::core::option::Option::Some(#body));
+    };
+    let run = quote_spanned! {span=>
+        #pinned
+        let __dlock_result = __dlock_call.run(__dlock_body).await;
+    };
+    match &args.on_contended {
+        OnContended::Error => {
+            let finish = quote_spanned!(at_output=> #private::finish::<#output>(__dlock_result));
+            quote_spanned!(span=> #run #finish)
+        }
+        OnContended::Skip => {
+            let swallow = quote_spanned!(span=> |__dlock_error| __dlock_call.swallow(__dlock_error));
+            let finish =
+                quote_spanned!(at_output=> #private::finish_or_skip::<#output>(__dlock_result, #swallow));
+            quote_spanned!(span=> #run #finish)
+        }
+        OnContended::Return(value) => {
+            let instead = instead(expansion, &value.to_token_stream());
+            quote_spanned! {span=>
+                #run
+                match __dlock_result {
+                    ::core::result::Result::Ok(__dlock_value) => __dlock_value,
+                    ::core::result::Result::Err(__dlock_error) => #instead,
+                }
+            }
+        }
+        OnContended::Fallback(path) => {
+            let arguments =
+                function.receiver.iter().chain(function.parameters.iter().map(|parameter| &parameter.name));
+            let fallback = quote_spanned!(span=> #path(#(#arguments),*).await);
+            let instead = instead(expansion, &fallback);
+            // The arguments are in the body by now: what happens from here on the type must carry, or cannot happen.
+            let started = if args.on_lost == OnLost::Finish {
+                quote_spanned!(span=> #pinned __dlock_call.run_to_end(__dlock_body).await)
+            } else {
+                let finish = quote_spanned!(at_output=> #private::finish_started::<#output>(__dlock_result));
+                quote_spanned!(span=> #run #finish)
+            };
+            quote_spanned! {span=>
+                match __dlock_call.acquire().await {
+                    ::core::result::Result::Ok(()) => { #started }
+                    ::core::result::Result::Err(__dlock_error) => #instead,
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of `__dlock_error`: the return type carries it, or `value` stands for it.
+fn instead(expansion: &Expansion<'_>, value: &TokenStream) -> TokenStream {
+    let Expansion { private, function, .. } = expansion;
+    let output = &function.output;
+    let span = Span::mixed_site();
+    let swallowed = quote_spanned! {span=>
+        {
+            __dlock_call.swallow(&__dlock_error);
+            #value
+        }
+    };
+    if output.opaque {
+        return swallowed;
+    }
+    quote_spanned! {span=>
+        match #private::Carrier::<#output>::new().carry(__dlock_error) {
+            ::core::result::Result::Ok(__dlock_value) => __dlock_value,
+            ::core::result::Result::Err(__dlock_error) => #swallowed,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Patterns of parameters: which names they bind, and how to bind them by reference.
+//!
+//! Not here: which of the names a key uses (`key`).
+
+use proc_macro2::Ident;
+use syn::visit_mut::{self, VisitMut};
+use syn::{FieldPat, Pat, PatWild, Token};
+
+/// Returns the names that a pattern binds, in order.
+pub(crate) fn names(pattern: &Pat) -> Vec<Ident> {
+    let mut names = Vec::new();
+    let mut pattern = pattern.clone();
+    Borrow(|name: &Ident| {
+        names.push(name.clone());
+        true
+    })
+    .visit_pat_mut(&mut pattern);
+    names
+}
+
+/// Returns the pattern that binds the `wanted` names when it is matched against a *reference* to the argument.
+///
+/// Such a match binds by reference of itself; `ref`, `mut` and `&` inside it are refused by edition 2024 and go. Names that
+/// are not wanted become `_`, so that nobody is warned of an unused one.
+pub(crate) fn borrowed(pattern: &Pat, wanted: impl FnMut(&Ident) -> bool) -> Pat {
+    let mut pattern = pattern.clone();
+    Borrow(wanted).visit_pat_mut(&mut pattern);
+    pattern
+}
+
+struct Borrow<W>(W);
+
+impl<W: FnMut(&Ident) -> bool> VisitMut for Borrow<W> {
+    fn visit_pat_mut(&mut self, pattern: &mut Pat) {
+        match pattern {
+            Pat::Reference(reference) => {
+                *pattern = (*reference.pat).clone();
+                self.visit_pat_mut(pattern);
+            }
+            Pat::Ident(binding) => {
+                binding.by_ref = None;
+                binding.mutability = None;
+                if (self.0)(&binding.ident) {
+                    visit_mut::visit_pat_mut(self, pattern);
+                } else if let Some((_, inner)) = binding.subpat.take() {
+                    *pattern = *inner;
+                    self.visit_pat_mut(pattern);
+                } else {
+                    let underscore_token = Token![_](binding.ident.span());
+                    *pattern = Pat::Wild(PatWild { attrs: Vec::new(), underscore_token });
+                }
+            }
+            other => visit_mut::visit_pat_mut(self, other),
+        }
+    }
+
+    fn visit_field_pat_mut(&mut self, field: &mut FieldPat) {
+        self.visit_pat_mut(&mut field.pat);
+        if field.colon_token.is_none() && matches!(*field.pat, Pat::Wild(_)) {
+            field.colon_token = Some(Token![:](proc_macro2::Span::mixed_site()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::{ToTokens, quote};
+    use syn::parse::Parser;
+
+    use super::*;
+
+    fn pattern(tokens: proc_macro2::TokenStream) -> Pat {
+        Pat::parse_single.parse2(tokens).expect("a pattern")
+    }
+
+    #[test]
+    fn only_the_wanted_names_are_bound_and_by_reference() {
+        let given = pattern(quote!(Both { left, right: Path((mut id, ref other)), all: all @ &(a, _), .. }));
+
+        let borrowed = borrowed(&given, |name| name == "id" || name == "a");
+
+        let wanted = pattern(quote!(Both { left: _, right: Path((id, _)), all: (a, _), .. }));
+        assert_eq!(
+            borrowed.to_token_stream().to_string().replace(' ', ""),
+            wanted.to_token_stream().to_string().replace(' ', "")
+        );
+    }
+
+    #[test]
+    fn every_bound_name_is_known() {
+        let names: Vec<String> = names(&pattern(quote!((a, Path(b), C { d, e: f }, g @ [h, ..]))))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+
+        assert_eq!(names, ["a", "b", "d", "f", "g", "h"]);
+    }
+}

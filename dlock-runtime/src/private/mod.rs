@@ -1,0 +1,31 @@
+//! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
+//!
+//! [`Call`] is the lock's side; `outcome` leads from its result to the function's return value.
+
+mod call;
+mod outcome;
+
+use std::time::Duration;
+
+pub use call::Call;
+pub use outcome::{
+    Carrier, CarrierOfNone, CarriesLockError, DidNotRun, ReportsLockError, ReportsLoss, Skips, finish,
+    finish_or_skip, finish_started,
+};
+
+pub use crate::options::{OnLost, Options};
+
+/// Gives a function's return type to the body before its first `return` or `?`. Never called.
+#[must_use]
+pub fn never<R>() -> R {
+    unreachable!("the expansion calls this under `if false` only")
+}
+
+/// Questions a lease of over an hour.
+#[deprecated(
+    note = "a lease of over an hour: after a crash nobody gets the lock for as long. The watchdog renews a short lease while the body runs: write `lease = \"30s\"`. If it is meant, give it as a `const Duration`"
+)]
+#[must_use]
+pub const fn long_lease(lease: Duration) -> Duration {
+    lease
+}

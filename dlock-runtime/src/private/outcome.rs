@@ -1,0 +1,248 @@
+//! From the result of a call to the value of the function: which return types can stand for which cause.
+//!
+//! Every cause needs an outcome. Types are judged by traits, never by their names, so an alias of `Result` is one:
+//!
+//! ```text
+//! on_contended = error        ReportsLockError   Result<_, E: From<Error>>
+//!              = skip         Skips              (), Option<_>, Result of those
+//!              = return(..)   Carrier            of any type; a ReportsLockError carries all but contention
+//!              = fallback(..) Carrier, and ReportsLoss from where the body has started
+//! ```
+//!
+//! Not here: which causes there are (`error`), and how one that nothing can carry is logged (`Call::swallow`).
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use crate::error::Error;
+
+/// A return type that can carry every lock error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot report that the lock was not taken",
+    label = "this return type has no room for a lock error",
+    note = "return `Result<T, E>` where `E` implements `From<dlock_runtime::Error>`",
+    note = "or say what to give instead: `on_contended = skip`, `on_contended = return(value)` or `on_contended = fallback(path)`"
+)]
+pub trait ReportsLockError: Sized {
+    /// Makes the value that carries `error`.
+    fn report(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
+    fn report(error: Error) -> Self {
+        Err(E::carry(error))
+    }
+}
+
+/// An error type that a lock error can become.
+#[diagnostic::on_unimplemented(
+    message = "the error type `{Self}` cannot carry a lock error",
+    label = "its error type does not implement `From<dlock_runtime::Error>`",
+    note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`"
+)]
+pub trait CarriesLockError: Sized {
+    /// Makes the error that carries `error`.
+    fn carry(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Error>> CarriesLockError for E {
+    fn carry(error: Error) -> Self {
+        error.into()
+    }
+}
+
+/// A return type that has a value for "somebody else does it".
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the body did not run, which `on_contended = skip` needs",
+    label = "`skip` has nothing to return here",
+    note = "return `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
+    note = "or name the value: `on_contended = return(value)`"
+)]
+pub trait Skips: Sized {
+    /// Makes the value for `error`, or tells `swallow` of it where a skip stands for it.
+    fn skip(error: Error, swallow: impl FnOnce(&Error)) -> Self;
+}
+
+impl Skips for () {
+    fn skip(error: Error, swallow: impl FnOnce(&Error)) -> Self {
+        swallow(&error);
+    }
+}
+
+impl<T> Skips for Option<T> {
+    fn skip(error: Error, swallow: impl FnOnce(&Error)) -> Self {
+        swallow(&error);
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
+    fn skip(error: Error, _: impl FnOnce(&Error)) -> Self {
+        if error.is_contended() { Ok(T::did_not_run()) } else { Err(E::carry(error)) }
+    }
+}
+
+/// A success that can say that nothing was done.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the body did not run, which `on_contended = skip` needs",
+    label = "`skip` has nothing to return here",
+    note = "return `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
+    note = "or name the value: `on_contended = return(value)`"
+)]
+pub trait DidNotRun {
+    /// Makes that value.
+    fn did_not_run() -> Self;
+}
+
+impl DidNotRun for () {
+    fn did_not_run() -> Self {}
+}
+
+impl<T> DidNotRun for Option<T> {
+    fn did_not_run() -> Self {
+        None
+    }
+}
+
+/// A return type that can carry the loss of a lock when the arguments of `fallback` are gone.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot report that the lock was lost while the body ran",
+    label = "by then the arguments are inside the body, and `fallback` cannot be called with them",
+    note = "write `on_lost = finish` to let the body run on and return its own value",
+    note = "or return `Result<T, E>` where `E` implements `From<dlock_runtime::Error>`"
+)]
+pub trait ReportsLoss: Sized {
+    /// Makes the value that carries `error`.
+    fn report_loss(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: CarriesLockError> ReportsLoss for Result<T, E> {
+    fn report_loss(error: Error) -> Self {
+        Err(E::carry(error))
+    }
+}
+
+/// Ends a call with `on_contended = error`.
+#[must_use]
+pub fn finish<R: ReportsLockError>(result: Result<R, Error>) -> R {
+    result.unwrap_or_else(R::report)
+}
+
+/// Ends a call with `on_contended = skip`.
+#[must_use]
+pub fn finish_or_skip<R: Skips>(result: Result<R, Error>, swallow: impl FnOnce(&Error)) -> R {
+    result.unwrap_or_else(|error| R::skip(error, swallow))
+}
+
+/// Ends a call with `on_contended = fallback(..)` whose body has started.
+#[must_use]
+pub fn finish_started<R: ReportsLoss>(result: Result<R, Error>) -> R {
+    result.unwrap_or_else(R::report_loss)
+}
+
+/// Finds out whether `R` can carry an error, where either is right.
+///
+/// The compiler looks for a method here first, and behind `Deref` only where the bound on this one does not hold.
+#[derive(Debug)]
+pub struct Carrier<R>(CarrierOfNone<R>);
+
+/// Carries no error. See [`Carrier`].
+#[derive(Debug)]
+pub struct CarrierOfNone<R>(PhantomData<fn() -> R>);
+
+impl<R> Carrier<R> {
+    /// Makes the carrier for a return type.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "only the expansion makes one, and it names the type")]
+    pub const fn new() -> Self {
+        Self(CarrierOfNone(PhantomData))
+    }
+}
+
+impl<R: ReportsLockError> Carrier<R> {
+    /// Carries every cause but contention, which the value in `on_contended` stands for.
+    ///
+    /// # Errors
+    ///
+    /// The error that is not carried.
+    pub fn carry(&self, error: Error) -> Result<R, Error> {
+        if error.is_contended() { Err(error) } else { Ok(R::report(error)) }
+    }
+}
+
+impl<R> Deref for Carrier<R> {
+    type Target = CarrierOfNone<R>;
+
+    fn deref(&self) -> &CarrierOfNone<R> {
+        &self.0
+    }
+}
+
+impl<R> CarrierOfNone<R> {
+    /// Carries nothing: the value in `on_contended` stands for every cause.
+    ///
+    /// # Errors
+    ///
+    /// Always the error.
+    pub fn carry(&self, error: Error) -> Result<R, Error> {
+        Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not_installed() -> Error {
+        Error::NotInstalled {}
+    }
+
+    fn contended() -> Error {
+        Error::Contended {
+            key: crate::LockKey::new("order:7").expect("a key"),
+            attempts: 1,
+            waited: std::time::Duration::ZERO,
+            retry_after: None,
+        }
+    }
+
+    type Alias = Result<u64, Error>;
+
+    #[test]
+    fn a_type_that_carries_errors_leaves_only_contention_to_the_stand_in() {
+        let carried = Carrier::<Alias>::new().carry(not_installed());
+        let left = Carrier::<Alias>::new().carry(contended());
+
+        assert!(matches!(carried, Ok(Err(Error::NotInstalled {}))));
+        assert!(left.is_err_and(|error| error.is_contended()));
+    }
+
+    #[test]
+    fn a_type_that_carries_none_leaves_every_cause_to_the_stand_in() {
+        assert!(Carrier::<u64>::new().carry(not_installed()).is_err());
+        assert!(Carrier::<Result<u64, String>>::new().carry(not_installed()).is_err());
+        assert!(Carrier::<Option<Alias>>::new().carry(not_installed()).is_err());
+    }
+
+    #[test]
+    fn a_skip_hides_contention_alone_where_errors_can_be_carried() {
+        let swallowed = |_: &Error| panic!("nothing is to be swallowed");
+
+        assert!(matches!(finish_or_skip::<Result<(), Error>>(Err(contended()), swallowed), Ok(())));
+        assert!(matches!(finish_or_skip::<Result<Option<u8>, Error>>(Err(contended()), swallowed), Ok(None)));
+        assert!(finish_or_skip::<Result<(), Error>>(Err(not_installed()), swallowed).is_err());
+    }
+
+    #[test]
+    fn a_skip_that_stands_for_an_error_tells_of_it() {
+        let mut told = false;
+
+        let value = finish_or_skip::<Option<u8>>(Err(not_installed()), |_| told = true);
+
+        assert!(value.is_none() && told);
+    }
+}

@@ -1,0 +1,38 @@
+//! A crate that allows nothing.
+
+#![forbid(unsafe_code)]
+#![deny(warnings, missing_docs, unused, future_incompatible, nonstandard_style, let_underscore)]
+#![deny(unused_qualifications, unused_lifetimes, unreachable_pub, trivial_casts, single_use_lifetimes, unused_results)]
+
+use dlock_runtime::{Error, distributed_lock};
+
+/// Nothing.
+#[distributed_lock(key = "a:<id>", lease = "1s", wait = "1s", backoff = "1s..2s")]
+pub async fn plain(id: u64, mut names: Vec<String>) -> Result<(), Error> {
+    names.clear();
+    {
+        if id == 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[distributed_lock(key = "a:<id>", on_contended = return(0))]
+async fn returned((id, _): (u64, u8), _unused: u8) -> u64 {
+    id
+}
+
+#[distributed_lock(key = "a:<id>", on_contended = skip)]
+async fn skipped(id: u64) {
+    drop(id.to_string());
+}
+
+#[distributed_lock(key = "a:<id.0>", on_contended = fallback(returned), on_lost = finish)]
+async fn fallback(id: (u64, u8), other: u8) -> u64 {
+    id.0 + u64::from(other)
+}
+
+fn main() {
+    let _futures = (plain(1, Vec::new()), returned((1, 1), 1), skipped(1), || fallback((1, 1), 1));
+}
