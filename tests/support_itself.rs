@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dlock_tests::child::OwnChild;
 use dlock_tests::resp::{Client, Reply};
-use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, Worker, boot_now, within};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, Worker, within};
 
 const SOON: Duration = Duration::from_secs(5);
 /// Long enough for an answer over loopback, short enough to wait for none.
@@ -221,6 +221,26 @@ async fn a_held_reply_arrives_when_the_hold_ends() {
 }
 
 #[test]
+fn a_hold_can_begin_after_a_number_of_requests() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let set = |client: &mut Client| client.call(&["SET", "key", "1"]);
+
+    proxy.hold_replies_after(1);
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    assert!(set(&mut client).is_ok());
+    assert!(set(&mut client).is_err());
+    assert_eq!(server.command_count("set"), 2);
+    proxy.pass();
+
+    proxy.hold_requests_after(1);
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    assert!(set(&mut client).is_ok());
+    assert!(set(&mut client).is_err());
+    assert_eq!(server.command_count("set"), 3);
+}
+
+#[test]
 fn each_way_is_delayed_by_what_was_asked() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -327,14 +347,15 @@ async fn a_helper_process_is_driven_by_lines_frozen_and_killed() {
     worker.event("third", "c").await;
     worker.kill();
 
-    assert_eq!((second.detail.as_str(), second.at), ("with detail", Duration::from_nanos(5)));
+    assert_eq!((second.detail.as_str(), second.at), ("with detail", Moment::from_nanos(5)));
     assert_eq!(first.detail, "");
     assert!(while_frozen.is_err());
 }
 
 #[test]
 fn the_boot_clock_goes_forward() {
-    let first = boot_now();
+    let first = Moment::now();
 
-    assert!(boot_now() >= first);
+    assert!(Moment::now() >= first);
+    assert_eq!(first.since(first + SOON), Duration::ZERO);
 }

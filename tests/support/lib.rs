@@ -10,6 +10,7 @@
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
 //! | [`clock`] | the clock that counts while the machine sleeps, and time limits for tests |
@@ -19,12 +20,13 @@ pub mod child;
 pub mod clock;
 pub mod hostile;
 pub mod io_thread;
+pub mod polls;
 pub mod process;
 pub mod proxy;
 pub mod resp;
 pub mod server;
 
-pub use clock::{boot_now, within};
+pub use clock::{Moment, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};

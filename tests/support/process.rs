@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::child::OwnChild;
+use crate::clock::{Moment, within};
 
 /// A helper process; killed when dropped.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl Worker {
             if let Some(position) = self.unclaimed.iter().position(wanted) {
                 return self.unclaimed.remove(position);
             }
-            let line = crate::within(EVENT_LIMIT, &format!("{name} of {key}"), self.lines.recv()).await;
+            let line = within(EVENT_LIMIT, &format!("{name} of {key}"), self.lines.recv()).await;
             let line = line.unwrap_or_else(|| panic!("the helper process ended before {name} of {key}"));
             self.unclaimed.push(WorkerEvent::parse(&line));
         }
@@ -129,8 +130,8 @@ impl Worker {
 pub struct WorkerEvent {
     /// What happened.
     pub name: String,
-    /// When, on the boot clock.
-    pub at: Duration,
+    /// When.
+    pub at: Moment,
     /// Which lock it is about; `-` for none.
     pub key: String,
     /// What else there is to say.
@@ -143,7 +144,7 @@ impl WorkerEvent {
         let mut word = || words.next().unwrap_or_default().to_owned();
         let (name, nanos, key, detail) = (word(), word(), word(), word());
         let nanos = nanos.parse().unwrap_or_else(|_| panic!("the helper process said {line:?}"));
-        Self { name, at: Duration::from_nanos(nanos), key, detail }
+        Self { name, at: Moment::from_nanos(nanos), key, detail }
     }
 }
 

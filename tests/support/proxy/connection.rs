@@ -75,6 +75,9 @@ async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Pa
     let mut has_lost_bytes = false;
     while let Some(Parcel { due, bytes }) = parcels.recv().await {
         sleep_until(due).await;
+        if way == Way::Requests {
+            shared.begin_hold_that_is_due();
+        }
         if plan.borrow_and_update().flow(way) == Flow::Hold && !has_lost_bytes {
             shared.watchers(way).saw(&bytes);
             if plan.wait_for(|plan| plan.flow(way) != Flow::Hold).await.is_err() {
@@ -119,6 +122,15 @@ impl Shared {
         match way {
             Way::Requests => &self.sightings.requests,
             Way::Replies => &self.sightings.replies,
+        }
+    }
+
+    fn begin_hold_that_is_due(&self) {
+        if let Some(way) = self.hold_later.count() {
+            self.plan.send_modify(|plan| match way {
+                Way::Requests => plan.requests = Flow::Hold,
+                Way::Replies => plan.replies = Flow::Hold,
+            });
         }
     }
 

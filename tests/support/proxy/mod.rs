@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::io_thread::IoThread;
-use plan::{Flow, Plan};
+use plan::{Flow, HoldLater, Plan, Way};
 use sightings::Sightings;
 
 pub use sightings::Seen;
@@ -55,6 +55,7 @@ impl Proxy {
             target: ([127, 0, 0, 1], target).into(),
             plan: watch::Sender::new(Plan::default()),
             requests_to_drop: AtomicUsize::new(0),
+            hold_later: HoldLater::default(),
             sightings: Sightings::default(),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -114,6 +115,7 @@ impl ProxyHandle {
     /// Takes back every setting: everything passes, what was held is delivered, connections are accepted.
     pub fn pass(&self) {
         self.shared.requests_to_drop.store(0, Ordering::SeqCst);
+        self.shared.hold_later.cancel();
         self.shared.plan.send_modify(|plan| *plan = Plan { resets: plan.resets, ..Plan::default() });
         self.accept();
     }
@@ -144,6 +146,17 @@ impl ProxyHandle {
     /// Keeps replies back until [`pass`](Self::pass), which delivers them.
     pub fn hold_replies(&self) {
         self.shared.plan.send_modify(|plan| plan.replies = Flow::Hold);
+    }
+
+    /// Lets the next `count` requests through and then holds them, as [`hold_requests`](Self::hold_requests) does.
+    pub fn hold_requests_after(&self, count: usize) {
+        self.shared.hold_later.set(Way::Requests, count);
+    }
+
+    /// Lets the next `count` requests be answered and then holds replies, as [`hold_replies`](Self::hold_replies) does: the next
+    /// request is executed and its client not told.
+    pub fn hold_replies_after(&self, count: usize) {
+        self.shared.hold_later.set(Way::Replies, count);
     }
 
     /// Makes every request that comes from now on arrive `delay` later.
@@ -226,6 +239,7 @@ struct Shared {
     target: SocketAddr,
     plan: watch::Sender<Plan>,
     requests_to_drop: AtomicUsize,
+    hold_later: HoldLater,
     sightings: Sightings,
     connections: AtomicUsize,
     open: AtomicUsize,

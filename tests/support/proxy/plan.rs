@@ -1,5 +1,6 @@
 //! What a proxy does at present.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The settings; a copy is read for each parcel that travels.
@@ -42,6 +43,37 @@ impl Plan {
         match way {
             Way::Requests => self.request_delay,
             Way::Replies => self.reply_delay,
+        }
+    }
+}
+
+/// A hold that begins when some more requests have come.
+#[derive(Debug, Default)]
+pub(super) struct HoldLater(Mutex<Option<(Way, usize)>>);
+
+impl HoldLater {
+    pub(super) fn set(&self, way: Way, after: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((way, after));
+    }
+
+    pub(super) fn cancel(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Counts a request that has come, and returns which way is to be held from it on.
+    pub(super) fn count(&self) -> Option<Way> {
+        let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match hold.as_mut() {
+            Some((way, 0)) => {
+                let way = *way;
+                *hold = None;
+                Some(way)
+            }
+            Some((_, left)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
         }
     }
 }

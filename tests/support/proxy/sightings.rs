@@ -3,11 +3,10 @@
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::boot_now;
+use crate::clock::Moment;
 
 /// Ends when the awaited bytes have come by, with the time on the boot clock.
 ///
@@ -15,13 +14,13 @@ use crate::clock::boot_now;
 #[derive(Debug)]
 #[must_use = "a sighting is waited for by awaiting it"]
 pub struct Seen {
-    sighted: oneshot::Receiver<Duration>,
+    sighted: oneshot::Receiver<Moment>,
 }
 
 impl Future for Seen {
-    type Output = Duration;
+    type Output = Moment;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Duration> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Moment> {
         match Pin::new(&mut self.sighted).poll(context) {
             Poll::Ready(Ok(at)) => Poll::Ready(at),
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
@@ -41,7 +40,7 @@ pub(super) struct Watchers(Mutex<Vec<Watcher>>);
 #[derive(Debug)]
 struct Watcher {
     needle: Vec<u8>,
-    tell: oneshot::Sender<Duration>,
+    tell: oneshot::Sender<Moment>,
 }
 
 impl Watchers {
@@ -57,7 +56,7 @@ impl Watchers {
     pub(super) fn saw(&self, bytes: &[u8]) {
         let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for watcher in watchers.extract_if(.., |watcher| contains(bytes, &watcher.needle)) {
-            let _ = watcher.tell.send(boot_now());
+            let _ = watcher.tell.send(Moment::now());
         }
     }
 }
