@@ -96,12 +96,14 @@ impl Worker {
         let last_poll = Arc::new(AtomicU64::new(0));
         let noted = Arc::clone(&last_poll);
         let body = async move |_guard: &LockGuard| {
+            let note = || noted.store(Moment::now().nanos(), Ordering::SeqCst);
+            // Noted first: whoever reads this may freeze us in the midst of this poll, and it began in time.
+            note();
             say("entered", key, "");
             loop {
-                noted.store(Moment::now().nanos(), Ordering::SeqCst);
                 tokio::select! {
                     () = end.notified() => return,
-                    () = tokio::time::sleep(TICK) => {}
+                    () = tokio::time::sleep(TICK) => note(),
                 }
             }
         };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_tests::contract;
@@ -133,13 +134,14 @@ async fn acquire_inside_run_on_the_same_key_is_reentrant(world: World) {
 }
 
 async fn two_keys_taken_crosswise_are_a_deadlock(world: World) {
+    const WAIT: Duration = Duration::from_secs(4);
     let manager = world.manager().await;
     let both_hold = Arc::new(Barrier::new(2));
     let chain = |outer: &'static str, inner: &'static str| {
         let (manager, both_hold) = (manager.clone(), Arc::clone(&both_hold));
         tokio::spawn(async move {
             let (outer, inner) =
-                (manager.lock(outer).lease(LONG), manager.lock(inner).lease(LONG).wait(LONG));
+                (manager.lock(outer).lease(LONG), manager.lock(inner).lease(LONG).wait(WAIT));
             let outcome = outer
                 .run(async |_guard| {
                     both_hold.wait().await;
@@ -157,5 +159,5 @@ async fn two_keys_taken_crosswise_are_a_deadlock(world: World) {
     let deadlocks = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::Deadlock { .. }))).count();
     let successes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     assert!(deadlocks >= 1 && deadlocks + successes == 2, "{outcomes:?}");
-    assert!(started.elapsed() < LONG / 2, "the deadlock was waited out: {:?}", started.elapsed());
+    assert!(started.elapsed() < WAIT / 2, "the deadlock was waited out: {:?}", started.elapsed());
 }
