@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# The project's one test command: `bash tests/run.sh [arguments for cargo test]`, from any folder.
+#
+# Finds a redis-server or installs one, runs every test of the workspace (documentation examples too), says what was skipped and
+# why, and ends with the line `tests: N passed, N failed, N skipped`. The exit code is cargo's. No server needs to be running:
+# each test starts its own on a free port of 127.0.0.1. Another server is tested with DLOCK_REDIS_SERVER=/path/to/its/binary.
+set -u
+
+# A relative path is the caller's, not the workspace's.
+case ${DLOCK_REDIS_SERVER:-} in
+    /*) ;;
+    */*) export DLOCK_REDIS_SERVER="$PWD/$DLOCK_REDIS_SERVER" ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+main() {
+    PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+    if ! command -v cargo >/dev/null 2>&1; then
+        echo "cargo is missing: install Rust with rustup, https://rustup.rs" >&2
+        exit 1
+    fi
+    find_server || exit 1
+    "$server" --version
+
+    log=$(mktemp "${TMPDIR:-/tmp}/dlock-tests.XXXXXX") || exit 1
+    trap 'rm -f "$log"' EXIT
+    # --show-output, since the reason why a test was skipped is printed by a test that passes.
+    cargo test --workspace --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
+    local status=${PIPESTATUS[0]}
+
+    report "$status"
+    exit "$status"
+}
+
+# Sets `server` to a binary that the tests will find by the same rule.
+find_server() {
+    if [ -n "${DLOCK_REDIS_SERVER:-}" ]; then
+        server=$DLOCK_REDIS_SERVER
+        command -v "$server" >/dev/null 2>&1 && return 0
+        echo "DLOCK_REDIS_SERVER names $server, which is no program" >&2
+        return 1
+    fi
+    if ! command -v redis-server >/dev/null 2>&1; then
+        install_server || {
+            echo "redis-server is missing: install Redis or Valkey with your package manager" >&2
+            echo "(Debian, Ubuntu: redis-server; Fedora, Arch: valkey or redis; macOS: brew install redis)," >&2
+            echo "or name a server's binary in DLOCK_REDIS_SERVER" >&2
+            return 1
+        }
+    fi
+    server=redis-server
+}
+
+install_server() {
+    echo "redis-server is missing: installing it" >&2
+    if command -v apt-get >/dev/null 2>&1; then
+        local root=()
+        if [ "$(id -u)" -ne 0 ]; then
+            command -v sudo >/dev/null 2>&1 || return 1
+            root=(sudo)
+        fi
+        ${root[@]+"${root[@]}"} apt-get update -qq
+        ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server
+    elif command -v brew >/dev/null 2>&1; then
+        brew install redis
+    else
+        return 1
+    fi
+    hash -r
+    command -v redis-server >/dev/null 2>&1
+}
+
+# Sums up all `test result:` lines. A test that could not run here prints `SKIPPED: <why>`; one marked `ignored` is counted too.
+report() {
+    local skipped
+    skipped=$(grep -o 'SKIPPED: .*' "$log" | sort | uniq -c)
+    echo
+    if [ -n "$skipped" ]; then
+        echo "skipped:"
+        echo "$skipped"
+    fi
+    grep -E '^test .* \.\.\. ignored' "$log" | sed 's/^/ignored: /'
+    if [ "$1" -ne 0 ]; then
+        grep -E '^test .*FAILED|^error(\[|:)' "$log" | sort -u
+    fi
+    local said
+    said=$(grep -c 'SKIPPED: ' "$log")
+    awk -v said="$said" '
+        /^test result:/ {
+            for (i = 2; i <= NF; i++) {
+                if ($i ~ /^passed/) passed += $(i - 1)
+                if ($i ~ /^failed/) failed += $(i - 1)
+                if ($i ~ /^ignored/) ignored += $(i - 1)
+            }
+        }
+        END {
+            # A test that says SKIPPED passes for cargo; here it counts as skipped only.
+            printf "tests: %d passed, %d failed, %d skipped\n", passed - said, failed, ignored + said
+        }
+    ' "$log"
+}
+
+main "$@"

@@ -1,0 +1,118 @@
+//! A process that is ours: signalled by its id only, and gone when we are.
+//!
+//! A test process that is killed runs no destructor. So each child gets a watchdog, a shell that reads a pipe of which only the
+//! test process has the other end:
+//!
+//! ```text
+//!  test process ---- spawns ----> child
+//!       |                           ^
+//!       +--- pipe ---> watchdog ----+  a line: the child has been ended in order, go
+//!                                      the pipe's end: the test process has died, kill -9 the child
+//! ```
+//!
+//! (`PR_SET_PDEATHSIG` would need unsafe code, and kills at the end of the *thread* that spawned.)
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+/// A child process that is killed when this is dropped, or when the test process dies.
+#[derive(Debug)]
+pub struct OwnChild {
+    child: Child,
+    watchdog: Option<Child>,
+}
+
+impl OwnChild {
+    /// Starts `command`. If the test process dies, the child is killed and the folder `litter` is removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program, or the shell of the watchdog, cannot be started.
+    pub fn spawn(command: &mut Command, litter: Option<&Path>) -> io::Result<Self> {
+        let child = command.spawn()?;
+        let mut own = Self { child, watchdog: None };
+        let watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(own.pid().to_string())
+            .arg(litter.unwrap_or(Path::new("")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        own.watchdog = Some(watchdog);
+        Ok(own)
+    }
+
+    /// Returns the process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The handle of the standard library, for the pipes.
+    pub fn inner(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Returns how the process ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Freezes the process (SIGSTOP) and returns when it stands still.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has ended.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        waitpid(Some(self.rustix_pid()), WaitOptions::UNTRACED).expect("a stopped child can be waited for");
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has ended.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends the process at once (SIGKILL), frozen or not, and returns when it is gone.
+    pub fn kill(&mut self) {
+        // The watchdog goes before the child is reaped, so that the id it knows cannot be another process's by then.
+        let _ = self.child.kill();
+        if let Some(mut watchdog) = self.watchdog.take() {
+            if let Some(mut pipe) = watchdog.stdin.take() {
+                let _ = pipe.write_all(b"done\n");
+            }
+            let _ = watchdog.wait();
+        }
+        let _ = self.child.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.rustix_pid(), signal).expect("the child is alive and ours to signal");
+    }
+
+    fn rustix_pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// `$1` is the child, `$2` a folder or nothing. A Ctrl-C reaches the whole terminal; the watchdog must outlast it.
+const WATCHDOG: &str = r#"
+trap '' INT HUP TERM
+if read -r _; then exit 0; fi
+kill -9 "$1"
+if [ -n "$2" ]; then rm -rf -- "$2"; fi
+"#;

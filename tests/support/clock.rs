@@ -1,0 +1,75 @@
+//! The clock that counts while the machine sleeps, and time limits for tests.
+//!
+//! Not here: paused time, which is tokio's.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A point on the boot clock: one axis for all processes of this machine, on which no suspend is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// Returns the present.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the clock stands before the machine's boot.
+    #[must_use]
+    pub fn now() -> Self {
+        let now = clock_gettime(BOOT_CLOCK);
+        let seconds = u64::try_from(now.tv_sec).expect("a boot clock starts at zero");
+        let nanos = u32::try_from(now.tv_nsec).expect("a clock's nanoseconds are below a second");
+        Self(Duration::new(seconds, nanos))
+    }
+
+    /// Returns the moment that is `nanos` nanoseconds after the boot, as [`nanos`](Self::nanos) gave them, maybe in another process.
+    #[must_use]
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(Duration::from_nanos(nanos))
+    }
+
+    /// Returns how many nanoseconds after the boot this is.
+    #[must_use]
+    pub fn nanos(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long after `earlier` this is; nothing if it is before.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns how long ago this was.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now().since(self)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0 + time)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: ClockId = ClockId::Boottime;
+/// Apple's monotonic clock counts sleep.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: ClockId = ClockId::Monotonic;
+
+/// Awaits `future` for at most `limit`, by tokio's clock, and gives its output.
+///
+/// # Panics
+///
+/// Panics, naming `what`, when the limit passes: a test that hangs says where.
+pub async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+    let output = tokio::time::timeout(limit, future).await.ok();
+    output.unwrap_or_else(|| panic!("{what}: not within {limit:?}"))
+}

@@ -1,0 +1,33 @@
+//! What the tests stand on: real servers, a network that can be broken, servers that lie, processes that can be killed.
+//!
+//! Nothing here knows how a lock works. Everything listens on 127.0.0.1 only, is bounded, and ends with the test that started it.
+//!
+//! # Layout
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
+//! | [`hostile`] | a server that answers what a test tells it to |
+//! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`polls`] | futures that are polled a few times and dropped |
+//! | [`child`] | a process that is ours: by its id, and gone when we are |
+//! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
+//! | [`clock`] | the clock that counts while the machine sleeps, and time limits for tests |
+//! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
+
+pub mod child;
+pub mod clock;
+pub mod hostile;
+pub mod io_thread;
+pub mod polls;
+pub mod process;
+pub mod proxy;
+pub mod resp;
+pub mod server;
+
+pub use clock::{Moment, within};
+pub use hostile::{Answer, HostileServer, Request};
+pub use process::Worker;
+pub use proxy::{Proxy, ProxyHandle};
+pub use server::RedisServer;

@@ -1,0 +1,160 @@
+//! One connection through a proxy: parcels are read, wait out their delay, and meet the plan that holds at that moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::Shared;
+use super::plan::{Flow, Way};
+use super::sightings::Watchers;
+use crate::resp::split_request;
+
+/// Carries one client's bytes until both sides have ended, or all connections are reset.
+pub(super) async fn carry(mut client: TcpStream, shared: &Shared) {
+    shared.connections.fetch_add(1, Ordering::SeqCst);
+    // A server that cannot be reached looks to the client like one that accepts and hangs up.
+    let Ok(mut server) = TcpStream::connect(shared.target).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let _open = Open::count(shared);
+
+    let mut plan = shared.plan.subscribe();
+    let resets = plan.borrow_and_update().resets;
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let reset = tokio::select! {
+        ((), ()) = async { tokio::join!(
+            carry_one_way(Way::Requests, from_client, to_server, shared),
+            carry_one_way(Way::Replies, from_server, to_client, shared),
+        ) } => false,
+        _ = plan.wait_for(|plan| plan.resets != resets) => true,
+    };
+
+    if reset {
+        let _ = (client.set_zero_linger(), server.set_zero_linger());
+    }
+}
+
+async fn carry_one_way(way: Way, from: ReadHalf<'_>, to: WriteHalf<'_>, shared: &Shared) {
+    let (parcels, arriving) = mpsc::channel(MOST_PARCELS);
+    tokio::join!(read(way, from, parcels, shared), deliver(way, to, arriving, shared));
+}
+
+struct Parcel {
+    due: Instant,
+    bytes: Vec<u8>,
+}
+
+async fn read(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel>, shared: &Shared) {
+    let mut buffer = Vec::new();
+    while let Ok(1..) = from.read_buf(&mut buffer).await {
+        let delay = shared.plan.borrow().delay(way);
+        let due = Instant::now() + delay;
+        while let Some(bytes) = next_parcel(way, &mut buffer) {
+            shared.bytes(way).fetch_add(bytes.len() as u64, Ordering::SeqCst);
+            if parcels.send(Parcel { due, bytes }).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Requests travel one by one, so that they can be counted; replies as they come.
+fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+    match way {
+        Way::Requests => split_request(buffer).map(|(bytes, _)| bytes),
+        Way::Replies => Some(std::mem::take(buffer)).filter(|bytes| !bytes.is_empty()),
+    }
+}
+
+async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Parcel>, shared: &Shared) {
+    let mut plan = shared.plan.subscribe();
+    let mut has_lost_bytes = false;
+    while let Some(Parcel { due, bytes }) = parcels.recv().await {
+        sleep_until(due).await;
+        if way == Way::Requests {
+            shared.begin_hold_that_is_due();
+        }
+        if plan.borrow_and_update().flow(way) == Flow::Hold && !has_lost_bytes {
+            shared.watchers(way).saw(&bytes);
+            if plan.wait_for(|plan| plan.flow(way) != Flow::Hold).await.is_err() {
+                return;
+            }
+        }
+        has_lost_bytes |= plan.borrow_and_update().flow(way) == Flow::Swallow;
+        has_lost_bytes |= way == Way::Requests && shared.drops_this_request();
+        if !has_lost_bytes {
+            let one_byte = plan.borrow().one_byte;
+            if write(&mut to, &bytes, one_byte).await.is_err() {
+                return;
+            }
+        }
+        shared.watchers(way).saw(&bytes);
+    }
+    if !has_lost_bytes {
+        let _ = to.shutdown().await;
+    }
+}
+
+async fn write(to: &mut WriteHalf<'_>, bytes: &[u8], one_byte: bool) -> std::io::Result<()> {
+    if !one_byte {
+        return to.write_all(bytes).await;
+    }
+    for byte in bytes {
+        to.write_all(&[*byte]).await?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+impl Shared {
+    fn bytes(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Requests => &self.request_bytes,
+            Way::Replies => &self.reply_bytes,
+        }
+    }
+
+    fn watchers(&self, way: Way) -> &Watchers {
+        match way {
+            Way::Requests => &self.sightings.requests,
+            Way::Replies => &self.sightings.replies,
+        }
+    }
+
+    fn begin_hold_that_is_due(&self) {
+        if let Some(way) = self.hold_later.count() {
+            self.plan.send_modify(|plan| match way {
+                Way::Requests => plan.requests = Flow::Hold,
+                Way::Replies => plan.replies = Flow::Hold,
+            });
+        }
+    }
+
+    /// Takes one off the requests that are to be dropped.
+    fn drops_this_request(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.requests_to_drop.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open<'a>(&'a Shared);
+
+impl<'a> Open<'a> {
+    fn count(shared: &'a Shared) -> Self {
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+const MOST_PARCELS: usize = 1_024;

@@ -1,0 +1,322 @@
+//! A real Redis or Valkey in a folder of its own, to be frozen, killed and started again.
+//!
+//! The binary is the one that `DLOCK_REDIS_SERVER` names, else the `redis-server` of `PATH`. Starting takes about 20 ms, so each
+//! test has its own server and none can see another's keys. All methods block but [`raw`](RedisServer::raw): they work under
+//! paused time.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::child::OwnChild;
+use crate::resp::{Client, Reply};
+
+/// A server on a free port of 127.0.0.1; killed when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    binary: PathBuf,
+    lines: Vec<String>,
+    password: Option<String>,
+    port: u16,
+    process: Option<OwnChild>,
+    // After the process, so that the folder outlives it.
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server without persistence and without a password.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no server binary, or if it does not start; its log is shown.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Begins a server with settings of its own.
+    #[must_use]
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Returns the URL, with the password where there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("redis://{password}127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
+    #[must_use]
+    pub fn url_with(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.url())
+    }
+
+    /// Returns the port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the process id.
+    ///
+    /// # Panics
+    ///
+    /// Panics after [`kill`](Self::kill).
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process().pid()
+    }
+
+    /// Freezes the server (SIGSTOP): its connections stay open and nothing answers. Returns when it stands still.
+    ///
+    /// # Panics
+    ///
+    /// Panics after [`kill`](Self::kill).
+    pub fn pause(&self) {
+        self.process().pause();
+    }
+
+    /// Lets a frozen server go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// Panics after [`kill`](Self::kill).
+    pub fn resume(&self) {
+        self.process().resume();
+    }
+
+    /// Kills the server (SIGKILL) and returns when it is gone; [`restart`](Self::restart) brings it back.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts the server again on the same port and in the same folder, killing it before if need be.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start; its log is shown.
+    pub fn restart(&mut self) {
+        self.kill();
+        match launch(&self.binary, &self.lines, self.dir.path(), self.port) {
+            Ok(process) => self.process = Some(process),
+            Err(failure) => panic!("the server did not start again: {}", failure.log),
+        }
+    }
+
+    /// Opens an asynchronous connection of redis-rs on the runtime that this is called in.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not answer.
+    pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
+        redis::Client::open(self.url())
+            .expect("the server's own URL is one")
+            .get_multiplexed_async_connection()
+            .await
+            .expect("the server takes connections")
+    }
+
+    /// Sends one command over a connection of its own and returns the reply; blocks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not answer within two seconds.
+    pub fn call<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
+        self.try_call(words, CALL_LIMIT).expect("the server answers")
+    }
+
+    /// Sends one command as [`call`](Self::call) does, with a limit for each wait.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server does not answer within `limit`.
+    pub fn try_call<W: AsRef<[u8]>>(&self, words: &[W], limit: Duration) -> std::io::Result<Reply> {
+        let mut client = Client::connect(self.port, limit)?;
+        if let Some(password) = &self.password {
+            client.call(&["AUTH", password])?;
+        }
+        client.call(words)
+    }
+
+    /// Returns how often the server has run the command `name` (`set`, `evalsha`) since its start, calls of scripts included.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not answer.
+    #[must_use]
+    pub fn command_count(&self, name: &str) -> u64 {
+        let prefix = format!("cmdstat_{}:", name.to_lowercase());
+        self.command_calls(|line| line.starts_with(&prefix))
+    }
+
+    /// Returns how many commands the server has run since its start, without the `INFO` and `AUTH` of asking this.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not answer.
+    #[must_use]
+    pub fn command_total(&self) -> u64 {
+        self.command_calls(|line| !line.starts_with("cmdstat_info:") && !line.starts_with("cmdstat_auth:"))
+    }
+
+    fn command_calls(&self, counts: impl Fn(&str) -> bool) -> u64 {
+        let reply = self.call(&["INFO", "commandstats"]);
+        let lines = reply.text().expect("INFO answers text").lines();
+        lines
+            .filter(|line| line.starts_with("cmdstat_") && counts(line))
+            .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok())
+            .sum()
+    }
+
+    fn process(&self) -> &OwnChild {
+        self.process.as_ref().expect("the server has not been killed")
+    }
+}
+
+/// The settings of a server that has not been started.
+#[derive(Debug, Default)]
+pub struct RedisServerBuilder {
+    lines: Vec<String>,
+    password: Option<String>,
+}
+
+impl RedisServerBuilder {
+    /// Adds a line of `redis.conf`, such as `maxmemory 2mb` or `user worker on >pw ~dlock:* +@all`.
+    #[must_use]
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Sets a password; the server's URL carries it. Letters and digits only.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.lines.push(format!("requirepass {password}"));
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Starts the server and returns when it answers.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no server binary, or if it does not start; its log is shown.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        let Self { lines, password } = self;
+        let binary = find_binary();
+        let dir = tempfile::Builder::new()
+            .prefix("dlock-redis-")
+            .tempdir()
+            .expect("a temporary folder can be made");
+
+        let mut log = String::new();
+        for _ in 0..PORTS_TO_TRY {
+            let port = free_port();
+            match launch(&binary, &lines, dir.path(), port) {
+                Ok(process) => {
+                    return RedisServer { binary, lines, password, port, process: Some(process), dir };
+                }
+                Err(failure) if failure.port_was_taken => log = failure.log,
+                Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
+            }
+        }
+        panic!("{} found no free port in {PORTS_TO_TRY} tries: {log}", binary.display());
+    }
+}
+
+struct LaunchFailure {
+    port_was_taken: bool,
+    log: String,
+}
+
+/// Starts the binary and waits until it answers on `port`.
+fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnChild, LaunchFailure> {
+    let log = dir.join("server.log");
+    // A start again must not take the last start's log for its own.
+    let _ = std::fs::rename(&log, dir.join("server.last.log"));
+    let config = dir.join("redis.conf");
+    std::fs::write(&config, configuration(lines, dir, &log, port))
+        .expect("the server's folder can be written to");
+    let output =
+        std::fs::File::create(dir.join("output.log")).expect("the server's folder can be written to");
+
+    let mut command = Command::new(binary);
+    let errors = output.try_clone().expect("a file can be opened twice");
+    command.arg(&config).stdin(Stdio::null()).stdout(output).stderr(errors);
+    let mut process = OwnChild::spawn(&mut command, Some(dir))
+        .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
+
+    let started = Instant::now();
+    let ended = loop {
+        if answers(port) && log_says_ready(&log) {
+            return Ok(process);
+        }
+        if let Some(status) = process.ended() {
+            break format!("it ended with {status}");
+        }
+        if started.elapsed() > START_LIMIT {
+            break format!("it did not answer within {START_LIMIT:?}");
+        }
+        std::thread::sleep(POLL);
+    };
+
+    let mut text = ended;
+    for file in ["output.log", "server.log"] {
+        let content = std::fs::read_to_string(dir.join(file)).unwrap_or_default();
+        let _ = write!(text, "\n--- {file}\n{content}");
+    }
+    Err(LaunchFailure { port_was_taken: text.contains("Address already in use"), log: text })
+}
+
+fn configuration(lines: &[String], dir: &Path, log: &Path, port: u16) -> String {
+    let mut text = format!(
+        "port {port}\nbind 127.0.0.1\ndir \"{}\"\nlogfile \"{}\"\nsave \"\"\nappendonly no\ndaemonize no\n",
+        dir.display(),
+        log.display()
+    );
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns whether somebody speaks Redis on `port` and is done loading. A request for a password is an answer too.
+fn answers(port: u16) -> bool {
+    let reply = Client::connect(port, CALL_LIMIT).and_then(|mut client| client.call(&["PING"]));
+    matches!(reply.as_ref().map(Reply::text), Ok(Some(text)) if !text.starts_with("LOADING"))
+}
+
+/// Returns whether the one who speaks is ours: a server that lost the race for its port never writes this.
+fn log_says_ready(log: &Path) -> bool {
+    std::fs::read_to_string(log).is_ok_and(|text| text.contains("eady to accept connections"))
+}
+
+/// A port that was free a moment ago. Whoever takes it in between makes the server fail, and we try another.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+fn find_binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("DLOCK_REDIS_SERVER").filter(|named| !named.is_empty()) {
+        return PathBuf::from(named);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("redis-server")).find(|file| file.is_file());
+    found.expect(
+        "no `redis-server` in PATH: run the tests with `bash tests/run.sh`, which finds or installs one, \
+         or name a binary in DLOCK_REDIS_SERVER",
+    )
+}
+
+const PORTS_TO_TRY: u32 = 5;
+const START_LIMIT: Duration = Duration::from_secs(10);
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(3);

@@ -1,0 +1,361 @@
+//! The support is tested before it judges anything: a judge that cannot fail proves nothing.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use dlock_tests::child::OwnChild;
+use dlock_tests::resp::{Client, Reply};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, Worker, within};
+
+const SOON: Duration = Duration::from_secs(5);
+/// Long enough for an answer over loopback, short enough to wait for none.
+const SILENCE: Duration = Duration::from_millis(150);
+
+fn ping(port: u16) -> std::io::Result<Reply> {
+    Client::connect(port, SILENCE).and_then(|mut client| client.call(&["PING"]))
+}
+
+fn pong() -> Reply {
+    Reply::Status("PONG".to_owned())
+}
+
+#[test]
+fn a_server_answers_on_its_port_and_dies_with_its_handle() {
+    let server = RedisServer::start();
+    let port = server.port();
+    assert_eq!(ping(port).expect("the server answers"), pong());
+
+    drop(server);
+
+    assert!(ping(port).is_err());
+}
+
+#[test]
+fn a_paused_server_is_silent_and_a_resumed_one_answers() {
+    let server = RedisServer::start();
+    let mut client = Client::connect(server.port(), SILENCE).expect("the server takes connections");
+
+    server.pause();
+    let while_paused = client.call(&["PING"]);
+    server.resume();
+
+    assert!(while_paused.is_err());
+    assert_eq!(server.call(&["PING"]), pong());
+}
+
+#[test]
+fn a_killed_server_comes_back_empty_on_the_same_port() {
+    let mut server = RedisServer::start();
+    let (port, pid) = (server.port(), server.pid());
+    server.call(&["SET", "key", "value"]);
+
+    server.kill();
+    assert!(ping(port).is_err());
+    server.restart();
+
+    assert_eq!(server.port(), port);
+    assert_ne!(server.pid(), pid);
+    assert_eq!(server.call(&["GET", "key"]), Reply::Nil);
+}
+
+#[test]
+fn a_paused_server_can_be_killed() {
+    let mut server = RedisServer::start();
+    server.pause();
+
+    server.kill();
+
+    assert!(ping(server.port()).is_err());
+}
+
+#[test]
+fn a_server_dies_with_a_test_process_that_is_killed() {
+    const NAME: &str = "a_server_dies_with_a_test_process_that_is_killed";
+    if std::env::var_os("DLOCK_TEST_VICTIM").is_some() {
+        let server = RedisServer::start();
+        println!("port={}", server.port());
+        std::thread::park_timeout(SOON * 4);
+        return;
+    }
+    let program = std::env::current_exe().expect("a process knows its program");
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", NAME, "--nocapture"]).env("DLOCK_TEST_VICTIM", "yes");
+    command.stdout(std::process::Stdio::piped());
+    let mut victim = OwnChild::spawn(&mut command, None).expect("the program starts again");
+    let output = BufReader::new(victim.inner().stdout.take().expect("the output is piped"));
+    let port = output.lines().map_while(Result::ok).find_map(|line| line.split_once("port=")?.1.parse().ok());
+    let port: u16 = port.expect("the victim says its server's port");
+    assert_eq!(ping(port).expect("its server answers"), pong());
+
+    victim.kill();
+
+    let started = Instant::now();
+    while ping(port).is_ok() {
+        assert!(started.elapsed() < SOON, "the server outlived its test process");
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_password_turns_away_who_has_none() {
+    let server = RedisServer::builder().password("sesame").line("maxmemory 64mb").start();
+
+    let stranger = ping(server.port()).expect("a refusal is an answer");
+    let mut friend = server.raw().await;
+    let answer: String = redis::cmd("PING").query_async(&mut friend).await.expect("the password is right");
+
+    assert!(stranger.text().is_some_and(|text| text.starts_with("NOAUTH")), "{stranger:?}");
+    assert_eq!(answer, "PONG");
+}
+
+#[test]
+fn executed_commands_are_counted_without_the_counting() {
+    let server = RedisServer::start();
+    let before = server.command_total();
+
+    server.call(&["SET", "a", "1"]);
+    server.call(&["SET", "b", "1"]);
+
+    assert_eq!(server.command_count("set"), 2);
+    assert_eq!(server.command_total() - before, 2);
+}
+
+#[test]
+#[should_panic(expected = "no-such-setting")]
+fn a_server_that_cannot_start_shows_its_log() {
+    let _ = RedisServer::builder().line("no-such-setting yes").start();
+}
+
+#[test]
+fn a_proxy_passes_a_ping() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+
+    let answer = ping(proxy.port());
+
+    assert_eq!(answer.expect("the way is open"), pong());
+    assert_eq!(proxy.stats().connections, 1);
+    assert_eq!((proxy.stats().request_bytes, proxy.stats().reply_bytes), (14, 7));
+}
+
+#[test]
+fn a_black_hole_accepts_and_does_not_answer() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.black_hole();
+
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("a black hole accepts");
+    assert!(client.call(&["SET", "key", "1"]).is_err());
+    proxy.pass();
+
+    assert!(client.call(&["PING"]).is_err(), "a connection with a gap in it was healed");
+    assert_eq!(ping(proxy.port()).expect("a new connection starts afresh"), pong());
+    assert_eq!(server.call(&["EXISTS", "key"]), Reply::Integer(0));
+}
+
+#[test]
+fn a_dropped_request_never_reaches_the_server() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.drop_next_requests(1);
+
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    let dropped = client.call(&["SET", "key", "1"]);
+
+    assert!(dropped.is_err());
+    assert_eq!(server.command_count("set"), 0);
+    assert_eq!(ping(proxy.port()).expect("only one was to be dropped"), pong());
+}
+
+#[tokio::test]
+async fn a_request_whose_reply_is_swallowed_has_been_executed() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.swallow_replies();
+    let answered = proxy.on_reply(b"OK");
+
+    let port = proxy.port();
+    let client = tokio::task::spawn_blocking(move || {
+        Client::connect(port, SILENCE).and_then(|mut client| client.call(&["SET", "key", "1"]))
+    });
+    within(SOON, "the swallowed reply", answered).await;
+
+    assert_eq!(server.call(&["GET", "key"]), Reply::Text("1".to_owned()));
+    assert!(client.await.expect("the client did not panic").is_err());
+}
+
+#[tokio::test]
+async fn a_held_request_arrives_when_the_hold_ends_even_if_its_client_has_gone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.hold_requests();
+    let held = proxy.on_request(b"SET");
+
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    assert!(client.call(&["SET", "key", "1"]).is_err());
+    drop(client);
+    within(SOON, "the held request", held).await;
+    assert_eq!(server.command_count("set"), 0);
+    let answered = proxy.on_reply(b"OK");
+    proxy.pass();
+    within(SOON, "its late execution", answered).await;
+
+    assert_eq!(server.command_count("set"), 1);
+}
+
+#[tokio::test]
+async fn a_held_reply_arrives_when_the_hold_ends() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.hold_replies();
+    let executed = proxy.on_reply(b"");
+
+    let port = proxy.port();
+    let client = tokio::task::spawn_blocking(move || {
+        Client::connect(port, SOON).and_then(|mut client| client.call(&["PING"]))
+    });
+    within(SOON, "the reply at the proxy", executed).await;
+    assert!(!client.is_finished());
+    proxy.pass();
+
+    assert_eq!(client.await.expect("the client did not panic").expect("the reply was delivered"), pong());
+}
+
+#[test]
+fn a_hold_can_begin_after_a_number_of_requests() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let set = |client: &mut Client| client.call(&["SET", "key", "1"]);
+
+    proxy.hold_replies_after(1);
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    assert!(set(&mut client).is_ok());
+    assert!(set(&mut client).is_err());
+    assert_eq!(server.command_count("set"), 2);
+    proxy.pass();
+
+    proxy.hold_requests_after(1);
+    let mut client = Client::connect(proxy.port(), SILENCE).expect("the proxy accepts");
+    assert!(set(&mut client).is_ok());
+    assert!(set(&mut client).is_err());
+    assert_eq!(server.command_count("set"), 3);
+}
+
+#[test]
+fn each_way_is_delayed_by_what_was_asked() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
+    proxy.delay_requests(Duration::from_millis(60));
+    proxy.delay_replies(Duration::from_millis(40));
+
+    let started = Instant::now();
+    let answer = client.call(&["PING"]);
+
+    assert_eq!(answer.expect("slow, not lost"), pong());
+    assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
+}
+
+#[test]
+fn bytes_that_come_one_by_one_are_all_there() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.one_byte_at_a_time();
+
+    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
+    let value = "x".repeat(500);
+    client.call(&["SET", "key", &value]).expect("the way is open");
+
+    assert_eq!(client.call(&["GET", "key"]).expect("the way is open"), Reply::Text(value));
+}
+
+#[test]
+fn a_reset_cuts_open_connections_and_spares_new_ones() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
+    client.call(&["PING"]).expect("the way is open");
+
+    proxy.reset_all();
+
+    let error = client.call(&["PING"]).and_then(|_| client.call(&["PING"])).expect_err("it was cut");
+    assert!(
+        !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        "{error}"
+    );
+    assert_eq!(ping(proxy.port()).expect("a new connection is spared"), pong());
+}
+
+#[test]
+fn a_proxy_that_refuses_can_accept_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+
+    proxy.refuse();
+    let refused = ping(proxy.port()).expect_err("nobody listens");
+    proxy.pass();
+
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(ping(proxy.port()).expect("the way is open"), pong());
+}
+
+#[tokio::test]
+async fn a_hostile_server_passes_for_a_redis() {
+    let server = HostileServer::start(|_| Answer::Usual);
+
+    let client = redis::Client::open(format!("{}/?protocol=resp3", server.url())).expect("it has a URL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("it greets");
+    let answer: String = redis::cmd("PING").query_async(&mut connection).await.expect("it answers");
+    let (mut sink, _messages) = client.get_async_pubsub().await.expect("it greets").split();
+    let subscribed = within(SOON, "the subscription", sink.subscribe("channel")).await;
+
+    assert_eq!(answer, "PONG");
+    assert!(subscribed.is_ok(), "{subscribed:?}");
+    assert_eq!(server.count("PING"), 1);
+}
+
+#[test]
+fn a_hostile_server_says_what_it_is_told_to() {
+    let loading = HostileServer::answering(&["SET"], &Answer::Error("LOADING in progress"));
+    let garbage = HostileServer::answering(&["SET"], &Answer::Raw(b"\0\xff?\r\n".to_vec()));
+    let silence = HostileServer::answering(&["SET"], &Answer::Silence);
+    let close = HostileServer::answering(&["SET"], &Answer::RawThenClose(b"$10\r\nhal".to_vec()));
+
+    let set = |server: &HostileServer| {
+        Client::connect(server.port(), SILENCE).and_then(|mut client| client.call(&["SET", "key", "1"]))
+    };
+
+    assert_eq!(set(&loading).expect("an error is an answer"), Reply::Error("LOADING in progress".to_owned()));
+    assert_eq!(set(&garbage).expect_err("garbage").kind(), std::io::ErrorKind::InvalidData);
+    assert!(matches!(set(&silence).expect_err("silence").kind(), std::io::ErrorKind::WouldBlock));
+    assert_eq!(set(&close).expect_err("half a reply").kind(), std::io::ErrorKind::UnexpectedEof);
+    assert_eq!(ping(close.port()).expect("other commands are answered as usual"), pong());
+}
+
+#[tokio::test]
+async fn a_helper_process_is_driven_by_lines_frozen_and_killed() {
+    let script = "echo ready 1 -; while read -r verb key rest; do echo \"$verb 5 $key $rest\"; done";
+    let mut worker = Worker::spawn("sh", &["-c", script]).await;
+
+    worker.send("first a");
+    worker.send("second b with detail");
+    let second = worker.event("second", "b").await;
+    let first = worker.event("first", "a").await;
+    worker.pause();
+    worker.send("third c");
+    let while_frozen = tokio::time::timeout(SILENCE, worker.event("third", "c")).await;
+    worker.resume();
+    worker.event("third", "c").await;
+    worker.kill();
+
+    assert_eq!((second.detail.as_str(), second.at), ("with detail", Moment::from_nanos(5)));
+    assert_eq!(first.detail, "");
+    assert!(while_frozen.is_err());
+}
+
+#[test]
+fn the_boot_clock_goes_forward() {
+    let first = Moment::now();
+
+    assert!(Moment::now() >= first);
+    assert_eq!(first.since(first + SOON), Duration::ZERO);
+}

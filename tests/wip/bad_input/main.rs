@@ -1,0 +1,28 @@
+//! Whatever a server answers and whatever a caller asks for: one typed error, in bounded time.
+
+mod access;
+mod replies;
+mod requests;
+
+use std::time::{Duration, Instant};
+
+use dlock_runtime::{LockManager, Result};
+use dlock_tests::within;
+
+const LONG: Duration = Duration::from_secs(30);
+/// The response time-out of one try, and what P3 allows beyond a limit.
+const ONE_TRY: Duration = Duration::from_millis(500 + 100);
+/// How long connecting may take before it gives up.
+const CONNECT: Duration = Duration::from_secs(10);
+
+async fn connect(url: &str) -> Result<LockManager> {
+    within(CONNECT, &format!("connecting to {url}"), LockManager::connect(url)).await
+}
+
+/// Acquires with one try and asserts that the outcome comes in time.
+async fn acquire_once(manager: &LockManager, what: &str) -> Result<()> {
+    let started = Instant::now();
+    let outcome = manager.lock("order:7").lease(LONG).acquire().await.map(drop);
+    assert!(started.elapsed() < ONE_TRY, "{what}: {:?}", started.elapsed());
+    outcome
+}

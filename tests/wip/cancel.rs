@@ -1,0 +1,270 @@
+//! Every call is dropped at every await point, in three phases, and leaves nothing behind.
+//!
+//! | phase | what the network does while the call is polled and dropped |
+//! |---|---|
+//! | answered | nothing: the call is dropped after each number of polls, from none to all it needs |
+//! | sent | from the n-th request on, for each n, the server executes and replies are held; they arrive after the call is gone |
+//! | before it is sent | from the n-th request on, for each n, requests are held; they are executed *after* the call is gone |
+//!
+//! Nothing behind means: another process takes the lock at once where the network was whole, else when the way is open again or at
+//! the latest when the lease ends; nobody stands in the queue; and in the end no key is left but fencing counters.
+
+use std::time::{Duration, Instant};
+
+use dlock_runtime::{LockGuard, LockManager};
+use dlock_tests::polls::{Polled, poll_times};
+use dlock_tests::resp::Reply;
+use dlock_tests::world::{ids_in, name};
+use dlock_tests::{Proxy, RedisServer, within};
+
+/// The lease of everything that is cancelled: the last bound of what may stay behind.
+const LEASE: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(30);
+/// What a clean-up may take when the network was whole.
+const PROMPT: Duration = Duration::from_millis(500);
+/// A call that polls has no last await point; so many are enough.
+const MOST_STEPS: usize = 32;
+/// No call sends more requests than this before it waits for somebody else.
+const MOST_REQUESTS: usize = 6;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    BeforeSent,
+    Sent,
+    Answered,
+}
+
+/// A server, a manager whose network can be held, and another process's manager with a network of its own.
+struct Bench {
+    server: RedisServer,
+    proxy: Proxy,
+    cancelled: LockManager,
+    other: LockManager,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::start(server.port());
+        let cancelled = LockManager::connect(&proxy.url()).await.expect("the way is open");
+        let other = LockManager::connect(&server.url()).await.expect("the way is open");
+        Self { server, proxy, cancelled, other }
+    }
+
+    /// Asserts that the other process gets `key` in time and that nothing is left of it afterwards.
+    async fn assert_nothing_is_left(&self, key: &str, phase: Phase) {
+        let what = format!("`{key}`");
+        let bound = if phase == Phase::Answered { PROMPT } else { LEASE + PROMPT };
+
+        let started = Instant::now();
+        let guard = self.other.lock(key).lease(LONG).wait(LONG).acquire().await.expect(&what);
+        let took = started.elapsed();
+        assert!(took < bound, "{what}: another process got it after {took:?}");
+
+        let queue_is_empty = async {
+            while self.ids(key) > 1 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(LEASE + PROMPT, &format!("{what}: the queue is empty"), queue_is_empty).await;
+        guard.release().await.expect(&what);
+        let key_is_gone = async {
+            while self.server.call(&["EXISTS", &name(key)]) != Reply::Integer(0) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(LEASE + PROMPT, &format!("{what}: the key is gone"), key_is_gone).await;
+    }
+
+    fn ids(&self, key: &str) -> usize {
+        ids_in(self.server.call(&["GET", &name(key)]).text().unwrap_or_default())
+    }
+}
+
+/// Drops `call` at each of its await points in each phase. `prepare` gives what the call takes with it, and what is kept until the
+/// call has been dropped; it runs undisturbed.
+async fn drop_everywhere<K, T>(
+    prepare: impl AsyncFn(&Bench, &str) -> (K, T),
+    call: impl AsyncFn(&Bench, &str, T),
+) {
+    let bench = Bench::new().await;
+    for phase in [Phase::Answered, Phase::Sent, Phase::BeforeSent] {
+        for step in 0..=MOST_STEPS {
+            let key = format!("{phase:?}/{step}");
+            let (kept, taken) = prepare(&bench, &key).await;
+
+            let polls = match phase {
+                Phase::Answered => step,
+                Phase::Sent | Phase::BeforeSent => MOST_STEPS,
+            };
+            match phase {
+                Phase::Answered => {}
+                Phase::Sent => bench.proxy.hold_replies_after(step),
+                Phase::BeforeSent => bench.proxy.hold_requests_after(step),
+            }
+            let polled = poll_times(polls, call(&bench, &key, taken)).await;
+            bench.proxy.pass();
+            drop(kept);
+
+            bench.assert_nothing_is_left(&key, phase).await;
+            let is_done = polled == Polled::Done(());
+            // A call that waits for somebody else needs no help of the network to be stuck, and sends no further request.
+            let is_last = match phase {
+                Phase::Answered => polled == Polled::Stuck,
+                Phase::Sent | Phase::BeforeSent => step == MOST_REQUESTS,
+            };
+            if is_done || is_last {
+                break;
+            }
+        }
+    }
+}
+
+async fn nothing(_bench: &Bench, _key: &str) -> ((), ()) {
+    ((), ())
+}
+
+async fn held(bench: &Bench, key: &str) -> ((), LockGuard) {
+    ((), bench.cancelled.lock(key).lease(LEASE).acquire().await.expect("the lock is free"))
+}
+
+async fn held_by_the_other(bench: &Bench, key: &str) -> (LockGuard, ()) {
+    (bench.other.lock(key).lease(LEASE).acquire().await.expect("the lock is free"), ())
+}
+
+#[tokio::test]
+async fn a_dropped_acquire_leaves_nothing() {
+    drop_everywhere(nothing, async |bench, key, ()| {
+        let _ = bench.cancelled.lock(key).lease(LEASE).acquire().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_try_acquire_leaves_nothing() {
+    drop_everywhere(nothing, async |bench, key, ()| {
+        let _ = bench.cancelled.lock(key).lease(LEASE).try_acquire().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_acquire_of_a_held_lock_leaves_nothing() {
+    drop_everywhere(held_by_the_other, async |bench, key, ()| {
+        let _ = bench.cancelled.lock(key).lease(LEASE).wait(LONG).acquire().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_retry_of_a_held_lock_leaves_nothing() {
+    let (first, last) = (Duration::from_millis(2), Duration::from_millis(4));
+    drop_everywhere(held_by_the_other, async |bench, key, ()| {
+        let _ = bench.cancelled.lock(key).lease(LEASE).retry(3).backoff(first, last).acquire().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_run_leaves_nothing() {
+    drop_everywhere(nothing, async |bench, key, ()| {
+        let lock = bench.cancelled.lock(key).lease(LEASE);
+        let _ = lock.run(async |_guard| tokio::task::yield_now().await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_nested_run_leaves_nothing() {
+    drop_everywhere(nothing, async |bench, key, ()| {
+        let lock = bench.cancelled.lock(key).lease(LEASE).wait(LONG);
+        let inner = async || lock.run(async |_guard| tokio::task::yield_now().await).await;
+        let _ = lock.run(async |_guard| tokio::join!(inner(), inner())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_release_still_releases() {
+    drop_everywhere(held, async |_bench, _key, guard: LockGuard| {
+        let _ = guard.release().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_request_for_a_fencing_token_leaves_nothing() {
+    drop_everywhere(held, async |_bench, _key, guard: LockGuard| {
+        let _ = guard.fencing_token().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_extension_leaves_nothing() {
+    drop_everywhere(held, async |_bench, _key, guard: LockGuard| {
+        let _ = guard.extend(LEASE).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hold_outlives_a_dropped_request_for_its_fencing_token() {
+    let bench = Bench::new().await;
+    for polls in 0..4 {
+        let key = format!("key:{polls}");
+        let ((), guard) = held(&bench, &key).await;
+
+        let _ = poll_times(polls, guard.fencing_token()).await;
+        let _ = poll_times(polls, guard.extend(LEASE)).await;
+
+        let token = guard.fencing_token().await;
+        assert!(guard.check().is_ok() && token.is_ok(), "{polls} polls: {token:?}");
+        guard.release().await.expect("it was held");
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_that_is_dropped_can_be_asked_for_again() {
+    for polls in 0..3 {
+        let bench = Bench::new().await;
+        let ((), _guard) = held(&bench, "order:7").await;
+
+        let _ = poll_times(polls, bench.cancelled.shutdown(PROMPT)).await;
+        bench.cancelled.shutdown(PROMPT).await;
+
+        bench.assert_nothing_is_left("order:7", Phase::Answered).await;
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_while_a_lock_is_held_and_waited_for_leaves_nothing() {
+    let bench = Bench::new().await;
+    let (manager, other) = (bench.cancelled.clone(), bench.other.clone());
+    let _held = other.lock("waited").lease(LONG).acquire().await.expect("the lock is free");
+
+    let ended = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let guard = manager.lock("held").lease(LONG).acquire().await.expect("the lock is free");
+            let lock = manager.lock("waited").lease(LONG).wait(LONG);
+            tokio::spawn(async move {
+                let _guard = guard;
+                let _ = lock.acquire().await;
+            });
+            // Until the task waits.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        });
+    });
+    ended.join().expect("the runtime ends in order");
+
+    bench.assert_nothing_is_left("held", Phase::Answered).await;
+    let nobody_waits = async {
+        while bench.ids("waited") > 1 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(PROMPT, "the waiter's place is given up", nobody_waits).await;
+    // And the manager goes on working from this runtime.
+    assert!(bench.cancelled.lock("again").lease(LEASE).acquire().await.is_ok());
+}

@@ -1,0 +1,53 @@
+//! Fencing tokens: issued while held, rising from holder to holder.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::contract;
+use dlock_tests::world::World;
+
+use super::{LEASE, hold};
+
+contract![
+    fencing_tokens_rise_from_holder_to_holder,
+    a_guard_asked_twice_gives_one_fencing_token,
+    a_lost_guard_gets_no_fencing_token,
+];
+
+async fn fencing_tokens_rise_from_holder_to_holder(world: World) {
+    let managers = [world.manager().await, world.manager().await, world.manager().await];
+    let mut tokens = Vec::new();
+
+    for turn in 0..9 {
+        let guard = hold(&managers[turn % 3], "order:7").await;
+        tokens.push(guard.fencing_token().await.expect("it is held"));
+        guard.release().await.expect("it was held");
+    }
+
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+    assert!(tokens.iter().all(|token| token.get() < 1 << 53), "{tokens:?}");
+}
+
+async fn a_guard_asked_twice_gives_one_fencing_token(world: World) {
+    let manager = world.manager().await;
+    let held = hold(&manager, "order:7").await;
+
+    let first = held.fencing_token().await.expect("it is held");
+    let second = held.fencing_token().await.expect("it is held");
+
+    assert_eq!(first, second);
+}
+
+async fn a_lost_guard_gets_no_fencing_token(world: World) {
+    let manager = world.manager().await;
+    let expired =
+        manager.lock("expired").lease(LEASE).renew(false).acquire().await.expect("the lock is free");
+    let stolen = hold(&manager, "stolen").await;
+
+    world.let_pass(LEASE + Duration::from_millis(20)).await;
+    let _thief = world.steal("stolen").await;
+    let (of_expired, of_stolen) = (expired.fencing_token().await, stolen.fencing_token().await);
+
+    assert!(matches!(of_expired, Err(Error::Lost { .. })), "{of_expired:?}");
+    assert!(matches!(of_stolen, Err(Error::Lost { .. })), "{of_stolen:?}");
+}

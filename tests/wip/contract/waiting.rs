@@ -1,0 +1,156 @@
+//! Who waits is woken, served in order, told when its patience is used up, and leaves no trace.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::contract;
+use dlock_tests::world::World;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{LONG, PROMPT, hold, let_it_begin, wait_for};
+
+contract![
+    a_release_wakes_a_waiter_of_another_manager,
+    a_dropped_guard_releases,
+    waiters_of_several_managers_are_served_in_their_order,
+    tasks_of_one_manager_are_served_in_their_order,
+    used_up_retries_give_contended_with_every_attempt_counted,
+    an_acquire_with_neither_retry_nor_wait_tries_once,
+    a_used_up_wait_gives_contended_at_its_end,
+    a_dropped_waiter_leaves_no_trace,
+];
+
+async fn a_release_wakes_a_waiter_of_another_manager(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let held = hold(&first, "order:7").await;
+    let waiter = wait_for(&second, "order:7");
+    world.until_waiting("order:7", 1).await;
+
+    let started = Instant::now();
+    held.release().await.expect("it was held");
+    let granted = waiter.await.expect("the waiter does not panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+}
+
+async fn a_dropped_guard_releases(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let held = hold(&first, "order:7").await;
+    let waiter = wait_for(&second, "order:7");
+    world.until_waiting("order:7", 1).await;
+
+    let started = Instant::now();
+    drop(held);
+    let granted = waiter.await.expect("the waiter does not panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+}
+
+async fn waiters_of_several_managers_are_served_in_their_order(world: World) {
+    let first = world.manager().await;
+    let held = hold(&first, "order:7").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for number in 1..=4 {
+        let lock = world.manager().await.lock("order:7").lease(LONG).wait(LONG);
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("its turn comes");
+            tell.send(number).expect("the test listens");
+            guard.release().await.expect("it was held");
+        });
+        world.until_waiting("order:7", number).await;
+    }
+
+    held.release().await.expect("it was held");
+    let mut order = Vec::new();
+    for _ in 1..=4 {
+        order.push(told.recv().await.expect("every waiter is served"));
+    }
+
+    assert_eq!(order, [1, 2, 3, 4]);
+}
+
+async fn tasks_of_one_manager_are_served_in_their_order(world: World) {
+    let manager = world.manager().await;
+    let held = hold(&manager, "order:7").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for number in 1..=4 {
+        let lock = manager.lock("order:7").lease(LONG).wait(LONG);
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("its turn comes");
+            tell.send(number).expect("the test listens");
+            guard.release().await.expect("it was held");
+        });
+        let_it_begin().await;
+    }
+
+    held.release().await.expect("it was held");
+    let mut order = Vec::new();
+    for _ in 1..=4 {
+        order.push(told.recv().await.expect("every task is served"));
+    }
+
+    assert_eq!(order, [1, 2, 3, 4]);
+}
+
+async fn used_up_retries_give_contended_with_every_attempt_counted(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let _held = hold(&first, "order:7").await;
+    let (least, most) = (Duration::from_millis(5), Duration::from_millis(20));
+
+    let refused = second.lock("order:7").lease(LONG).retry(3).backoff(least, most).acquire().await;
+
+    match refused {
+        Err(Error::Contended { attempts, key, .. }) => {
+            assert_eq!(attempts, 4);
+            assert_eq!(key.as_str(), "order:7");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn an_acquire_with_neither_retry_nor_wait_tries_once(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let _held = hold(&first, "order:7").await;
+
+    let started = Instant::now();
+    let refused = second.lock("order:7").lease(LONG).acquire().await;
+
+    assert!(matches!(refused, Err(Error::Contended { attempts: 1, .. })), "{refused:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+}
+
+async fn a_used_up_wait_gives_contended_at_its_end(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let _held = hold(&first, "order:7").await;
+    let wait = Duration::from_millis(400);
+
+    let started = Instant::now();
+    let refused = second.lock("order:7").lease(LONG).wait(wait).acquire().await;
+    let took = started.elapsed();
+
+    assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+    assert!(took >= wait && took < wait + Duration::from_millis(100), "{took:?}");
+}
+
+async fn a_dropped_waiter_leaves_no_trace(world: World) {
+    let (first, second, third) = (world.manager().await, world.manager().await, world.manager().await);
+    let held = hold(&first, "order:7").await;
+    let dropped = wait_for(&second, "order:7");
+    world.until_waiting("order:7", 1).await;
+
+    dropped.abort();
+    world.until_nobody_waits("order:7").await;
+    let waiter = wait_for(&third, "order:7");
+    world.until_waiting("order:7", 1).await;
+    let started = Instant::now();
+    held.release().await.expect("it was held");
+    let granted = waiter.await.expect("the waiter does not panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+}

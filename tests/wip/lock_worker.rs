@@ -1,0 +1,162 @@
+//! A process that takes locks when it is told to: the other side of `dlock_tests::process`, where its commands are listed.
+//!
+//! Called with the URL. Commands run side by side, so that one key's waiting delays no other's.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::{Error, Lock, LockGuard, LockManager};
+use dlock_tests::Moment;
+use tokio::sync::{Notify, mpsc};
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let url = std::env::args().nth(1).expect("the first argument is the URL");
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let worker = Arc::new(Worker { manager, held: Mutex::default(), bodies: Mutex::default() });
+
+    let (send, mut commands) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    say("ready", "-", "");
+    while let Some(line) = commands.recv().await {
+        let worker = Arc::clone(&worker);
+        tokio::spawn(async move { worker.obey(&line).await });
+    }
+}
+
+struct Worker {
+    manager: LockManager,
+    held: Mutex<BTreeMap<String, LockGuard>>,
+    bodies: Mutex<BTreeMap<String, Arc<Notify>>>,
+}
+
+impl Worker {
+    async fn obey(&self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["acquire", key, lease, wait] => self.acquire(key, millis(lease), millis(wait)).await,
+            ["run", key, lease, wait] => self.run(key, millis(lease), millis(wait)).await,
+            ["finish", key] => self.body(key).notify_one(),
+            ["release", key] => match self.take(key) {
+                Some(guard) => tell("released", key, guard.release().await.map(|()| String::new())),
+                None => say("failed", key, "NotHeld"),
+            },
+            ["token", key] => {
+                let act = async |guard: &LockGuard| {
+                    tell("token", key, guard.fencing_token().await.map(|token| token.get().to_string()));
+                };
+                self.with_guard(key, act).await;
+            }
+            ["remaining", key] => {
+                let act = async |guard: &LockGuard| {
+                    say("remaining", key, &guard.remaining().as_millis().to_string());
+                };
+                self.with_guard(key, act).await;
+            }
+            ["check", key] => {
+                let act = async |guard: &LockGuard| tell("held", key, guard.check().map(|()| String::new()));
+                self.with_guard(key, act).await;
+            }
+            ["shutdown", limit] => {
+                self.manager.shutdown(millis(limit)).await;
+                say("shutdown", "-", "");
+            }
+            _ => say("failed", "-", &format!("no such command: {line}")),
+        }
+    }
+
+    fn lock(&self, key: &str, lease: Duration, wait: Duration) -> Lock {
+        let lock = self.manager.lock(key).lease(lease);
+        if wait.is_zero() { lock } else { lock.wait(wait) }
+    }
+
+    async fn acquire(&self, key: &str, lease: Duration, wait: Duration) {
+        match self.lock(key, lease, wait).acquire().await {
+            Ok(guard) => {
+                // Said first: whoever reads it measures the hand-over, not our map.
+                say("acquired", key, "");
+                locked(&self.held).insert(key.to_owned(), guard);
+            }
+            Err(error) => fail(key, &error, ""),
+        }
+    }
+
+    /// Runs a body that notes the time whenever it is polled; a failure's detail ends with its last poll, in nanoseconds.
+    async fn run(&self, key: &str, lease: Duration, wait: Duration) {
+        let end = self.body(key);
+        let last_poll = Arc::new(AtomicU64::new(0));
+        let noted = Arc::clone(&last_poll);
+        let body = async move |_guard: &LockGuard| {
+            let note = || noted.store(Moment::now().nanos(), Ordering::SeqCst);
+            // Noted first: whoever reads this may freeze us in the midst of this poll, and it began in time.
+            note();
+            say("entered", key, "");
+            loop {
+                tokio::select! {
+                    () = end.notified() => return,
+                    () = tokio::time::sleep(TICK) => note(),
+                }
+            }
+        };
+        match self.lock(key, lease, wait).run(body).await {
+            Ok(()) => say("left", key, ""),
+            Err(error) => fail(key, &error, &format!(" last_poll={}", last_poll.load(Ordering::SeqCst))),
+        }
+    }
+
+    fn body(&self, key: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.bodies).entry(key.to_owned()).or_default())
+    }
+
+    fn take(&self, key: &str) -> Option<LockGuard> {
+        locked(&self.held).remove(key)
+    }
+
+    async fn with_guard(&self, key: &str, act: impl AsyncFnOnce(&LockGuard)) {
+        match self.take(key) {
+            Some(guard) => {
+                act(&guard).await;
+                locked(&self.held).insert(key.to_owned(), guard);
+            }
+            None => say("failed", key, "NotHeld"),
+        }
+    }
+}
+
+fn tell(event: &str, key: &str, outcome: Result<String, Error>) {
+    match outcome {
+        Ok(detail) => say(event, key, &detail),
+        Err(error) => fail(key, &error, ""),
+    }
+}
+
+fn fail(key: &str, error: &Error, suffix: &str) {
+    let debug = format!("{error:?}");
+    let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    say("failed", key, &format!("{variant} {error}{suffix}"));
+}
+
+fn say(event: &str, key: &str, detail: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more when the test has ended; so do we, then.
+    let _ = writeln!(out, "{event} {} {key} {detail}", Moment::now().nanos()).and_then(|()| out.flush());
+}
+
+fn millis(word: &str) -> Duration {
+    Duration::from_millis(word.parse().expect("durations come in milliseconds"))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const TICK: Duration = Duration::from_millis(5);

@@ -1,0 +1,100 @@
+//! P1: no poll of the body after its deadline, whatever stands still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::{Moment, RedisServer, Worker, within};
+use tokio::sync::oneshot;
+
+use super::{BELIEVED, LEASE, SLACK, TOLD, WORKER, manager_of, tick};
+
+#[tokio::test]
+async fn a_frozen_server_stops_the_body_before_the_lease_ends() {
+    let server = RedisServer::start();
+    let lock = manager_of(&server).await.lock("order:7").lease(LEASE);
+    let last_poll = Arc::new(AtomicU64::new(0));
+    let of_body = Arc::clone(&last_poll);
+    let (entered, has_entered) = oneshot::channel();
+    let call = tokio::spawn(async move {
+        lock.run(async |_guard| {
+            let _ = entered.send(());
+            tick(&of_body).await;
+        })
+        .await
+    });
+    has_entered.await.expect("the body starts");
+
+    server.pause();
+    let frozen = Moment::now();
+    let outcome = within(LEASE * 3, "the loss", call).await.expect("the call does not panic");
+    let told = Moment::now();
+
+    let last_poll = Moment::from_nanos(last_poll.load(Ordering::SeqCst));
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    // Whatever was renewed was sent before the server froze.
+    assert!(last_poll < frozen + BELIEVED, "polled {:?} after the freeze", last_poll.since(frozen));
+    assert!(told < frozen + LEASE + TOLD + SLACK, "told {:?} after the freeze", told.since(frozen));
+}
+
+#[tokio::test]
+async fn a_process_that_was_frozen_past_its_lease_does_not_poll_its_body_again() {
+    let server = RedisServer::start();
+    let mut frozen = Worker::spawn(WORKER, &[server.url()]).await;
+    let mut other = Worker::spawn(WORKER, &[server.url()]).await;
+    frozen.send("run order:7 1000 0");
+    frozen.event("entered", "order:7").await;
+
+    frozen.pause();
+    let stopped = Moment::now();
+    other.send("acquire order:7 30000 30000");
+    let taken = other.event("acquired", "order:7").await;
+    frozen.resume();
+    let failed = frozen.event_or_failure("left", "order:7").await;
+
+    assert!(taken.at < stopped + LEASE + Duration::from_millis(250), "{:?}", taken.at.since(stopped));
+    assert!(failed.detail.starts_with("Lost"), "{failed:?}");
+    let last_poll = failed.detail.rsplit_once("last_poll=").and_then(|(_, nanos)| nanos.parse().ok());
+    let last_poll = Moment::from_nanos(last_poll.expect("the worker says when it was polled last"));
+    assert!(last_poll < taken.at, "polled {:?} after the next holder", last_poll.since(taken.at));
+}
+
+#[tokio::test]
+async fn a_blocked_body_is_not_polled_after_its_lease_though_the_server_is_away() {
+    let server = RedisServer::start();
+    let lock = manager_of(&server).await.lock("order:7").lease(LEASE);
+    let went_on = Arc::new(AtomicBool::new(false));
+    let of_body = Arc::clone(&went_on);
+
+    let outcome = lock
+        .run(async |_guard| {
+            server.pause();
+            // The worker is blocked, which no timer of its runtime can see.
+            std::thread::sleep(LEASE * 2);
+            tokio::task::yield_now().await;
+            of_body.store(true, Ordering::SeqCst);
+        })
+        .await;
+    server.resume();
+
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    assert!(!went_on.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_body_that_blocks_its_only_worker_keeps_its_lease() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    let outcome = manager
+        .lock("order:7")
+        .lease(LEASE)
+        .run(async |guard| {
+            std::thread::sleep(LEASE * 3);
+            guard.check()
+        })
+        .await;
+
+    assert!(matches!(outcome, Ok(Ok(()))), "{outcome:?}");
+}

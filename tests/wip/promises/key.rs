@@ -1,0 +1,93 @@
+//! What stands in Redis: one key with a TTL, and what it costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock_runtime::LockManager;
+use dlock_tests::RedisServer;
+use dlock_tests::resp::Reply;
+
+use super::{LEASE, LONG, manager_of};
+
+#[tokio::test]
+async fn a_lock_is_one_key_with_its_name_and_a_ttl() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    let held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let (keys, ttl) = (server.call(&["KEYS", "*"]), server.call(&["PTTL", "dlock:order:7"]));
+    held.release().await.expect("it was held");
+
+    assert_eq!(keys.texts(), ["dlock:order:7"]);
+    assert!(ttl.integer().is_some_and(|ttl| (28_000..=30_000).contains(&ttl)), "{ttl:?}");
+    assert_eq!(server.call(&["DBSIZE"]), Reply::Integer(0));
+}
+
+#[tokio::test]
+async fn a_namespace_of_the_url_replaces_the_default_one() {
+    let server = RedisServer::start();
+    let shop = LockManager::connect(&server.url_with("?namespace=shop")).await.expect("a good URL");
+    let bare = LockManager::connect(&server.url_with("?namespace=")).await.expect("a good URL");
+
+    let _of_shop = shop.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let _bare = bare.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+
+    let mut keys = server.call(&["KEYS", "*"]).texts();
+    keys.sort();
+    assert_eq!(keys, ["order:7", "shop:order:7"]);
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_costs_one_set_and_one_script() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    manager.lock("warm").lease(LONG).acquire().await.expect("free").release().await.expect("held");
+    let (sets, scripts) = (server.command_count("set"), server.command_count("evalsha"));
+
+    for _ in 0..20 {
+        manager.lock("order:7").lease(LONG).acquire().await.expect("free").release().await.expect("held");
+    }
+
+    assert_eq!(server.command_count("set") - sets, 20);
+    assert_eq!(server.command_count("evalsha") - scripts, 20);
+    assert_eq!(server.command_count("eval"), 0);
+}
+
+/// P4.
+#[tokio::test]
+async fn every_key_has_a_ttl_at_every_instant() {
+    const KEYS_WITHOUT_TTL: &str = "local bad = {} \
+        for _, key in ipairs(redis.call('KEYS', '*')) do \
+          if redis.call('PTTL', key) == -1 then bad[#bad + 1] = key end \
+        end return bad";
+    let server = Arc::new(RedisServer::start());
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut contenders = Vec::new();
+    for _ in 0..3 {
+        let manager = manager_of(&server).await;
+        for task in 0..8 {
+            let lock = manager.lock(format!("key:{}", task % 4).as_str()).lease(LEASE).wait(LONG);
+            let stop = Arc::clone(&stop);
+            contenders.push(tokio::spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().await.expect("its turn comes");
+                    guard.fencing_token().await.expect("it is held");
+                    guard.release().await.expect("it was held");
+                }
+            }));
+        }
+    }
+
+    let scanned = Arc::clone(&server);
+    let scan = tokio::task::spawn_blocking(move || {
+        let bad = (0..500).map(|_| scanned.call(&["EVAL", KEYS_WITHOUT_TTL, "0"]));
+        bad.filter(|reply| *reply != Reply::List(Vec::new())).collect::<Vec<_>>()
+    });
+    let bad = scan.await.expect("the scan does not panic");
+    stop.store(true, Ordering::SeqCst);
+    for contender in contenders {
+        contender.await.expect("no contender panics");
+    }
+
+    assert_eq!(bad, []);
+}

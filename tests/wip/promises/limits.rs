@@ -1,0 +1,108 @@
+//! P3: acquiring ends within its limit, and what it left behind is cleaned up.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{Moment, Proxy, RedisServer};
+
+use super::{LEASE, LONG, SLACK, manager_of};
+
+#[tokio::test]
+async fn acquiring_through_a_black_hole_ends_within_its_wait() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    proxy.black_hole();
+    let wait = Duration::from_millis(800);
+
+    for attempt in 0..3 {
+        let started = Moment::now();
+        let refused = manager.lock("order:7").lease(LONG).wait(wait).acquire().await;
+        let took = started.elapsed();
+
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        assert!(took < wait + SLACK, "attempt {attempt}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn acquiring_through_a_black_hole_ends_within_its_tries() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    proxy.black_hole();
+    let (delay, response_timeout) = (Duration::from_millis(20), Duration::from_millis(500));
+
+    for retry in [0, 1, 3] {
+        let started = Moment::now();
+        let refused = manager.lock("order:7").lease(LONG).retry(retry).backoff(delay, delay).acquire().await;
+        let took = started.elapsed();
+
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let limit = response_timeout * (retry + 1) + delay * retry;
+        assert!(took < limit + SLACK, "{retry} retries: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_acquirers_of_a_frozen_server_all_end_within_their_limit() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    server.pause();
+    let wait = Duration::from_millis(700);
+
+    let started = Moment::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        let lock = manager.lock(format!("key:{}", number % 10).as_str()).lease(LONG).wait(wait);
+        tasks.spawn(async move { lock.acquire().await });
+    }
+    let outcomes = tasks.join_all().await;
+    let took = started.elapsed();
+    server.resume();
+
+    // Who stood behind another task of its process cannot tell a slow turn from a server that is away.
+    let is_typed = |outcome: &Result<_, Error>| {
+        matches!(outcome, Err(Error::Unavailable { .. } | Error::Contended { .. }))
+    };
+    assert!(outcomes.iter().all(is_typed), "{outcomes:?}");
+    assert!(took < wait + SLACK, "{took:?}");
+}
+
+#[tokio::test]
+async fn an_abandoned_attempt_blocks_others_for_at_most_its_lease() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let other = manager_of(&server).await;
+    proxy.swallow_replies();
+
+    let refused = cut_off.lock("order:7").lease(LEASE).acquire().await;
+    let started = Moment::now();
+    let granted = other.lock("order:7").lease(LONG).wait(LONG).acquire().await;
+    let took = started.elapsed();
+
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(took < LEASE + SLACK, "{took:?}");
+}
+
+#[tokio::test]
+async fn an_abandoned_attempt_is_cleaned_up_when_the_way_is_open_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let other = manager_of(&server).await;
+    proxy.swallow_replies();
+    let refused = cut_off.lock("order:7").lease(LONG).acquire().await;
+
+    proxy.pass();
+    proxy.reset_all();
+    let started = Moment::now();
+    let granted = other.lock("order:7").lease(LONG).wait(LONG).acquire().await;
+    let took = started.elapsed();
+
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(took < Duration::from_secs(5), "the orphan stood until its lease ended: {took:?}");
+}

@@ -1,0 +1,49 @@
+//! What the lock promises over a real Redis: under a frozen server, theft, black holes and killed processes.
+//!
+//! Times are judged on the boot clock. What a test measures, it says in its assertion; slack for a busy machine is a named constant.
+
+mod deadline;
+mod key;
+mod limits;
+mod own_lock;
+mod processes;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::world::{ids_in, name};
+use dlock_tests::{Moment, RedisServer, within};
+
+const LONG: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(1);
+/// How long a lease is believed in: it ends one per cent and 2 ms early.
+const BELIEVED: Duration = Duration::from_millis(988);
+/// How late a loss may be told.
+const TOLD: Duration = Duration::from_millis(50);
+/// How late a process may be scheduled on a busy machine.
+const SLACK: Duration = Duration::from_millis(100);
+
+const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
+
+async fn manager_of(server: &RedisServer) -> LockManager {
+    LockManager::connect(&server.url()).await.expect("the server takes managers")
+}
+
+/// Returns when `count` contenders of other processes stand behind the holder of `key`.
+async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
+    let come = async {
+        while ids_in(server.call(&["GET", &name(key)]).text().unwrap_or_default()) <= count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(Duration::from_secs(10), &format!("{count} waiting for {key}"), come).await;
+}
+
+/// A body that notes the boot clock at every poll, ticking for ever.
+async fn tick(last_poll: &AtomicU64) {
+    loop {
+        last_poll.store(Moment::now().nanos(), Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
