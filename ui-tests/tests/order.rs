@@ -1,2 +1,3 @@
 //! x
-#[test] fn x() {}
+#[test]
+fn x() {}

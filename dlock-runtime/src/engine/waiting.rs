@@ -73,8 +73,8 @@ impl Waiting {
     /// Notes that a call chain which holds something waits; where that would never end, the turn is refused.
     fn note_wait(&mut self, scope: &Arc<Scope>) {
         let has: Vec<Place> = Scope::places(scope, &self.engine);
-        let waits = self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()));
-        if has.is_empty() || waits.is_none() {
+        let waiting = self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()));
+        if has.is_empty() || waiting.is_none() {
             return;
         }
         let depth = self.nested.as_ref().map_or(0, |parent| parent.depth() + 1);

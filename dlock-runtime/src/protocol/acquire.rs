@@ -248,7 +248,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.stage = Stage::Held(Hold::new(head, token, deadline, cx.now));
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
-        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        self.refuse_all(gave_up, cx);
     }
 
     /// Queues up where the head will wait, and else looks what stands there.
@@ -295,7 +295,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn tell_not_yet(&mut self, cx: &mut Cx<'_, S>) {
         let mut gave_up = Vec::new();
         self.queue.not_yet(cx.now, |waiter| gave_up.push(waiter));
-        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        self.refuse_all(gave_up, cx);
     }
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that

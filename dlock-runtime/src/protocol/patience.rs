@@ -21,6 +21,8 @@ use crate::retry::RetryPolicy;
 pub(crate) struct Patience {
     started: BootTime,
     limit: BootTime,
+    /// When the call is ended even if no answer comes: at its limit, or a little later while a first answer may be on its way.
+    over_at: BootTime,
     retries: u32,
     retries_used: u32,
     next_try: BootTime,
@@ -47,7 +49,16 @@ impl Patience {
         seed: u32,
     ) -> Self {
         let limit = wait.map_or(BootTime::NEVER, |wait| started.plus(wait));
-        Self { started, limit, retries, retries_used: 0, next_try: BootTime::NEVER, policy, draw: seed }
+        Self {
+            started,
+            limit,
+            over_at: limit,
+            retries,
+            retries_used: 0,
+            next_try: BootTime::NEVER,
+            policy,
+            draw: seed,
+        }
     }
 
     /// The patience of a nested call, which waits for a sibling of its own call chain: only `wait` ends it.
@@ -55,6 +66,7 @@ impl Patience {
         self.retries = 0;
         if self.limit == BootTime::NEVER {
             self.limit = BootTime::from_nanos(u64::MAX - 1);
+            self.over_at = self.limit;
         }
         self
     }
@@ -95,12 +107,20 @@ impl Patience {
 
     /// Returns when something is due next: the next try or the end of the wait.
     pub(crate) fn due(&self) -> BootTime {
-        self.next_try.min(self.limit)
+        self.next_try.min(self.over_at)
     }
 
     /// Returns whether the wait has ended.
     pub(crate) fn is_over(&self, now: BootTime) -> bool {
-        now >= self.limit
+        now >= self.over_at
+    }
+
+    /// Lets a call that has heard nothing yet wait a little longer; `wait = "0s"` still is one try.
+    pub(crate) fn await_first_answer(&mut self, now: BootTime) {
+        let latest = self.limit.plus(GRACE);
+        if self.is_over(now) && now < latest {
+            self.over_at = latest;
+        }
     }
 
     /// Uses up the retry that is due by now, if one is; the try is then to be made.
@@ -127,6 +147,9 @@ impl Patience {
         z ^ (z >> 16)
     }
 }
+
+/// How long the first answer may come after a call's limit; well within the 100 ms that the promise P3 allows.
+const GRACE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -179,6 +202,16 @@ mod tests {
         assert_eq!(patience.not_yet(at(2)), Verdict::Stay);
 
         assert_eq!((patience.due(), patience.attempts()), (due, 1));
+    }
+
+    #[test]
+    fn a_wait_of_nothing_is_one_try() {
+        let mut patience = Patience::new(at(5), 0, Some(Duration::ZERO), POLICY, 1);
+
+        patience.await_first_answer(at(5));
+
+        assert!(!patience.is_over(at(54)) && patience.is_over(at(55)));
+        assert_eq!(patience.not_yet(at(6)), Verdict::GiveUp);
     }
 
     #[test]
