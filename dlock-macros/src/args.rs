@@ -159,7 +159,7 @@ fn unknown(name: &str) -> String {
             )
         }
         (Some(ours), _) => format!("there is no parameter `{name}`: here it is called `{ours}`"),
-        (None, Some(near)) => format!("there is no parameter `{name}`: did you mean `{near}`? {}", options()),
+        (None, Some(near)) => format!("there is no parameter `{name}`: did you mean `{near}`; {}", options()),
         (None, None) => format!("there is no parameter `{name}`; {}", options()),
     }
 }

@@ -12,9 +12,10 @@
 //!
 //! Not here: how the values are read (`args`, `values`), the key (`key`), and what happens to a result (`outcome`).
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost};
 use crate::duration::Time;
@@ -93,6 +94,11 @@ impl Expansion<'_> {
         );
         let name = format!("::{}", function.signature.ident.unraw());
         let options = self.options();
+        let at_key = match &args.key {
+            KeySource::Template(_) => span,
+            KeySource::Whole(key) => span.located_at(key.span()),
+        };
+        let with_key = quote_spanned!(at_key=> __dlock_call.key(__dlock_key));
         let key = match (&self.key, &args.key) {
             (Some(key), _) => {
                 let chain = &key.chain;
@@ -109,7 +115,7 @@ impl Expansion<'_> {
                 let __dlock_call =
                     #private::Call::new(#manager, ::core::concat!(::core::module_path!(), #name), #options);
                 let __dlock_key = #key;
-                __dlock_call.key(__dlock_key)
+                #with_key
             }
         }
     }
@@ -120,14 +126,16 @@ impl Expansion<'_> {
         let used = self.key.as_ref().map_or(&[][..], |key| &key.used);
         let bindings = self.function.parameters.iter().filter_map(|parameter| {
             let given = parameter.pattern.as_ref()?;
-            let wanted = |name: &proc_macro2::Ident| free || used.contains(name);
+            let wanted = |name: &Ident| free || used.contains(name);
             if !pattern::names(given).iter().any(wanted) {
                 return None;
             }
             let (pattern, name) = (pattern::borrowed(given, wanted), &parameter.name);
-            // An expression may use any of the names, and which it uses is not ours to find out.
-            let unused = free.then(|| quote!(#[allow(unused_variables)]));
-            Some(quote_spanned!(Span::mixed_site()=> #unused let #pattern = &#name;))
+            // An expression may use any of the names, and which it uses is not ours to find out: so all of them are used.
+            let named = pattern::names(&pattern).into_iter().filter(|name| free && !is_unused(name));
+            let used: TokenStream =
+                named.map(|name| quote_spanned!(Span::mixed_site()=> let _ = &#name;)).collect();
+            Some(quote_spanned!(Span::mixed_site()=> let #pattern = &#name; #used))
         });
         bindings.collect()
     }
@@ -169,7 +177,9 @@ impl Expansion<'_> {
         let names =
             function.parameters.iter().rev().map(|parameter| &parameter.name).chain(&function.receiver);
         let names: Vec<_> = names.map(|name| quote_spanned!(span.located_at(name.span())=> &#name)).collect();
-        let capture = (!names.is_empty()).then(|| quote_spanned!(span=> let _ = (#(#names,)*);));
+        let allow = function.parameters.iter().any(|parameter| is_unused(&parameter.name));
+        let allow = allow.then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+        let capture = (!names.is_empty()).then(|| quote_spanned!(span=> #allow let _ = (#(#names,)*);));
         // Tells the type before the first `return` and `?`, so that values coerce to it as in a plain function.
         let output = &function.output;
         let returns = (!output.opaque)
@@ -192,6 +202,12 @@ impl Expansion<'_> {
             }
         }
     }
+}
+
+/// Whether nobody is warned when a name is not used.
+fn is_unused(name: &Ident) -> bool {
+    let name = name.to_string();
+    name.starts_with('_') && !name.starts_with("__dlock_arg")
 }
 
 fn is_place(key: &syn::Expr) -> bool {

@@ -102,13 +102,13 @@ impl Function {
         self.names().find(|declared| declared.unraw() == plain)
     }
 
-    /// Says which arguments there are, as the end of a message.
+    /// Says which arguments there are, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
         match names.as_slice() {
-            [] => "; it has no arguments".to_owned(),
-            [only] => format!("; its one argument is `{only}`"),
-            several => format!("; its arguments are {}", crate::report::list(several)),
+            [] => "it has no arguments".to_owned(),
+            [only] => format!("its one argument is `{only}`"),
+            several => format!("its arguments are {}", crate::report::list(several)),
         }
     }
 }
@@ -151,13 +151,14 @@ fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
         (input.peek(Token![use]), "use"),
     ];
     let Some((_, kind)) = others.into_iter().find(|(is, _)| *is) else { return Ok(()) };
+    let article = if matches!(kind, "enum" | "impl") { "an" } else { "a" };
     let cure = match kind {
         "impl" | "trait" => "write it above each method that is to run under a lock",
         _ => "write it above an `async fn`",
     };
     Err(Error::new(
         input.span(),
-        format!("`#[distributed_lock]` locks a function, and this is a `{kind}`: {cure}"),
+        format!("`#[distributed_lock]` locks a function, and this is {article} `{kind}`: {cure}"),
     ))
 }
 

@@ -128,7 +128,7 @@ impl Key {
                 let Some(name) = function.name(root) else {
                     if inside.is_empty() || inside.starts_with(':') {
                         return Some(format!(
-                            "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument{}",
+                            "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument; {}",
                             function.arguments()
                         ));
                     }
@@ -162,7 +162,7 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
     let root = &hole.root;
     if root == "self" {
         return format!(
-            "`<{}>` needs a method, and this function has no `self`{}",
+            "`<{}>` needs a method, and this function has no `self`; {}",
             hole.place,
             function.arguments()
         );
@@ -170,9 +170,9 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
     let names: Vec<String> = function.names().map(|name| name.unraw().to_string()).collect();
     let near = names::nearest(root, names.iter().map(String::as_str)).map_or_else(String::new, |near| {
         let rest = hole.place.strip_prefix(root.as_str()).unwrap_or_default();
-        format!(": did you mean `<{near}{rest}>`?")
+        format!(": did you mean `<{near}{rest}>`")
     });
-    format!("`<{}>` names no argument of this function{near}{}", hole.place, function.arguments())
+    format!("`<{}>` names no argument of this function{near}; {}", hole.place, function.arguments())
 }
 
 /// Text that pairs no braces, pairs them around nothing, or pairs them twice cannot say which slot of a cluster it is for.

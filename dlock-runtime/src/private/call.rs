@@ -25,7 +25,6 @@ impl Call {
     }
 
     /// Starts the key of this call, in the manager's namespace.
-    #[must_use]
     pub fn template(&self) -> KeyBuilder {
         todo!()
     }
@@ -33,7 +32,7 @@ impl Call {
     /// Sets the key of this call; a bad one is reported by [`run`](Self::run).
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
-        let _ = key;
+        drop(key);
         todo!()
     }
 
@@ -43,7 +42,8 @@ impl Call {
     ///
     /// Every cause for which a body cannot start.
     pub async fn acquire(&self) -> Result<(), Error> {
-        std::future::ready(todo!()).await
+        std::future::ready(()).await;
+        todo!()
     }
 
     /// Takes the lock where [`acquire`](Self::acquire) has not, runs the body under it, drops the body in place, releases.
@@ -53,7 +53,8 @@ impl Call {
     /// Every cause for which the body could not start or could not go on.
     pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output, Error> {
         let _ = body;
-        std::future::ready(todo!()).await
+        std::future::ready(()).await;
+        todo!()
     }
 
     /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
@@ -61,7 +62,8 @@ impl Call {
     /// Nothing can replace the body's value any more, so there is no error. A loss is logged and counted.
     pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
         let _ = body;
-        std::future::ready(todo!()).await
+        std::future::ready(()).await;
+        todo!()
     }
 
     /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error
@@ -73,7 +75,6 @@ impl Call {
     }
 
     /// The hold, inside the body.
-    #[must_use]
     pub fn guard(&self) -> &LockGuard {
         todo!()
     }
