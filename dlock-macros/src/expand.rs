@@ -123,10 +123,10 @@ impl Expansion<'_> {
     /// Binds what patterns bind, by reference, as far as the key or the manager may use it.
     fn bindings(&self) -> TokenStream {
         let free = self.args.manager.is_some() || self.key.is_none();
-        let used = self.key.as_ref().map_or(&[][..], |key| &key.used);
+        let used = self.key.iter().flat_map(|key| &key.used);
         let bindings = self.function.parameters.iter().filter_map(|parameter| {
             let given = parameter.pattern.as_ref()?;
-            let wanted = |name: &Ident| free || used.contains(name);
+            let wanted = |name: &Ident| free || used.clone().any(|used| used == name);
             if !pattern::names(given).iter().any(wanted) {
                 return None;
             }

@@ -194,6 +194,7 @@ async fn with_fallback(id: u8, text: String) -> String {
 }
 
 async fn other(id: u8, text: String) -> String {
+    std::future::ready(()).await;
     format!("instead of {id}: {text}")
 }
 
@@ -227,23 +228,26 @@ fn an_error_that_a_type_can_carry_is_never_swallowed() {
     assert_eq!(notes(), ["order::with_return", "a", "drop lock"]);
 }
 
-async fn plain_large(input: [u64; 4], text: String) -> Result<u64, Error> {
+/// An argument that is used after an await is in the future of a plain function twice: where it came in and where it is used.
+/// An annotated function has it twice as well, whether it is used or not; this is no reason for a third.
+#[expect(clippy::large_types_passed_by_value, reason = "the size is what is measured")]
+async fn plain_large(input: [u64; 128], text: String) -> Result<u64, Error> {
     let buffer = [input[0]; 700];
     std::future::ready(()).await;
-    Ok(buffer.iter().sum::<u64>() + text.len() as u64)
+    Ok(buffer.iter().chain(&input).sum::<u64>() + text.len() as u64)
 }
 
 #[distributed_lock(key = "a:<text>", crate = crate::recorder)]
-async fn locked_large(input: [u64; 4], text: String) -> Result<u64, Error> {
+async fn locked_large(input: [u64; 128], text: String) -> Result<u64, Error> {
     let buffer = [input[0]; 700];
     std::future::ready(()).await;
-    Ok(buffer.iter().sum::<u64>() + text.len() as u64)
+    Ok(buffer.iter().chain(&input).sum::<u64>() + text.len() as u64)
 }
 
 #[test]
 fn a_future_grows_by_little() {
-    let plain = size_of_val(&plain_large([0; 4], String::new()));
-    let locked = size_of_val(&locked_large([0; 4], String::new()));
+    let plain = size_of_val(&plain_large([0; 128], String::new()));
+    let locked = size_of_val(&locked_large([0; 128], String::new()));
 
-    assert!(locked - plain <= 256, "{plain} bytes became {locked}");
+    assert!(locked.abs_diff(plain) <= 256, "{plain} bytes became {locked}");
 }
