@@ -90,7 +90,7 @@ impl Expansion<'_> {
         let span = Span::mixed_site();
         let manager = args.manager.as_ref().map_or_else(
             || quote_spanned!(span=> ::core::option::Option::None),
-            |manager| quote_spanned!(span=> ::core::option::Option::Some(&#manager)),
+            |manager| quote_spanned!(span.located_at(manager.span())=> ::core::option::Option::Some(&#manager)),
         );
         let name = format!("::{}", function.signature.ident.unraw());
         let options = self.options();
@@ -131,11 +131,13 @@ impl Expansion<'_> {
                 return None;
             }
             let (pattern, name) = (pattern::borrowed(given, wanted), &parameter.name);
+            let conditions = &parameter.conditions;
             // An expression may use any of the names, and which it uses is not ours to find out: so all of them are used.
             let named = pattern::names(&pattern).into_iter().filter(|name| free && !is_unused(name));
-            let used: TokenStream =
-                named.map(|name| quote_spanned!(Span::mixed_site()=> let _ = &#name;)).collect();
-            Some(quote_spanned!(Span::mixed_site()=> let #pattern = &#name; #used))
+            let used: TokenStream = named
+                .map(|name| quote_spanned!(Span::mixed_site()=> #(#conditions)* let _ = &#name;))
+                .collect();
+            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = &#name; #used))
         });
         bindings.collect()
     }
@@ -174,12 +176,13 @@ impl Expansion<'_> {
         let Self { private, function, .. } = self;
         let span = Span::mixed_site();
         // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
-        let names =
-            function.parameters.iter().rev().map(|parameter| &parameter.name).chain(&function.receiver);
-        let names: Vec<_> = names.map(|name| quote_spanned!(span.located_at(name.span())=> &#name)).collect();
-        let allow = function.parameters.iter().any(|parameter| is_unused(&parameter.name));
-        let allow = allow.then(|| quote!(#[allow(clippy::used_underscore_binding)]));
-        let capture = (!names.is_empty()).then(|| quote_spanned!(span=> #allow let _ = (#(#names,)*);));
+        let arguments = function.parameters.iter().rev().map(|parameter| {
+            let (name, conditions) = (&parameter.name, &parameter.conditions);
+            let allow = is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+            quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
+        });
+        let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
+        let capture: TokenStream = arguments.chain(receiver).collect();
         // Tells the type before the first `return` and `?`, so that values coerce to it as in a plain function.
         let output = &function.output;
         let returns = (!output.opaque)
@@ -187,7 +190,8 @@ impl Expansion<'_> {
         let patterns =
             function.parameters.iter().filter(|parameter| !parameter.bound_in_body).filter_map(|parameter| {
                 let (pattern, name) = (parameter.pattern.as_ref()?, &parameter.name);
-                Some(quote_spanned!(span=> let #pattern = #name;))
+                let conditions = &parameter.conditions;
+                Some(quote_spanned!(span=> #(#conditions)* let #pattern = #name;))
             });
         let guard =
             self.args.guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));

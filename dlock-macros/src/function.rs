@@ -35,6 +35,8 @@ pub(crate) struct Parameter {
     pub(crate) name: Ident,
     /// The pattern that it was written as, where it was no plain name.
     pub(crate) pattern: Option<Pat>,
+    /// The `#[cfg(..)]` of the parameter, which is there or not with all that names it.
+    pub(crate) conditions: Vec<Attribute>,
     /// Whether the body has the pattern already, or has to be given it.
     pub(crate) bound_in_body: bool,
 }
@@ -122,8 +124,10 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
     typed
         .enumerate()
         .map(|(index, typed)| {
+            let conditions = typed.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+            let conditions: Vec<Attribute> = conditions.cloned().collect();
             if let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat {
-                return Parameter { name: ident.clone(), pattern: None, bound_in_body: false };
+                return Parameter { name: ident.clone(), pattern: None, conditions, bound_in_body: false };
             }
             let name = crate::key::argument(index);
             let plain = PatIdent {
@@ -134,7 +138,7 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                 subpat: None,
             };
             let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
-            Parameter { name, pattern: Some(pattern), bound_in_body: false }
+            Parameter { name, pattern: Some(pattern), conditions, bound_in_body: false }
         })
         .collect()
 }

@@ -47,8 +47,12 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             }
         }
         OnContended::Fallback(path) => {
-            let arguments =
-                function.receiver.iter().chain(function.parameters.iter().map(|parameter| &parameter.name));
+            let receiver = function.receiver.iter().map(ToTokens::to_token_stream);
+            let arguments = function.parameters.iter().map(|parameter| {
+                let (name, conditions) = (&parameter.name, &parameter.conditions);
+                quote_spanned!(span=> #(#conditions)* #name)
+            });
+            let arguments = receiver.chain(arguments);
             let at_path = span.located_at(path.span());
             let fallback = quote_spanned!(at_path=> #path(#(#arguments),*).await);
             let instead = instead(expansion, &fallback);

@@ -29,7 +29,8 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 __dlock_call.key(__dlock_key)
             };
             let __dlock_body = ::core::pin::pin!(::core::option::Option::Some(async move {
-                let _ = (&cart, &user_id,);
+                let _ = &cart;
+                let _ = &user_id;
                 if false {
                     return ::dlock_runtime::__private::never::<Result<Receipt, OrderError> >();
                 }
