@@ -35,7 +35,7 @@ impl Hold {
             target: "dlock",
             "dlock.hold",
             lock.name = name,
-            lock.key = key.map(field::display),
+            lock.key = key.filter(|key| !key.is_hashed()).map(field::display),
             lock.wait_ms = field::Empty,
             lock.attempts = field::Empty,
             lock.outcome = field::Empty,
