@@ -26,6 +26,8 @@ pub(crate) mod nesting;
 pub(crate) mod patience;
 pub(crate) mod queue;
 pub(crate) mod renew;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod value;
 pub(crate) mod waits;
 
