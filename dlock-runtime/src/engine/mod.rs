@@ -206,12 +206,12 @@ impl Engine {
 
     /// Wakes tasks and sets the backend off, with nothing locked.
     fn finish(&self, after: After) {
-        after.wake.into_iter().for_each(Waker::wake);
         if after.flush {
             self.backend.flush(self);
         } else if let Some(due) = after.earlier {
             self.backend.due_earlier(due);
         }
+        after.wake.into_iter().for_each(Waker::wake);
     }
 
     /// A task lets go of the lock that it holds. With `answered`, the returned receiver is told the server's answer; there is none

@@ -94,7 +94,10 @@ impl<S: Clone + PartialEq> Lane<S> {
             )
             | (Step::Confirming, Command::Renew { lease }, Reply::Ours) => self.ours(token, sent, lease, cx),
 
-            (Step::Trying, Command::Acquire { .. }, Reply::Taken) => self.enqueue(token, cx),
+            (Step::Trying, Command::Acquire { .. }, Reply::Taken) => {
+                self.heard = Heard::Taken(None);
+                self.enqueue(token, cx);
+            }
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
@@ -274,8 +277,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         let lasting = failure.kind != FailureKind::Passing;
         if lasting {
             for waiter in self.queue.drain() {
-                let refusal = Refusal::Failed(failure.clone());
-                cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+                cx.refuse(waiter.seat, Refusal::Failed(failure.clone()));
             }
             self.stage = Stage::Idle;
             return;

@@ -218,7 +218,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The manager takes no new work: nobody waits any longer.
     pub(crate) fn close(&mut self, cx: &mut Cx<'_, S>) {
         for waiter in self.queue.drain() {
-            cx.actions.push(Action::Refuse { seat: waiter.seat, refusal: Refusal::Shutdown });
+            cx.refuse(waiter.seat, Refusal::Shutdown);
         }
         self.stop_asking_for_nobody(cx);
     }
@@ -233,7 +233,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Tells a waiter why it does not get the lock.
     pub(super) fn refuse(&self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         let refusal = self.heard.refusal(&waiter.patience, cx.now);
-        cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+        cx.refuse(waiter.seat, refusal);
     }
 
     /// Answers that nobody here waits for: what they may have done is undone.
@@ -263,6 +263,10 @@ impl Heard {
 impl<S> Cx<'_, S> {
     pub(super) fn send(&mut self, token: Token, command: Command) {
         self.actions.push(Action::Send { token, command });
+    }
+
+    pub(crate) fn refuse(&mut self, seat: S, refusal: Refusal) {
+        self.actions.push(Action::Refuse { seat, refusal });
     }
 
     pub(super) fn abandon(&mut self, token: Token) {

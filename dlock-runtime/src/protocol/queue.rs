@@ -145,6 +145,7 @@ impl<S: PartialEq> LocalQueue<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::patience::Limits;
     use crate::retry::RetryPolicy;
 
     fn at(ms: u64) -> BootTime {
@@ -152,8 +153,13 @@ mod tests {
     }
 
     fn waiter(seat: u32, retries: u32, wait: Option<u64>) -> Waiter<u32> {
-        let patience =
-            Patience::new(at(0), retries, wait.map(Duration::from_millis), RetryPolicy::DEFAULT, seat);
+        let limits = Limits {
+            retries,
+            wait: wait.map(Duration::from_millis),
+            backoff: RetryPolicy::DEFAULT,
+            response_timeout: Duration::from_millis(500),
+        };
+        let patience = Patience::new(at(0), limits, seat);
         Waiter { seat, lease: Duration::from_secs(1), renew: true, patience }
     }
 

@@ -17,7 +17,7 @@ use super::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use super::deadline::BootTime;
 use super::hold::Released;
 use super::lane::{Action, Cx, Lane};
-use super::patience::Patience;
+use super::patience::{Limits, Patience};
 use super::queue::Waiter;
 use super::value::{LetGo, LockValue, Place};
 use crate::retry::RetryPolicy;
@@ -173,7 +173,7 @@ impl World {
             let Some(Reverse((time, id))) = self.events.pop() else { return self.judge_the_end() };
             let Some(event) = self.what.remove(&id) else { continue };
             self.now = self.now.max(time);
-            if let Some(process) = self.process_of(&event) {
+            if let Some(process) = Self::process_of(&event) {
                 let Process { frozen_until, alive, .. } = self.processes[process];
                 if !alive {
                     continue;
@@ -189,7 +189,7 @@ impl World {
     }
 
     /// The process whose own doing the event is; a server does not mind whether a process is frozen.
-    fn process_of(&self, event: &Event) -> Option<usize> {
+    fn process_of(event: &Event) -> Option<usize> {
         match event {
             Event::Join { seat } | Event::GiveUp { seat } | Event::WorkEnds { seat } => Some(home(*seat)),
             Event::Answered { process, .. } | Event::Granted { process, .. } | Event::Tick { process } => {
@@ -253,7 +253,9 @@ impl World {
         let (wait, retries) =
             if seat.is_multiple_of(2) { (Some(Duration::from_secs(60)), 0) } else { (None, 40) };
         let policy = RetryPolicy::exponential(Duration::from_millis(50), Duration::from_millis(400));
-        let patience = Patience::new(at(self.now), retries, wait, policy, seat);
+        let response_timeout = Duration::from_millis(TIMEOUT);
+        let limits = Limits { retries, wait, backoff: policy, response_timeout };
+        let patience = Patience::new(at(self.now), limits, seat);
         let lease = Duration::from_millis(self.weather.lease + 50 * u64::from(seat % 2));
         let waiter = Waiter { seat, lease, renew: self.weather.renew, patience };
         self.processes[home(seat)].joined.push(seat);
@@ -286,7 +288,7 @@ impl World {
         let mut cx = Cx { now: at(self.now), rules: &self.rules, tokens, actions: &mut actions };
         event(lane, &mut cx);
         for action in actions {
-            self.act(process, action)?;
+            self.act(process, &action)?;
         }
         self.arm(process, self.processes[process].lane.due());
         Ok(())
@@ -300,9 +302,9 @@ impl World {
         }
     }
 
-    fn act(&mut self, process: usize, action: Action<u32>) -> Result<(), String> {
+    fn act(&mut self, process: usize, action: &Action<u32>) -> Result<(), String> {
         self.note(|now| format!("{now:>6}   {process}: {action:?}"));
-        match action {
+        match *action {
             Action::Send { token, command } => self.send(process, token, command, None),
             Action::Abandon { token } => {
                 let Process { abandoned, epoch, .. } = &mut self.processes[process];
@@ -530,8 +532,8 @@ fn home(seat: u32) -> usize {
 /// Each seed has a weather of its own: schedules that are all alike find little.
 fn weather(seed: u64) -> Weather {
     let pick = |by: u64, from: &[u64]| {
-        let draw = (seed.wrapping_mul(0xd134_2543_de82_ef95) >> by) as usize;
-        from[draw % from.len()]
+        let draw = seed.wrapping_mul(0xd134_2543_de82_ef95) >> by;
+        from[usize::try_from(draw % 60).unwrap_or_default() % from.len()]
     };
     Weather {
         delay: pick(3, &[1, 5, 40, 250, 700]),
