@@ -32,6 +32,7 @@ struct Weather {
     killed: u64,
     gives_up: u64,
     lease: u64,
+    grant_lease: u64,
     work: u64,
     renew: bool,
 }
@@ -132,7 +133,11 @@ impl World {
         let hand_off = Duration::from_millis(if seed.is_multiple_of(3) { 0 } else { 20 });
         let mut world = Self {
             weather,
-            rules: Rules { hand_off, ..Rules::DEFAULT },
+            rules: Rules {
+                hand_off,
+                grant_lease: Duration::from_millis(weather.grant_lease),
+                ..Rules::DEFAULT
+            },
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             now: 0,
             events: BinaryHeap::new(),
@@ -501,12 +506,14 @@ impl World {
         if (0..TASKS).any(|seat| !self.outcomes.contains_key(&seat)) && self.weather.gives_up == 0 {
             return Err(self.tell("a task was told nothing"));
         }
-        match &self.server {
-            Some((_, ends)) if *ends > self.now + self.weather.lease + 2_000 => {
-                Err(self.tell("a key is left for long"))
-            }
-            _ => Ok(()),
+        let Some((value, ends)) = &self.server else { return Ok(()) };
+        let mut alive = self.processes.iter().filter(|process| process.alive);
+        let left_behind =
+            alive.any(|process| value.tokens().any(|token| token.process() == process.tokens.process()));
+        if *ends > self.now && left_behind {
+            return Err(self.tell("something of a living process is left in the server"));
         }
+        Ok(())
     }
 
     fn tell(&self, what: &str) -> String {
@@ -542,6 +549,7 @@ fn weather(seed: u64) -> Weather {
         killed: pick(21, &[0, 0, 0, 10]),
         gives_up: pick(27, &[0, 0, 30]),
         lease: pick(33, &[200, 600, 1_500, 5_000]),
+        grant_lease: pick(48, &[100, 300, 1_000]),
         work: pick(39, &[1, 50, 400, 3_000]),
         renew: pick(45, &[0, 1, 1]) == 1,
     }

@@ -58,6 +58,12 @@ impl LockValue {
         self.holder
     }
 
+    /// Returns the holder and those who wait.
+    #[cfg(test)]
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        std::iter::once(self.holder).chain(self.waiters.iter().copied())
+    }
+
     /// Returns where `token` stands.
     pub(crate) fn place_of(&self, token: Token) -> Place {
         if self.holder == token {
