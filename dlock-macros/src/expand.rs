@@ -112,8 +112,10 @@ impl Expansion<'_> {
         quote_spanned! {span=>
             {
                 #bindings
-                let __dlock_call =
-                    #private::Call::new(#manager, ::core::concat!(::core::module_path!(), #name), #options);
+                // What is known at compile time stays out of the future.
+                let __dlock_call = #private::Call::new(#manager, const {
+                    &#private::Site::new(::core::concat!(::core::module_path!(), #name), #options)
+                });
                 let __dlock_key = #key;
                 #with_key
             }

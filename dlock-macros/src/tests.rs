@@ -18,13 +18,14 @@ fn the_first_line_of_the_readme_expands_to_this() {
     let expected = quote! {
         async fn place_order(user_id: u64, cart: Cart) -> Result<Receipt, OrderError> {
             let __dlock_call = {
-                let __dlock_call = ::dlock_runtime::__private::Call::new(
-                    ::core::option::Option::None,
-                    ::core::concat!(::core::module_path!(), "::place_order"),
-                    ::dlock_runtime::__private::Options::new()
-                        .lease(::core::time::Duration::new(30u64, 0u32))
-                        .retry(3)
-                );
+                let __dlock_call = ::dlock_runtime::__private::Call::new(::core::option::Option::None, const {
+                    &::dlock_runtime::__private::Site::new(
+                        ::core::concat!(::core::module_path!(), "::place_order"),
+                        ::dlock_runtime::__private::Options::new()
+                            .lease(::core::time::Duration::new(30u64, 0u32))
+                            .retry(3)
+                    )
+                });
                 let __dlock_key = __dlock_call.template().text("order:").part("user_id", &user_id);
                 __dlock_call.key(__dlock_key)
             };

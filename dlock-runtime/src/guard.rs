@@ -10,7 +10,7 @@ use crate::engine::hold::{Alarm, Held};
 use crate::engine::turn::Phase;
 use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
-use crate::lock::checked_lease;
+use crate::options::checked_lease;
 use crate::protocol::command::{Command, Failure, Reply};
 
 /// A lock that is held. Dropping it releases the lock: at once, without blocking, from any thread.

@@ -1,23 +1,16 @@
-//! What the current call chain holds, and how a body runs under a hold.
+//! What the current call chain holds.
 //!
-//! A scope is one hold that a body runs under; scopes nest, and the innermost is known to the task that polls the body. [`Running`]
-//! polls a body inside its scope, and looks at the deadline **before every poll**: after a pause of any length the body of a lost
-//! lock is not polled again.
+//! A scope is one hold that a body runs under; scopes nest, and the innermost is known to the task that polls the body.
 //!
-//! Not here: how a nested call waits for its siblings (`protocol::nesting`), how the hold came about (`engine::waiting`).
+//! Not here: how a nested call waits for its siblings (`protocol::nesting`), how a body is run (`run`).
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::hold::{Alarm, Held};
-use crate::engine::turn::{Phase, Turn};
-use crate::error::LossCause;
+use crate::engine::hold::Held;
+use crate::engine::turn::Turn;
 use crate::key::LockKey;
-use crate::options::OnLost;
 use crate::protocol::waits::Place;
 
 /// One hold that the current call runs under.
@@ -72,6 +65,11 @@ impl Scope {
         self.depth
     }
 
+    /// Does something, such as polling a body, inside the scope.
+    pub(crate) fn enter<R>(scope: &Arc<Self>, inside: impl FnOnce() -> R) -> R {
+        CURRENT.sync_scope(Some(Arc::clone(scope)), inside)
+    }
+
     fn chain(scope: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(scope), |scope| scope.parent.as_ref())
     }
@@ -103,53 +101,4 @@ tokio::task_local! {
 /// Dropping it drops the future.
 pub fn in_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(Scope::current(), future)
-}
-
-/// A body that runs under a hold. When it ends, or is stopped, it is dropped in place before this is ready.
-#[derive(Debug)]
-pub(crate) struct Running<'a, F> {
-    held: &'a Held,
-    scope: Arc<Scope>,
-    body: Pin<&'a mut Option<F>>,
-    on_lost: OnLost,
-    alarm: Alarm,
-}
-
-/// How a lock was lost, and after how long.
-pub(crate) type Loss = (LossCause, Duration);
-
-impl<'a, F> Running<'a, F> {
-    pub(crate) fn new(held: &'a Held, body: Pin<&'a mut Option<F>>, on_lost: OnLost) -> Self {
-        Self { held, scope: Scope::open(held), body, on_lost, alarm: Alarm::default() }
-    }
-}
-
-impl<F: Future> Future for Running<'_, F> {
-    type Output = Result<F::Output, Loss>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let root = this.held.root();
-        loop {
-            if this.on_lost == OnLost::Abort
-                && let Err(loss) = root.believed(this.held.engine.clock.now())
-            {
-                this.body.set(None);
-                return Poll::Ready(Err(loss));
-            }
-            let body = this.body.as_mut().as_pin_mut().expect("a body that has ended is not polled again");
-            let output = CURRENT.sync_scope(Some(Arc::clone(&this.scope)), || body.poll(cx));
-            if let Poll::Ready(output) = output {
-                this.body.set(None);
-                return Poll::Ready(Ok(output));
-            }
-            // A loss between the look above and this one is seen by the look; one after it wakes the task.
-            let lost =
-                root.look(Some(cx.waker()), |phase| (!matches!(phase, Phase::Held { .. })).then_some(()));
-            let stop = lost.is_some() && this.on_lost == OnLost::Abort;
-            if !stop && this.alarm.ring(&this.held.engine, cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! lib, global      what is installed for the process
-//! manager, lock, guard, held, options, retry, key, error, config      what users touch
+//! manager, lock, guard, run, held, options, retry, key, error, config      what users touch
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
@@ -25,6 +25,7 @@ mod manager;
 mod options;
 mod protocol;
 mod retry;
+mod run;
 mod telemetry;
 mod token;
 

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::engine::waiting::Waiting;
-use crate::error::{Error, LossCause, Result};
+use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::held::{Running, Scope};
+use crate::held::Scope;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::protocol::command::Reply;
+use crate::run::{Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
@@ -137,93 +137,23 @@ impl Lock {
     where
         F: AsyncFnOnce(&LockGuard) -> R,
     {
-        let telemetry = Hold::begin(None, self.key.as_ref().ok());
-        let guard = self.enter(&telemetry).await?;
+        let key = self.key.clone().map_err(Box::new);
+        let telemetry = Hold::begin(None, key.as_ref().ok());
+        let guard = Entering::new(&self.manager, &key, &self.options, &telemetry).await?;
         let mut body = pin!(Some(body(&guard)));
-        let ended = telemetry.around(Running::new(guard.held(), body.as_mut(), self.options.on_lost)).await;
-        finish(&guard, ended, &telemetry).await
-    }
-
-    /// Takes the lock or joins the hold that the current call chain has.
-    pub(crate) async fn enter(&self, telemetry: &Hold) -> Result<LockGuard> {
-        let entered = async {
-            let (key, options) = self.checked(self.options)?;
-            let scope = Scope::current();
-            Waiting::join(self.manager.engine(), key, &options, scope.as_ref()).await
-        };
-        let entered = telemetry.around(entered).await;
-        telemetry.entered(&entered);
-        entered.map(LockGuard::new)
+        let ended = Running::new(&guard, body.as_mut(), self.options.on_lost, &telemetry).await;
+        Leaving::new(&guard, ended, &telemetry).await
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
-        let (key, options) = self.checked(options)?;
+        let key = self.key.clone()?;
         let scope = Scope::current();
         if let Some(scope) = &scope
             && Scope::of_key(scope, self.manager.engine(), &key).is_some()
         {
             return Err(Error::Reentrant { key });
         }
+        let options = options.checked()?;
         Waiting::join(self.manager.engine(), key, &options, scope.as_ref()).await.map(LockGuard::new)
     }
-
-    fn checked(&self, mut options: Options) -> Result<(LockKey, Options)> {
-        let key = self.key.clone()?;
-        if let Some(lease) = options.lease {
-            options.lease = Some(checked_lease(lease)?);
-        }
-        Ok((key, options))
-    }
 }
-
-/// Lets go after a body has ended or was stopped, and gives what the call comes to. A release that fails never replaces the body's
-/// own result: it is logged, and the lease is the backstop.
-pub(crate) async fn finish<R>(
-    guard: &LockGuard,
-    ended: std::result::Result<R, crate::held::Loss>,
-    telemetry: &Hold,
-) -> Result<R> {
-    let now = guard.held().engine.clock.now();
-    let held_for = guard.held_for();
-    let lost_meanwhile = guard.held().root().believed(now).err();
-    let answer = guard.let_go();
-    match ended {
-        Err((cause, held)) => {
-            let error = guard.lost_error(cause, held);
-            telemetry.lost(&error);
-            Err(error)
-        }
-        Ok(output) => {
-            if let Some((cause, held)) = lost_meanwhile {
-                telemetry.lost(&guard.lost_error(cause, held));
-            } else if let Some(answer) = answer {
-                match telemetry.around(answer).await {
-                    Ok(Reply::Ours) => telemetry.released(),
-                    Ok(Reply::NotOurs) => telemetry.lost(&guard.lost_error(LossCause::NotOurs, held_for)),
-                    Ok(reply) => telemetry.release_failed(guard.key(), &reply),
-                    Err(_) => {}
-                }
-            } else {
-                telemetry.released();
-            }
-            Ok(output)
-        }
-    }
-}
-
-/// Checks a lease: a server counts in whole milliseconds, and a deadline needs room for a slow reply.
-pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
-    if (LEAST_LEASE..=LONGEST_LEASE).contains(&lease) {
-        return Ok(lease);
-    }
-    Err(Error::Config {
-        part: "lease".into(),
-        problem: format!("{lease:?} is not between 100 ms and 365 days").into(),
-    })
-}
-
-/// A renewal is due every third of it and must be answered before the margin at its end.
-const LEAST_LEASE: Duration = Duration::from_millis(100);
-
-/// Far beyond any use, and far from where a server's arithmetic would overflow.
-const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);

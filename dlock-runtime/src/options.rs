@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, Result};
 use crate::retry::RetryPolicy;
 
 /// The options of one acquisition. An option that is not set takes the manager's default.
@@ -29,6 +30,12 @@ impl Options {
             backoff: RetryPolicy::DEFAULT,
             on_lost: OnLost::Abort,
         }
+    }
+
+    /// Returns the options if they can be used.
+    pub(crate) fn checked(&self) -> Result<Self> {
+        self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
+        Ok(*self)
     }
 
     /// Sets the lease: how long the server keeps the lock when nobody renews it.
@@ -89,3 +96,20 @@ pub enum OnLost {
     /// The body runs to its end and its own result is returned; the loss is logged.
     Finish,
 }
+
+/// Checks a lease: a server counts in whole milliseconds, and a deadline needs room for a slow reply.
+pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
+    if (LEAST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        return Ok(lease);
+    }
+    Err(Error::Config {
+        part: "lease".into(),
+        problem: format!("{lease:?} is not between 100 ms and 365 days").into(),
+    })
+}
+
+/// A renewal is due every third of it and must be answered before the margin at its end.
+const LEAST_LEASE: Duration = Duration::from_millis(100);
+
+/// Far beyond any use, and far from where a server's arithmetic would overflow.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -12,10 +12,9 @@
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
 
-use std::future::Future;
 use std::time::Duration;
 
-use tracing::{Instrument, Span, field};
+use tracing::{Span, field};
 
 use crate::engine::hold::Held;
 use crate::error::{Error, Result};
@@ -43,9 +42,9 @@ impl Hold {
         Self { span }
     }
 
-    /// Runs a part of the call inside the span.
-    pub(crate) fn around<F: Future>(&self, part: F) -> tracing::instrument::Instrumented<F> {
-        part.instrument(self.span.clone())
+    /// Enters the span until the returned value is dropped; never across an await.
+    pub(crate) fn enter(&self) -> tracing::span::Entered<'_> {
+        self.span.enter()
     }
 
     /// The call has the lock, or does not get it.

@@ -16,7 +16,7 @@ mod recorder {
 
         use dlock_runtime::{Error, IntoLockKey, KeyBuilder, LockManager};
 
-        pub(crate) use dlock_runtime::__private::{Carrier, OnLost, Options, finish, never};
+        pub(crate) use dlock_runtime::__private::{Carrier, OnLost, Options, Site, finish, never};
 
         use crate::{DENY, Noisy, note};
 
@@ -26,8 +26,8 @@ mod recorder {
 
         #[expect(clippy::unused_self, reason = "the real one has a state")]
         impl Call {
-            pub(crate) fn new(_: Option<&LockManager>, name: &'static str, _: Options) -> Self {
-                note(name);
+            pub(crate) fn new(_: Option<&LockManager>, site: &'static Site) -> Self {
+                note(site.name());
                 Self { _released: Noisy("lock") }
             }
 

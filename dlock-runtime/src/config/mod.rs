@@ -8,8 +8,8 @@ pub(crate) mod url;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::lock::checked_lease;
 use crate::manager::LockManager;
+use crate::options::checked_lease;
 use crate::protocol::Rules;
 
 /// Every option that is not part of the server's address.

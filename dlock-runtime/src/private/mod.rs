@@ -7,7 +7,7 @@ mod outcome;
 
 use std::time::Duration;
 
-pub use call::Call;
+pub use call::{Call, Site};
 pub use outcome::{
     Carrier, CarrierOfNone, CarriesLockError, DidNotRun, ReportsLockError, ReportsLoss, Skips, finish,
     finish_or_skip, finish_started,
