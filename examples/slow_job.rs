@@ -22,11 +22,14 @@ async fn slow_job() -> Result<Vec<Duration>, Error> {
 /// Somebody else who wants the lock, again and again, until the job has ended.
 async fn rival(locks: &LockManager) -> Result<u32, Error> {
     let mut tries = 0;
-    while locks.lock("slow-job").try_acquire().await?.is_none() {
+    loop {
+        if let Some(guard) = locks.lock("slow-job").try_acquire().await? {
+            guard.release().await?;
+            return Ok(tries);
+        }
         tries += 1;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(tries)
 }
 
 #[tokio::main]

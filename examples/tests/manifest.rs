@@ -12,11 +12,14 @@ fn every_file_in_the_folder_is_a_target() {
         .map(str::to_owned)
         .collect();
 
-    let files = fs::read_dir(".").expect("the folder can be read").flatten();
-    let names = files.filter_map(|file| file.file_name().into_string().ok());
-    let tests = fs::read_dir("tests").expect("the folder can be read").flatten();
-    let tests = tests.filter_map(|file| Some(format!("tests/{}", file.file_name().to_str()?)));
-    let there: BTreeSet<String> = names.chain(tests).filter(|name| name.ends_with(".rs")).collect();
+    let there: BTreeSet<String> = ["", "tests/"].into_iter().flat_map(sources).collect();
 
     assert_eq!(listed, there);
+}
+
+/// The Rust files in a folder of this package, by their paths.
+fn sources(folder: &str) -> Vec<String> {
+    let files = fs::read_dir(format!("./{folder}")).expect("the folder can be read").flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_suffix(".rs").map(|stem| format!("{folder}{stem}.rs"))).collect()
 }
