@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! fn name<'async_trait>(..) -> Pin<Box<dyn Future<Output = R> + Send + 'async_trait>> {
-//!     Box::pin(async move { let Path(id) = __arg0; .. })
+//!     Box::pin(async move { let Path(id) = { .. __arg0 }; .. })
 //! }             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ the body that runs under the lock
 //! ```
 //!
 //! Not here: a plain `async fn` (`function`).
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::parse::{ParseStream, Parser};
-use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound};
+use syn::parse::Parser;
+use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
 use crate::function::Parameter;
 
@@ -60,34 +60,57 @@ impl Boxed {
     }
 }
 
-/// Finds the patterns of parameters, which have become `let Path(id) = __arg0;` at the start of the body.
+/// Finds the patterns of parameters, which have become `let Path(id) = { let __arg0 = __arg0; __arg0 };` somewhere in the body:
+/// `#[tracing::instrument]` puts blocks around it.
 pub(crate) fn bind(body: &Group, parameters: &mut [Parameter]) {
-    let binding = |input: ParseStream<'_>| {
-        input.parse::<Token![let]>()?;
-        let pattern = Pat::parse_single(input)?;
-        input.parse::<Token![=]>()?;
-        let name: Ident = input.parse()?;
-        Ok((pattern, name))
-    };
     let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
-    for statement in tokens.split(|token| matches!(token, TokenTree::Punct(end) if end.as_char() == ';')) {
-        // async_trait begins with `if let Some(__ret) = None::<R> { return __ret; }`, which no `;` ends.
-        let start =
-            statement.iter().position(|token| matches!(token, TokenTree::Ident(word) if word == "let"));
-        let tail =
-            statement.iter().rposition(|token| matches!(token, TokenTree::Ident(word) if word == "let"));
-        for from in [start, tail].into_iter().flatten() {
-            let statement: TokenStream = statement.iter().skip(from).cloned().collect();
-            let Ok((pattern, name)) = binding.parse2(statement) else { continue };
-            let plain =
-                matches!(&pattern, Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.ident == name);
-            if let Some(parameter) = parameters.iter_mut().find(|parameter| !plain && parameter.name == name)
-            {
-                parameter.pattern = Some(pattern);
-                parameter.bound_in_body = true;
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(inner) => bind(inner, parameters),
+            TokenTree::Ident(word) if word == "let" => {
+                let statement = tokens.iter().skip(at + 1).take_while(|token| !is_punct(token, ';'));
+                let statement: Vec<&TokenTree> = statement.collect();
+                bind_statement(&statement, parameters);
             }
+            _ => {}
         }
     }
+}
+
+/// Reads `Path(id) = __arg0` and `Path(id) = { let __arg0 = __arg0; __arg0 }`.
+fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
+    let Some((source, pattern)) = statement.split_last() else { return };
+    let Some((_, pattern)) = pattern.split_last().filter(|(equals, _)| is_punct(equals, '=')) else { return };
+    let name = match source {
+        TokenTree::Ident(name) => name.clone(),
+        TokenTree::Group(block) if block.delimiter() == Delimiter::Brace => {
+            let inside: Vec<TokenTree> = block.stream().into_iter().collect();
+            match inside.as_slice() {
+                [TokenTree::Ident(word), TokenTree::Ident(name), .., TokenTree::Ident(value)]
+                    if word == "let" && name == value =>
+                {
+                    name.clone()
+                }
+                _ => return,
+            }
+        }
+        _ => return,
+    };
+    // Only the names that async_trait makes: the body may well have a `let` of its own for a parameter.
+    if !name.to_string().starts_with("__arg") {
+        return;
+    }
+    let Some(parameter) = parameters.iter_mut().find(|parameter| parameter.name == name) else { return };
+    let pattern: TokenStream = pattern.iter().map(|token| (*token).clone()).collect();
+    let Ok(pattern) = Pat::parse_single.parse2(pattern) else { return };
+    if parameter.pattern.is_none() {
+        parameter.pattern = Some(pattern);
+        parameter.bound_in_body = true;
+    }
+}
+
+fn is_punct(token: &TokenTree, letter: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == letter)
 }
 
 /// Finds `R` in `Pin<Box<dyn Future<Output = R> + ..>>`.

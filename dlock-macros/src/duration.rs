@@ -101,7 +101,7 @@ fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
         "s" => number.checked_mul(1_000),
         "m" => number.checked_mul(60_000),
         "h" => number.checked_mul(3_600_000),
-        _ => return Err(format!("`{unit}` is not a unit of time: {}", how(name, example))),
+        _ => return Err(format!("`{text}` has no unit of time: {}", how(name, example))),
     };
     // A century: far above every use, and far below where sums of durations overflow.
     match millis.filter(|millis| *millis <= 100 * 365 * 24 * 3_600_000) {

@@ -12,9 +12,10 @@
 //!
 //! Not here: how the values are read (`args`, `values`), the key (`key`), and what happens to a result (`outcome`).
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost};
 use crate::duration::Time;
@@ -89,10 +90,15 @@ impl Expansion<'_> {
         let span = Span::mixed_site();
         let manager = args.manager.as_ref().map_or_else(
             || quote_spanned!(span=> ::core::option::Option::None),
-            |manager| quote_spanned!(span=> ::core::option::Option::Some(&#manager)),
+            |manager| quote_spanned!(span.located_at(manager.span())=> ::core::option::Option::Some(&#manager)),
         );
         let name = format!("::{}", function.signature.ident.unraw());
         let options = self.options();
+        let at_key = match &args.key {
+            KeySource::Template(_) => span,
+            KeySource::Whole(key) => span.located_at(key.span()),
+        };
+        let with_key = quote_spanned!(at_key=> __dlock_call.key(__dlock_key));
         let key = match (&self.key, &args.key) {
             (Some(key), _) => {
                 let chain = &key.chain;
@@ -109,7 +115,7 @@ impl Expansion<'_> {
                 let __dlock_call =
                     #private::Call::new(#manager, ::core::concat!(::core::module_path!(), #name), #options);
                 let __dlock_key = #key;
-                __dlock_call.key(__dlock_key)
+                #with_key
             }
         }
     }
@@ -117,17 +123,21 @@ impl Expansion<'_> {
     /// Binds what patterns bind, by reference, as far as the key or the manager may use it.
     fn bindings(&self) -> TokenStream {
         let free = self.args.manager.is_some() || self.key.is_none();
-        let used = self.key.as_ref().map_or(&[][..], |key| &key.used);
+        let used = self.key.iter().flat_map(|key| &key.used);
         let bindings = self.function.parameters.iter().filter_map(|parameter| {
             let given = parameter.pattern.as_ref()?;
-            let wanted = |name: &proc_macro2::Ident| free || used.contains(name);
+            let wanted = |name: &Ident| free || used.clone().any(|used| used == name);
             if !pattern::names(given).iter().any(wanted) {
                 return None;
             }
             let (pattern, name) = (pattern::borrowed(given, wanted), &parameter.name);
-            // An expression may use any of the names, and which it uses is not ours to find out.
-            let unused = free.then(|| quote!(#[allow(unused_variables)]));
-            Some(quote_spanned!(Span::mixed_site()=> #unused let #pattern = &#name;))
+            let conditions = &parameter.conditions;
+            // An expression may use any of the names, and which it uses is not ours to find out: so all of them are used.
+            let named = pattern::names(&pattern).into_iter().filter(|name| free && !is_unused(name));
+            let used: TokenStream = named
+                .map(|name| quote_spanned!(Span::mixed_site()=> #(#conditions)* let _ = &#name;))
+                .collect();
+            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = &#name; #used))
         });
         bindings.collect()
     }
@@ -166,10 +176,13 @@ impl Expansion<'_> {
         let Self { private, function, .. } = self;
         let span = Span::mixed_site();
         // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
-        let names =
-            function.parameters.iter().rev().map(|parameter| &parameter.name).chain(&function.receiver);
-        let names: Vec<_> = names.map(|name| quote_spanned!(span.located_at(name.span())=> &#name)).collect();
-        let capture = (!names.is_empty()).then(|| quote_spanned!(span=> let _ = (#(#names,)*);));
+        let arguments = function.parameters.iter().rev().map(|parameter| {
+            let (name, conditions) = (&parameter.name, &parameter.conditions);
+            let allow = is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+            quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
+        });
+        let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
+        let capture: TokenStream = arguments.chain(receiver).collect();
         // Tells the type before the first `return` and `?`, so that values coerce to it as in a plain function.
         let output = &function.output;
         let returns = (!output.opaque)
@@ -177,7 +190,8 @@ impl Expansion<'_> {
         let patterns =
             function.parameters.iter().filter(|parameter| !parameter.bound_in_body).filter_map(|parameter| {
                 let (pattern, name) = (parameter.pattern.as_ref()?, &parameter.name);
-                Some(quote_spanned!(span=> let #pattern = #name;))
+                let conditions = &parameter.conditions;
+                Some(quote_spanned!(span=> #(#conditions)* let #pattern = #name;))
             });
         let guard =
             self.args.guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
@@ -192,6 +206,12 @@ impl Expansion<'_> {
             }
         }
     }
+}
+
+/// Whether nobody is warned when a name is not used.
+fn is_unused(name: &Ident) -> bool {
+    let name = name.to_string();
+    name.starts_with('_') && !name.starts_with("__dlock_arg")
 }
 
 fn is_place(key: &syn::Expr) -> bool {

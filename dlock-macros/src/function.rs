@@ -35,6 +35,8 @@ pub(crate) struct Parameter {
     pub(crate) name: Ident,
     /// The pattern that it was written as, where it was no plain name.
     pub(crate) pattern: Option<Pat>,
+    /// The `#[cfg(..)]` of the parameter, which is there or not with all that names it.
+    pub(crate) conditions: Vec<Attribute>,
     /// Whether the body has the pattern already, or has to be given it.
     pub(crate) bound_in_body: bool,
 }
@@ -102,13 +104,13 @@ impl Function {
         self.names().find(|declared| declared.unraw() == plain)
     }
 
-    /// Says which arguments there are, as the end of a message.
+    /// Says which arguments there are, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
         match names.as_slice() {
-            [] => "; it has no arguments".to_owned(),
-            [only] => format!("; its one argument is `{only}`"),
-            several => format!("; its arguments are {}", crate::report::list(several)),
+            [] => "it has no arguments".to_owned(),
+            [only] => format!("its one argument is `{only}`"),
+            several => format!("its arguments are {}", crate::report::list(several)),
         }
     }
 }
@@ -122,8 +124,10 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
     typed
         .enumerate()
         .map(|(index, typed)| {
+            let conditions = typed.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+            let conditions: Vec<Attribute> = conditions.cloned().collect();
             if let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat {
-                return Parameter { name: ident.clone(), pattern: None, bound_in_body: false };
+                return Parameter { name: ident.clone(), pattern: None, conditions, bound_in_body: false };
             }
             let name = crate::key::argument(index);
             let plain = PatIdent {
@@ -134,7 +138,7 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                 subpat: None,
             };
             let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
-            Parameter { name, pattern: Some(pattern), bound_in_body: false }
+            Parameter { name, pattern: Some(pattern), conditions, bound_in_body: false }
         })
         .collect()
 }
@@ -151,13 +155,14 @@ fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
         (input.peek(Token![use]), "use"),
     ];
     let Some((_, kind)) = others.into_iter().find(|(is, _)| *is) else { return Ok(()) };
+    let article = if matches!(kind, "enum" | "impl") { "an" } else { "a" };
     let cure = match kind {
         "impl" | "trait" => "write it above each method that is to run under a lock",
         _ => "write it above an `async fn`",
     };
     Err(Error::new(
         input.span(),
-        format!("`#[distributed_lock]` locks a function, and this is a `{kind}`: {cure}"),
+        format!("`#[distributed_lock]` locks a function, and this is {article} `{kind}`: {cure}"),
     ))
 }
 

@@ -7,16 +7,18 @@
 //!
 //! ```text
 //! expand                puts the parts together
-//! ├── args              name = value, ..        ── values, duration, names
+//! ├── args              name = value, ..        ── entry, values, duration, names
 //! ├── function          the item under it       ── boxed, output, pattern
-//! ├── key               holes and arguments     ── template
+//! ├── key               holes and arguments     ── template, checks
 //! └── outcome           from result to return value
 //! report                many errors, one report
 //! ```
 
 mod args;
 mod boxed;
+mod checks;
 mod duration;
+mod entry;
 mod expand;
 mod function;
 mod key;
@@ -26,6 +28,8 @@ mod output;
 mod pattern;
 mod report;
 mod template;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use proc_macro::TokenStream;

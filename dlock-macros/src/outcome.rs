@@ -4,6 +4,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
+use syn::spanned::Spanned;
 
 use crate::args::{OnContended, OnLost};
 use crate::expand::Expansion;
@@ -46,9 +47,14 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             }
         }
         OnContended::Fallback(path) => {
-            let arguments =
-                function.receiver.iter().chain(function.parameters.iter().map(|parameter| &parameter.name));
-            let fallback = quote_spanned!(span=> #path(#(#arguments),*).await);
+            let receiver = function.receiver.iter().map(ToTokens::to_token_stream);
+            let arguments = function.parameters.iter().map(|parameter| {
+                let (name, conditions) = (&parameter.name, &parameter.conditions);
+                quote_spanned!(span=> #(#conditions)* #name)
+            });
+            let arguments = receiver.chain(arguments);
+            let at_path = span.located_at(path.span());
+            let fallback = quote_spanned!(at_path=> #path(#(#arguments),*).await);
             let instead = instead(expansion, &fallback);
             // The arguments are in the body by now: what happens from here on the type must carry, or cannot happen.
             let started = if args.on_lost == OnLost::Finish {

@@ -153,7 +153,7 @@ impl LockGuard {
         let answer = self.held.let_go(true);
         state?;
         let Some(answer) = answer else { return Ok(()) };
-        match self.usable(answer.await)? {
+        match usable(self.key(), answer.await)? {
             Reply::NotOurs => Err(self.lost_error(LossCause::NotOurs, held)),
             _ => Ok(()),
         }
@@ -170,23 +170,8 @@ impl LockGuard {
         let Some(token) = root.token() else {
             return Err(self.lost_error(LossCause::Released, Duration::ZERO));
         };
-        let answer = self.held.engine.ask(root, token, command);
-        self.usable(answer.await)
-    }
-
-    /// Turns an answer that says nothing of the lock into an error.
-    fn usable<E>(&self, answer: std::result::Result<Reply, E>) -> Result<Reply> {
-        let key = Some(self.key().clone());
-        match answer {
-            Ok(
-                Reply::Refused(Failure { reason, source, .. })
-                | Reply::Unknown(Failure { reason, source, .. }),
-            ) => Err(Error::Unavailable { key, reason, source }),
-            Ok(reply) => Ok(reply),
-            Err(_) => {
-                Err(Error::Unavailable { key, reason: "the lock manager has ended".into(), source: None })
-            }
-        }
+        let answer = self.held.engine.ask(&root.key, token, command);
+        usable(self.key(), answer.await)
     }
 
     pub(crate) fn held_for(&self) -> Duration {
@@ -200,6 +185,18 @@ impl LockGuard {
 
     pub(crate) fn lost_error(&self, cause: LossCause, held: Duration) -> Error {
         Error::Lost { key: self.key().clone(), held, cause }
+    }
+}
+
+/// Turns an answer that says nothing of the lock into an error.
+pub(crate) fn usable<E>(key: &LockKey, answer: std::result::Result<Reply, E>) -> Result<Reply> {
+    let key = Some(key.clone());
+    match answer {
+        Ok(
+            Reply::Refused(Failure { reason, source, .. }) | Reply::Unknown(Failure { reason, source, .. }),
+        ) => Err(Error::Unavailable { key, reason, source }),
+        Ok(reply) => Ok(reply),
+        Err(_) => Err(Error::Unavailable { key, reason: "the lock manager has ended".into(), source: None }),
     }
 }
 

@@ -141,7 +141,6 @@ impl Lock {
         let guard = self.enter(&telemetry).await?;
         let mut body = pin!(Some(body(&guard)));
         let ended = telemetry.around(Running::new(guard.held(), body.as_mut(), self.options.on_lost)).await;
-        drop(body);
         finish(&guard, ended, &telemetry).await
     }
 

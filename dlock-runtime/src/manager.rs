@@ -12,9 +12,11 @@ use crate::config::Builder;
 use crate::config::url::{Place, Target};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::guard::usable;
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::options::Options;
+use crate::protocol::command::{Command, Reply};
 
 /// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
 ///
@@ -77,6 +79,28 @@ impl LockManager {
     /// lock is asked for.
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
         Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
+    }
+
+    /// Takes the lock of `key` from whoever holds it, as if he had released it: the next waiter gets it. Returns whether somebody
+    /// held it.
+    ///
+    /// For the operator who knows that the holder is gone for good and does not want to wait for the lease. A holder that lives is
+    /// told of the loss at its next renewal; until then two bodies may run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`](crate::Error::InvalidKey), and [`Error::Unavailable`](crate::Error::Unavailable) when the server
+    /// cannot be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it may or may not take the lock.
+    pub async fn force_release(&self, key: impl IntoLockKey) -> Result<bool> {
+        let key = key.into_lock_key(self.namespace())?;
+        let engine = self.engine();
+        let answer = engine.ask(&key, engine.tokens.next(), Command::ForceRelease);
+        let reply = usable(&key, answer.await)?;
+        Ok(matches!(reply, Reply::Ours))
     }
 
     /// Releases everything and takes no new work.

@@ -35,7 +35,7 @@ impl Hold {
             target: "dlock",
             "dlock.hold",
             lock.name = name,
-            lock.key = key.map(field::display),
+            lock.key = key.and_then(shown),
             lock.wait_ms = field::Empty,
             lock.attempts = field::Empty,
             lock.outcome = field::Empty,
@@ -57,7 +57,7 @@ impl Hold {
                 }
                 let (attempts, waited) = held.attempts_and_wait();
                 self.record(attempts, waited);
-                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = %held.turn().key }, "dlock.acquired");
+                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = shown(&held.turn().key) }, "dlock.acquired");
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
@@ -67,7 +67,7 @@ impl Hold {
                         name: "dlock.contended",
                         target: "dlock",
                         parent: &self.span,
-                        { lock.key = %key, lock.attempts = *attempts },
+                        { lock.key = shown(key), lock.attempts = *attempts },
                         "dlock.contended"
                     );
                 }
@@ -83,7 +83,7 @@ impl Hold {
                 name: "dlock.lost",
                 target: "dlock",
                 parent: &self.span,
-                { lock.key = %key, lock.held_ms = millis(*held), lock.cause = ?cause },
+                { lock.key = shown(key), lock.held_ms = millis(*held), lock.cause = ?cause },
                 "dlock.lost"
             );
         }
@@ -101,7 +101,7 @@ impl Hold {
             Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,
             _ => "not ours any more",
         };
-        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: &self.span, { lock.key = %key, lock.reason = reason }, "dlock.release_failed");
+        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: &self.span, { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
     }
 
     /// The call's value stands for an error that its return type cannot carry.
@@ -119,6 +119,11 @@ impl Hold {
     fn outcome(&self, outcome: &'static str) {
         self.span.record("lock.outcome", outcome);
     }
+}
+
+/// Returns a key as a field; none for one that stands for a value marked `|hash`.
+fn shown(key: &LockKey) -> Option<field::DisplayValue<&LockKey>> {
+    (!key.is_hashed()).then(|| field::display(key))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -15,6 +15,7 @@
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
 //! | [`clock`] | the clock that counts while the machine sleeps, and time limits for tests |
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
+//! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
 pub mod child;
 pub mod clock;
@@ -25,6 +26,7 @@ pub mod process;
 pub mod proxy;
 pub mod resp;
 pub mod server;
+pub mod world;
 
 pub use clock::{Moment, within};
 pub use hostile::{Answer, HostileServer, Request};

@@ -26,6 +26,21 @@ macro_rules! hygienic {
     };
 }
 
+mod reexports {
+    pub use dlock_runtime as dlock;
+}
+
+macro_rules! from_elsewhere {
+    ($name:ident) => {
+        #[distributed_lock(key = "elsewhere", crate = $crate::reexports::dlock)]
+        async fn $name() -> Result<(), Error> {
+            Ok(())
+        }
+    };
+}
+
+from_elsewhere!(fourth);
+
 struct Holder(u8);
 
 impl Holder {

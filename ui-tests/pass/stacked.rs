@@ -44,6 +44,21 @@ pub(crate) async fn attributes(#[allow(unused_variables)] id: u64) -> u64 {
     one
 }
 
+#[distributed_lock(key = "a:<id>", on_contended = fallback(configured_instead))]
+async fn configured(id: u32, #[cfg(windows)] gone: u32, #[cfg(not(windows))] (here, _): (u32, u32)) -> Result<u32, Error> {
+    Ok(id + here)
+}
+
+async fn configured_instead(id: u32, _: (u32, u32)) -> Result<u32, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "outer:<a>")]
+#[distributed_lock(key = "inner:<b>")]
+async fn two_locks(a: u8, b: u8) -> Result<u8, Error> {
+    Ok(a + b)
+}
+
 fn main() {
     let _ = (|| above_main, attributes(1));
 }

@@ -26,5 +26,7 @@ fn the_manifest_names_every_test_and_every_failure_has_its_message() {
 fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
     let paths = fs::read_dir(folder).expect("the folder can be read").flatten().map(|entry| entry.path());
     let wanted = paths.filter(|path| path.extension().is_some_and(|found| found == extension));
-    wanted.filter_map(|path| path.file_stem().and_then(|stem| Path::new(stem).to_str().map(str::to_owned))).collect()
+    wanted
+        .filter_map(|path| path.file_stem().and_then(|stem| Path::new(stem).to_str().map(str::to_owned)))
+        .collect()
 }

@@ -131,6 +131,7 @@ impl World {
             }
             Command::Fence => return Reply::Fenced(self.fence(key)),
             Command::Release => entry.value.release(token, &mut told),
+            Command::ForceRelease => entry.value.force_release(&mut told),
             Command::Leave => entry.value.leave(token, &mut told),
             Command::Yield { next } => match entry.value.hand_on(token, *next, &mut told) {
                 LetGo::Granted(_) => {

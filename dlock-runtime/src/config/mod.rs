@@ -17,7 +17,6 @@ use crate::protocol::Rules;
 pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) lease: Duration,
-    pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) rules: Rules,
 }
@@ -27,7 +26,6 @@ impl Default for Settings {
         Self {
             namespace: "dlock".to_owned(),
             lease: Duration::from_secs(30),
-            response_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(2),
             rules: Rules::DEFAULT,
         }
@@ -44,7 +42,7 @@ impl Settings {
             }
             Err(config(part, format!("{value:?} is too short: at least {least:?}")))
         };
-        least("response_timeout", self.response_timeout, Duration::from_millis(10))?;
+        least("response_timeout", self.rules.response_timeout, Duration::from_millis(10))?;
         least("connect_timeout", self.connect_timeout, Duration::from_millis(10))?;
         least("grant_lease", self.rules.grant_lease, Duration::from_millis(100))?;
         least("poll", self.rules.poll, Duration::from_millis(5))?;
@@ -153,7 +151,7 @@ impl Builder {
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.lease, lease);
-        set(&mut settings.response_timeout, response_timeout);
+        set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);

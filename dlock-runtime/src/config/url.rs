@@ -134,7 +134,7 @@ fn settings(url: &Url) -> Result<Settings> {
         match &*name {
             "namespace" => settings.namespace = value.to_string(),
             "lease" => settings.lease = time()?,
-            "response_timeout" => settings.response_timeout = time()?,
+            "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,

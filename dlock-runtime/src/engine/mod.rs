@@ -28,6 +28,7 @@ use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::engine::turn::{Seat, Turn};
 use crate::error::LossCause;
+use crate::key::LockKey;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
@@ -205,12 +206,12 @@ impl Engine {
 
     /// Wakes tasks and sets the backend off, with nothing locked.
     fn finish(&self, after: After) {
-        after.wake.into_iter().for_each(Waker::wake);
         if after.flush {
             self.backend.flush(self);
         } else if let Some(due) = after.earlier {
             self.backend.due_earlier(due);
         }
+        after.wake.into_iter().for_each(Waker::wake);
     }
 
     /// A task lets go of the lock that it holds. With `answered`, the returned receiver is told the server's answer; there is none
@@ -232,13 +233,13 @@ impl Engine {
         })
     }
 
-    /// Asks the server something under the token of a hold, beside what the rules ask.
-    pub(crate) fn ask(&self, turn: &Turn, token: Token, command: Command) -> oneshot::Receiver<Reply> {
+    /// Asks the server something beside what the rules ask.
+    pub(crate) fn ask(&self, key: &LockKey, token: Token, command: Command) -> oneshot::Receiver<Reply> {
         let now = self.clock.now();
         self.backend.advance(now);
         let (answer, receiver) = oneshot::channel();
         let mut after = After::default();
-        self.push(turn.key.name(), token, command, Some(answer), &mut after);
+        self.push(key.name(), token, command, Some(answer), &mut after);
         self.finish(after);
         receiver
     }

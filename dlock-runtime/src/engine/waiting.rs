@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::lane::Refusal;
-use crate::protocol::patience::Patience;
+use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
 use crate::protocol::waits::Place;
 
@@ -42,7 +42,13 @@ impl Waiting {
         let now = engine.clock.now();
         engine.backend.advance(now);
         let turn = Turn::new(key, now);
-        let patience = Patience::new(now, options.retry, options.wait, options.backoff, engine.tokens.draw());
+        let limits = Limits {
+            retries: options.retry,
+            wait: options.wait,
+            backoff: options.backoff,
+            response_timeout: engine.rules.response_timeout,
+        };
+        let patience = Patience::new(now, limits, engine.tokens.draw());
         let parent = scope.and_then(|scope| Scope::of_key(scope, engine, &turn.key)).cloned();
         let mut waiting = Self {
             engine: Arc::clone(engine),
@@ -57,12 +63,17 @@ impl Waiting {
         if let Some(parent) = &waiting.nested {
             let root = Seat(Arc::clone(parent.root()));
             engine.on_lane(key, now, |lane, cx| lane.join_nested(&root, parent.depth(), seat, patience, cx));
-        } else if engine.is_closed() {
-            drop(seat.refuse(Refusal::Shutdown));
         } else {
             let lease = options.lease.unwrap_or(engine.lease);
             let waiter = Waiter { seat, lease, renew: options.renew, patience };
-            engine.on_lane(key, now, |lane, cx| lane.join(waiter, cx));
+            // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
+            engine.on_lane(key, now, |lane, cx| {
+                if engine.is_closed() {
+                    cx.refuse(waiter.seat, Refusal::Shutdown);
+                } else {
+                    lane.join(waiter, cx);
+                }
+            });
         }
         if let Some(scope) = scope {
             waiting.note_wait(scope);
@@ -73,8 +84,8 @@ impl Waiting {
     /// Notes that a call chain which holds something waits; where that would never end, the turn is refused.
     fn note_wait(&mut self, scope: &Arc<Scope>) {
         let has: Vec<Place> = Scope::places(scope, &self.engine);
-        let waits = self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()));
-        if has.is_empty() || waits.is_none() {
+        let waiting = self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()));
+        if has.is_empty() || waiting.is_none() {
             return;
         }
         let depth = self.nested.as_ref().map_or(0, |parent| parent.depth() + 1);

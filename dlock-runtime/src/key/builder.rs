@@ -28,6 +28,7 @@ pub struct KeyBuilder {
     /// The namespace and the pieces so far; after a problem, the places instead of the values.
     name: String,
     start: usize,
+    hashed: bool,
     problem: Option<Arc<str>>,
 }
 
@@ -39,7 +40,7 @@ impl KeyBuilder {
             name.push_str(namespace);
             name.push(':');
         }
-        Self { start: name.len(), name, problem: None }
+        Self { start: name.len(), name, hashed: false, problem: None }
     }
 
     /// Adds fixed text, as it is.
@@ -54,7 +55,8 @@ impl KeyBuilder {
     }
 
     /// Adds the hash of a value, for values that are long or secret: 32 hex digits of SHA-256. An empty value is a problem.
-    pub fn hashed<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
+    pub fn hashed<T: KeyPart + ?Sized>(mut self, place: &'static str, value: &T) -> Self {
+        self.hashed = true;
         self.value(place, value, Sink::hashed, Empty::Refused)
     }
 
@@ -74,7 +76,7 @@ impl KeyBuilder {
     ///
     /// [`Error::InvalidKey`] for an empty key, and for a hole whose value is missing or empty.
     pub fn build(self) -> Result<LockKey, Error> {
-        let Self { name, start, problem } = self;
+        let Self { name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
         if let Some(problem) = problem {
             return Err(Error::InvalidKey { template: key.into(), problem });
@@ -84,7 +86,7 @@ impl KeyBuilder {
         }
         // Without a namespace the name is not final: it is cut when it gets one.
         let cut = if start > 0 { name::cut(&name, start) } else { None };
-        Ok(LockKey { name: cut.unwrap_or(name).into(), start })
+        Ok(LockKey { name: cut.unwrap_or(name).into(), start, hashed })
     }
 
     fn value<T: KeyPart + ?Sized>(

@@ -11,6 +11,11 @@ use crate::key::{KeyBuilder, LockKey, name};
 /// What can stand for a whole key: a string, an integer, a UUID, a [`LockKey`] or a [`KeyBuilder`], and references to them.
 ///
 /// A string is taken as it is: it is not escaped, and braces in it are a hash tag.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot stand for a whole lock key",
+    label = "this gives no key",
+    note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
+)]
 pub trait IntoLockKey {
     /// Makes the key, in `namespace` unless it has one already.
     ///
@@ -21,6 +26,11 @@ pub trait IntoLockKey {
 }
 
 /// The same by reference, so that one rule serves a reference to a reference, which a key expression often is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot stand for a whole lock key",
+    label = "this gives no key",
+    note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
+)]
 pub trait AsLockKey {
     /// Makes the key. See [`IntoLockKey::into_lock_key`].
     ///
@@ -30,7 +40,6 @@ pub trait AsLockKey {
     fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error>;
 }
 
-#[diagnostic::do_not_recommend]
 impl<T: AsLockKey + ?Sized> IntoLockKey for &T {
     fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
         self.as_lock_key(namespace)

@@ -19,7 +19,9 @@ mod part_impls;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use builder::KeyBuilder;
@@ -32,10 +34,11 @@ use crate::error::Error;
 ///
 /// It carries its full name in Redis, `namespace:key`, in one allocation; [`as_str`](Self::as_str) and `Display` give the key
 /// alone. Two keys are equal when their full names are.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone)]
 pub struct LockKey {
     name: Arc<str>,
     start: usize,
+    hashed: bool,
 }
 
 impl LockKey {
@@ -60,14 +63,46 @@ impl LockKey {
         &self.name
     }
 
+    /// Returns whether a part of the key stands for a value that was marked `|hash`: spans and events leave such a key out.
+    #[must_use]
+    pub fn is_hashed(&self) -> bool {
+        self.hashed
+    }
+
     /// Returns the key of another full name in the same namespace.
     pub(crate) fn sibling(&self, name: &Arc<str>) -> Self {
-        Self { name: Arc::clone(name), start: self.start }
+        Self { name: Arc::clone(name), start: self.start, hashed: self.hashed }
     }
 
     /// Shares the full name, for maps that are keyed by it.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+}
+
+impl PartialEq for LockKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for LockKey {}
+
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl PartialOrd for LockKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LockKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
     }
 }
 

@@ -113,6 +113,16 @@ fn a_hash_is_the_start_of_sha_256() {
 }
 
 #[test]
+fn a_key_with_a_hash_in_it_says_so_wherever_it_goes() {
+    let key = KeyBuilder::new("").text("k:").hashed("v", "abc").build().expect("a key");
+    let plain = LockKey::new(key.as_str()).expect("a key");
+
+    assert!(key.is_hashed() && (&key).into_lock_key("shop").expect("a key").is_hashed());
+    assert!(!plain.is_hashed());
+    assert_eq!(key, plain);
+}
+
+#[test]
 fn a_missing_value_is_refused_by_the_name_of_its_hole() {
     let none =
         KeyBuilder::new("shop").text("a:").part("id", &None::<u8>).text(":").hashed("x", "secret").build();

@@ -43,7 +43,6 @@ impl Call {
     }
 
     /// Starts the key of this call, in the manager's namespace.
-    #[must_use]
     pub fn template(&self) -> KeyBuilder {
         KeyBuilder::new(self.namespace())
     }
@@ -103,7 +102,6 @@ impl Call {
     }
 
     /// Returns the hold, inside the body.
-    #[must_use]
     pub fn guard(&self) -> &LockGuard {
         self.guard.get().expect("the body is built and polled only after the lock was taken")
     }

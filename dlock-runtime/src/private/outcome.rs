@@ -28,7 +28,6 @@ pub trait ReportsLockError: Sized {
     fn report(error: Error) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
     fn report(error: Error) -> Self {
         Err(E::carry(error))
@@ -78,7 +77,6 @@ impl<T> Skips for Option<T> {
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
     fn skip(error: Error, _: impl FnOnce(&Error)) -> Self {
         if error.is_contended() { Ok(T::did_not_run()) } else { Err(E::carry(error)) }
@@ -119,7 +117,6 @@ pub trait ReportsLoss: Sized {
     fn report_loss(error: Error) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<T, E: CarriesLockError> ReportsLoss for Result<T, E> {
     fn report_loss(error: Error) -> Self {
         Err(E::carry(error))

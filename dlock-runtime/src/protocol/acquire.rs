@@ -94,7 +94,10 @@ impl<S: Clone + PartialEq> Lane<S> {
             )
             | (Step::Confirming, Command::Renew { lease }, Reply::Ours) => self.ours(token, sent, lease, cx),
 
-            (Step::Trying, Command::Acquire { .. }, Reply::Taken) => self.enqueue(token, cx),
+            (Step::Trying, Command::Acquire { .. }, Reply::Taken) => {
+                self.heard = Heard::Taken(None);
+                self.enqueue(token, cx);
+            }
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
@@ -248,7 +251,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.stage = Stage::Held(Hold::new(head, token, deadline, cx.now));
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
-        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        self.refuse_all(gave_up, cx);
     }
 
     /// Queues up where the head will wait, and else looks what stands there.
@@ -274,8 +277,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         let lasting = failure.kind != FailureKind::Passing;
         if lasting {
             for waiter in self.queue.drain() {
-                let refusal = Refusal::Failed(failure.clone());
-                cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+                cx.refuse(waiter.seat, Refusal::Failed(failure.clone()));
             }
             self.stage = Stage::Idle;
             return;
@@ -295,7 +297,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn tell_not_yet(&mut self, cx: &mut Cx<'_, S>) {
         let mut gave_up = Vec::new();
         self.queue.not_yet(cx.now, |waiter| gave_up.push(waiter));
-        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        self.refuse_all(gave_up, cx);
     }
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that

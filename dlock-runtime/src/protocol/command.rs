@@ -38,6 +38,9 @@ pub(crate) enum Command {
         /// The token that waits for our next turn.
         next: Token,
     },
+    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOurs`] when nobody
+    /// held it.
+    ForceRelease,
     /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
     Fence,
 }

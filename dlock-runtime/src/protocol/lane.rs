@@ -182,7 +182,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &self.stage {
             Stage::Asking(asking) if asking.token == token => self.granted_while_asking(cx),
             Stage::Yielding(yielding) if yielding.next == token => {
-                self.granted_before_the_yield_is_answered(cx)
+                self.granted_before_the_yield_is_answered(cx);
             }
             Stage::Held(hold) if hold.token == token => {}
             Stage::Yielding(yielding) if yielding.hold.token == token => {}
@@ -194,9 +194,10 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Something may be due.
     pub(crate) fn tick(&mut self, cx: &mut Cx<'_, S>) {
         let held = !matches!(self.stage, Stage::Asking(_));
+        let unheard = matches!(self.heard, Heard::Nothing);
         let mut gave_up = Vec::new();
-        let head_tries = self.queue.tick(cx.now, held, |waiter| gave_up.push(waiter));
-        gave_up.into_iter().for_each(|waiter| self.refuse(waiter, cx));
+        let head_tries = self.queue.tick(cx.now, held, unheard, |waiter| gave_up.push(waiter));
+        self.refuse_all(gave_up, cx);
         self.stop_asking_for_nobody(cx);
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
@@ -217,25 +218,32 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The manager takes no new work: nobody waits any longer.
     pub(crate) fn close(&mut self, cx: &mut Cx<'_, S>) {
         for waiter in self.queue.drain() {
-            cx.actions.push(Action::Refuse { seat: waiter.seat, refusal: Refusal::Shutdown });
+            cx.refuse(waiter.seat, Refusal::Shutdown);
         }
         self.stop_asking_for_nobody(cx);
+    }
+
+    /// Tells waiters why they do not get the lock.
+    pub(super) fn refuse_all(&self, waiters: Vec<Waiter<S>>, cx: &mut Cx<'_, S>) {
+        for waiter in waiters {
+            self.refuse(waiter, cx);
+        }
     }
 
     /// Tells a waiter why it does not get the lock.
     pub(super) fn refuse(&self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         let refusal = self.heard.refusal(&waiter.patience, cx.now);
-        cx.actions.push(Action::Refuse { seat: waiter.seat, refusal });
+        cx.refuse(waiter.seat, refusal);
     }
 
     /// Answers that nobody here waits for: what they may have done is undone.
     fn reply_to_the_dead(token: Token, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
         match (command, reply) {
-            (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Unknown(_)) => cx.abandon(token),
+            (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Unknown(_))
+            | (Command::Yield { .. }, Reply::Unknown(_) | Reply::Ours) => cx.abandon(token),
             (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Ours | Reply::Queued { .. }) => {
                 cx.send(token, Command::Leave);
             }
-            (Command::Yield { .. }, Reply::Unknown(_) | Reply::Ours) => cx.abandon(token),
             _ => {}
         }
     }
@@ -255,6 +263,10 @@ impl Heard {
 impl<S> Cx<'_, S> {
     pub(super) fn send(&mut self, token: Token, command: Command) {
         self.actions.push(Action::Send { token, command });
+    }
+
+    pub(crate) fn refuse(&mut self, seat: S, refusal: Refusal) {
+        self.actions.push(Action::Refuse { seat, refusal });
     }
 
     pub(super) fn abandon(&mut self, token: Token) {

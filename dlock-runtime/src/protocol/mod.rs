@@ -26,6 +26,8 @@ pub(crate) mod nesting;
 pub(crate) mod patience;
 pub(crate) mod queue;
 pub(crate) mod renew;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod value;
 pub(crate) mod waits;
 
@@ -38,6 +40,8 @@ pub(crate) struct Rules {
     pub(crate) grant_lease: Duration,
     /// How long tasks of one process may hand the lock to each other before others get their turn.
     pub(crate) hand_off: Duration,
+    /// How long a server may take for one answer.
+    pub(crate) response_timeout: Duration,
     /// How often a holder that tells nobody of its release is looked at.
     pub(crate) poll: Duration,
 }
@@ -46,6 +50,7 @@ impl Rules {
     pub(crate) const DEFAULT: Self = Self {
         grant_lease: Duration::from_secs(1),
         hand_off: Duration::from_millis(20),
+        response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
     };
 }

@@ -107,7 +107,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     ) {
         match &mut self.stage {
             Stage::Held(hold) if hold.seat == *root => hold.levels.join(depth, seat, patience, cx),
-            _ => cx.actions.push(Action::Refuse { seat, refusal: Refusal::RootLost }),
+            _ => cx.refuse(seat, Refusal::RootLost),
         }
     }
 }

@@ -7,7 +7,8 @@
 //!  both      whichever ends first
 //! ```
 //!
-//! Being told of a release meanwhile uses up no retry.
+//! Being told of a release meanwhile uses up no retry. A server that does not answer cannot prolong a call either: without `wait`,
+//! its limit is a response timeout for each try, and the delays between them.
 //!
 //! Not here: what is done at a try (`acquire`), the delays (`RetryPolicy`).
 
@@ -21,11 +22,26 @@ use crate::retry::RetryPolicy;
 pub(crate) struct Patience {
     started: BootTime,
     limit: BootTime,
+    /// When the call is ended even if no answer comes: at its limit, or a little later while a first answer may be on its way.
+    over_at: BootTime,
     retries: u32,
     retries_used: u32,
     next_try: BootTime,
     policy: RetryPolicy,
+    /// The sum of the delays so far.
+    delays: Duration,
+    /// How long each try may take.
+    response_timeout: Duration,
     draw: u32,
+}
+
+/// What a call asks of its patience.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) retries: u32,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) backoff: RetryPolicy,
+    pub(crate) response_timeout: Duration,
 }
 
 /// What a call does when it is told that the lock is taken.
@@ -39,15 +55,22 @@ pub(crate) enum Verdict {
 
 impl Patience {
     /// The patience of a call that starts at `started`. `seed` spreads the delays of calls that start together.
-    pub(crate) fn new(
-        started: BootTime,
-        retries: u32,
-        wait: Option<Duration>,
-        policy: RetryPolicy,
-        seed: u32,
-    ) -> Self {
+    pub(crate) fn new(started: BootTime, limits: Limits, seed: u32) -> Self {
+        let Limits { retries, wait, backoff, response_timeout } = limits;
         let limit = wait.map_or(BootTime::NEVER, |wait| started.plus(wait));
-        Self { started, limit, retries, retries_used: 0, next_try: BootTime::NEVER, policy, draw: seed }
+        let over_at = if wait.is_none() && retries == 0 { started.plus(response_timeout) } else { limit };
+        Self {
+            started,
+            limit,
+            over_at,
+            retries,
+            retries_used: 0,
+            next_try: BootTime::NEVER,
+            policy: backoff,
+            delays: Duration::ZERO,
+            response_timeout,
+            draw: seed,
+        }
     }
 
     /// The patience of a nested call, which waits for a sibling of its own call chain: only `wait` ends it.
@@ -55,6 +78,7 @@ impl Patience {
         self.retries = 0;
         if self.limit == BootTime::NEVER {
             self.limit = BootTime::from_nanos(u64::MAX - 1);
+            self.over_at = self.limit;
         }
         self
     }
@@ -88,19 +112,29 @@ impl Patience {
         }
         if self.next_try == BootTime::NEVER && self.retries > 0 {
             let draw = self.draw();
-            self.next_try = now.plus(self.policy.delay(self.retries_used, draw));
+            let delay = self.policy.delay(self.retries_used, draw);
+            self.delays = self.delays.saturating_add(delay);
+            self.next_try = now.plus(delay);
         }
         Verdict::Stay
     }
 
     /// Returns when something is due next: the next try or the end of the wait.
     pub(crate) fn due(&self) -> BootTime {
-        self.next_try.min(self.limit)
+        self.next_try.min(self.over_at)
     }
 
     /// Returns whether the wait has ended.
     pub(crate) fn is_over(&self, now: BootTime) -> bool {
-        now >= self.limit
+        now >= self.over_at
+    }
+
+    /// Lets a call that has heard nothing yet wait a little longer; `wait = "0s"` still is one try.
+    pub(crate) fn await_first_answer(&mut self, now: BootTime) {
+        let latest = self.limit.plus(GRACE);
+        if self.limit != BootTime::NEVER && self.is_over(now) && now < latest {
+            self.over_at = latest;
+        }
     }
 
     /// Uses up the retry that is due by now, if one is; the try is then to be made.
@@ -109,6 +143,10 @@ impl Patience {
         if due {
             self.next_try = BootTime::NEVER;
             self.retries_used += 1;
+            if self.retries_used >= self.retries {
+                let answers = self.response_timeout.saturating_mul(self.retries.saturating_add(1));
+                self.over_at = self.over_at.min(self.started.plus(self.delays).plus(answers).max(now));
+            }
         }
         due
     }
@@ -128,11 +166,18 @@ impl Patience {
     }
 }
 
+/// How long the first answer may come after a call's limit; well within the 100 ms that the promise P3 allows.
+const GRACE: Duration = Duration::from_millis(50);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const POLICY: RetryPolicy = RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(2));
+    fn patience(started: BootTime, retries: u32, wait: Option<Duration>) -> Patience {
+        let response_timeout = Duration::from_millis(500);
+        let limits = Limits { retries, wait, backoff: RetryPolicy::DEFAULT, response_timeout };
+        Patience::new(started, limits, 1)
+    }
 
     fn at(ms: u64) -> BootTime {
         BootTime::from_nanos(ms * 1_000_000)
@@ -140,7 +185,7 @@ mod tests {
 
     #[test]
     fn neither_retry_nor_wait_means_one_try() {
-        let mut once = Patience::new(at(0), 0, None, POLICY, 1);
+        let mut once = patience(at(0), 0, None);
 
         assert_eq!(once.not_yet(at(1)), Verdict::GiveUp);
         assert_eq!(once.attempts(), 1);
@@ -148,7 +193,7 @@ mod tests {
 
     #[test]
     fn three_retries_are_three_further_tries() {
-        let mut patience = Patience::new(at(0), 3, None, POLICY, 1);
+        let mut patience = patience(at(0), 3, None);
         let mut now = at(1);
         let mut tries = 1;
 
@@ -163,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_at_its_limit_whatever_retries_are_left() {
-        let mut patience = Patience::new(at(0), 1_000, Some(Duration::from_millis(50)), POLICY, 1);
+        let mut patience = patience(at(0), 1_000, Some(Duration::from_millis(50)));
 
         assert_eq!(patience.not_yet(at(49)), Verdict::Stay);
         assert!(patience.due() <= at(50));
@@ -172,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_again_uses_up_nothing() {
-        let mut patience = Patience::new(at(0), 1, None, POLICY, 1);
+        let mut patience = patience(at(0), 1, None);
         assert_eq!(patience.not_yet(at(1)), Verdict::Stay);
         let due = patience.due();
 
@@ -182,8 +227,30 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_does_not_answer_ends_a_call_at_the_limit_of_its_tries() {
+        let once = patience(at(0), 0, None);
+        assert!(!once.is_over(at(499)) && once.is_over(at(500)));
+
+        let mut retrying = patience(at(0), 1, None);
+        assert_eq!(retrying.not_yet(at(500)), Verdict::Stay);
+        let due = retrying.due();
+        assert!(retrying.take_try(due));
+        assert_eq!(retrying.due(), at(1_000).plus(due.since(at(500))));
+    }
+
+    #[test]
+    fn a_wait_of_nothing_is_one_try() {
+        let mut patience = patience(at(5), 0, Some(Duration::ZERO));
+
+        patience.await_first_answer(at(5));
+
+        assert!(!patience.is_over(at(54)) && patience.is_over(at(55)));
+        assert_eq!(patience.not_yet(at(6)), Verdict::GiveUp);
+    }
+
+    #[test]
     fn a_wait_without_end_does_not_overflow() {
-        let mut patience = Patience::new(at(5), u32::MAX, Some(Duration::MAX), POLICY, 1);
+        let mut patience = patience(at(5), u32::MAX, Some(Duration::MAX));
 
         assert_eq!(patience.not_yet(at(6)), Verdict::Stay);
     }

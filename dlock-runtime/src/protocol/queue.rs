@@ -99,8 +99,15 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     /// Goes through what is due by `now`: gives those whose wait is over, or whose last try found one of us before them, to
-    /// `gave_up`, and returns whether a try of the head is due. `held`: a task of this process holds the lock.
-    pub(crate) fn tick(&mut self, now: BootTime, held: bool, mut gave_up: impl FnMut(Waiter<S>)) -> bool {
+    /// `gave_up`, and returns whether a try of the head is due. `held`: a task of this process holds the lock; `unheard`: no
+    /// answer has come yet.
+    pub(crate) fn tick(
+        &mut self,
+        now: BootTime,
+        held: bool,
+        unheard: bool,
+        mut gave_up: impl FnMut(Waiter<S>),
+    ) -> bool {
         if now < self.due {
             return false;
         }
@@ -109,6 +116,9 @@ impl<S: PartialEq> LocalQueue<S> {
         self.once = 0;
         for (at, mut waiter) in std::mem::take(&mut self.waiters).into_iter().enumerate() {
             let patience = &mut waiter.patience;
+            if unheard {
+                patience.await_first_answer(now);
+            }
             let tries = patience.take_try(now);
             // A contender's last try is decided by the answer to it; all others have one of us before them, which is an answer.
             let contends = at == 0 && !held;
@@ -135,6 +145,7 @@ impl<S: PartialEq> LocalQueue<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::patience::Limits;
     use crate::retry::RetryPolicy;
 
     fn at(ms: u64) -> BootTime {
@@ -142,8 +153,13 @@ mod tests {
     }
 
     fn waiter(seat: u32, retries: u32, wait: Option<u64>) -> Waiter<u32> {
-        let patience =
-            Patience::new(at(0), retries, wait.map(Duration::from_millis), RetryPolicy::DEFAULT, seat);
+        let limits = Limits {
+            retries,
+            wait: wait.map(Duration::from_millis),
+            backoff: RetryPolicy::DEFAULT,
+            response_timeout: Duration::from_millis(500),
+        };
+        let patience = Patience::new(at(0), limits, seat);
         Waiter { seat, lease: Duration::from_secs(1), renew: true, patience }
     }
 
@@ -180,7 +196,7 @@ mod tests {
         assert_eq!(queue.due(), at(20));
 
         let mut gone = Vec::new();
-        let head_tries = queue.tick(at(20), false, |waiter| gone.push(waiter.seat));
+        let head_tries = queue.tick(at(20), false, false, |waiter| gone.push(waiter.seat));
 
         assert_eq!((gone, head_tries, queue.due()), (vec![1], false, at(90)));
     }

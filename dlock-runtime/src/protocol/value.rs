@@ -96,6 +96,11 @@ impl LockValue {
         LetGo::Freed
     }
 
+    /// Lets whoever holds go.
+    pub(crate) fn force_release(&mut self, told: impl FnMut(Token) -> bool) -> LetGo {
+        self.release(self.holder, told)
+    }
+
     /// Takes `token` out of the queue; as the holder's it is a release.
     pub(crate) fn leave(&mut self, token: Token, told: impl FnMut(Token) -> bool) -> LetGo {
         self.waiters.retain(|waiter| *waiter != token);

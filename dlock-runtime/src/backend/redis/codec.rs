@@ -27,6 +27,7 @@ pub(super) fn encode(
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::Release => (Script::Release, 1),
+        Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
         Command::Yield { .. } => (Script::Yield, 1),
         Command::Fence => (Script::Fence, 2),
@@ -52,7 +53,7 @@ pub(super) fn encode(
         Command::Renew { lease } => {
             pipeline.arg(millis(*lease));
         }
-        Command::Release | Command::Leave => {
+        Command::Release | Command::ForceRelease | Command::Leave => {
             pipeline.arg(millis(grant_lease));
         }
         Command::Yield { next } => {
@@ -65,8 +66,8 @@ pub(super) fn encode(
 }
 
 /// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
-pub(super) fn decode(command: Command, value: Value, server: &Redacted) -> Reply {
-    let reply = match (command, &value) {
+pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
+    let reply = match (command, value) {
         (_, Value::ServerError(error)) => return Reply::Refused(server.failure(error)),
         (Command::Acquire { .. }, Value::Okay) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),

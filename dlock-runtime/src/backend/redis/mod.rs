@@ -69,9 +69,9 @@ struct Redis {
 /// Connects to a server, on a thread of its own.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let address = server.to_string();
-    let route = Route::new(server, settings.response_timeout, settings.connect_timeout)?;
+    let route = Route::new(server, settings.rules.response_timeout, settings.connect_timeout)?;
     let shared = Arc::new(Shared::default());
-    let backend = Redis { shared: Arc::clone(&shared), response_timeout: settings.response_timeout };
+    let backend = Redis { shared: Arc::clone(&shared), response_timeout: settings.rules.response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);

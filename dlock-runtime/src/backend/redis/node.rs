@@ -192,9 +192,9 @@ impl Node {
             }
             let sleep = async {
                 if due == BootTime::NEVER {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 } else {
-                    tokio::time::sleep(due.since(now)).await
+                    tokio::time::sleep(due.since(now)).await;
                 }
             };
             tokio::select! {
@@ -396,7 +396,7 @@ impl Batch {
             if codec::is_unknown_script(&answer) {
                 self.by_text(link, request).await;
             } else {
-                self.answer(request, answer);
+                self.answer(request, &answer);
             }
         }
     }
@@ -411,9 +411,9 @@ impl Batch {
         let answer = link.connection.clone().send_packed_commands(&pipeline, 0, 1).await;
         let Some(request) = self.requests.pop_front() else { return };
         match answer.map(|mut answers| answers.pop()) {
-            Ok(Some(answer)) => self.answer(request, answer),
+            Ok(Some(answer)) => self.answer(request, &answer),
             Ok(None) => {
-                self.reply(request, Reply::Unknown(Failure::new(FailureKind::Passing, "an empty answer")))
+                self.reply(request, Reply::Unknown(Failure::new(FailureKind::Passing, "an empty answer")));
             }
             Err(error) => {
                 let failure = self.node.route.failure(error);
@@ -423,7 +423,7 @@ impl Batch {
         }
     }
 
-    fn answer(&self, request: Request, answer: redis::Value) {
+    fn answer(&self, request: Request, answer: &redis::Value) {
         let reply = codec::decode(request.command, answer, &self.node.route.shown);
         self.reply(request, reply);
     }

@@ -10,6 +10,7 @@ pub(super) enum Script {
     Enqueue,
     Renew,
     Release,
+    ForceRelease,
     Leave,
     Yield,
     Fence,
@@ -21,10 +22,11 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     source!("enqueue.lua"),
     source!("renew.lua"),
     source!("release.lua"),
+    source!("force_release.lua"),
     source!("leave.lua"),
     source!("yield.lua"),
     source!("fence.lua"),

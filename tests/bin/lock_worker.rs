@@ -82,9 +82,10 @@ impl Worker {
     async fn acquire(&self, key: &str, lease: Duration, wait: Duration) {
         match self.lock(key, lease, wait).acquire().await {
             Ok(guard) => {
-                // Said first: whoever reads it measures the hand-over, not our map.
-                say("acquired", key, "");
+                // Stamped first: whoever reads it measures the hand-over, not our map. Said last: the next command needs the map.
+                let at = Moment::now();
                 locked(&self.held).insert(key.to_owned(), guard);
+                say_at(at, "acquired", key, "");
             }
             Err(error) => fail(key, &error, ""),
         }
@@ -146,9 +147,13 @@ fn fail(key: &str, error: &Error, suffix: &str) {
 }
 
 fn say(event: &str, key: &str, detail: &str) {
+    say_at(Moment::now(), event, key, detail);
+}
+
+fn say_at(at: Moment, event: &str, key: &str, detail: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody listens any more when the test has ended; so do we, then.
-    let _ = writeln!(out, "{event} {} {key} {detail}", Moment::now().nanos()).and_then(|()| out.flush());
+    let _ = writeln!(out, "{event} {} {key} {detail}", at.nanos()).and_then(|()| out.flush());
 }
 
 fn millis(word: &str) -> Duration {

@@ -1,0 +1,134 @@
+//! What a template says that cannot be meant, though each piece of it is right.
+//!
+//! Not here: the grammar (`template`), and names that refer to nothing (`key`).
+
+use std::ops::Range;
+
+use proc_macro2::Ident;
+
+use crate::function::Function;
+use crate::template::{Hole, Modifier, Piece};
+
+/// Finds what is wrong with the template as a whole. One mistake is told once: the first that is found.
+pub(crate) fn whole(template: &str, pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
+    literal_name(pieces, used, function)
+        .or_else(|| braces(pieces))
+        .or_else(|| fixed_part(template, pieces, function))
+}
+
+/// Finds `{user_id}` typed by habit: literal text that names an argument which no hole uses.
+fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
+    for piece in pieces {
+        let Piece::Text(text) = piece else { continue };
+        for inside in
+            text.split('{').skip(1).filter_map(|after| after.split_once('}').map(|(inside, _)| inside))
+        {
+            let root = inside.split(['.', ':']).next().unwrap_or_default();
+            let Some(name) = function.name(root) else {
+                if inside.is_empty() || inside.starts_with(':') {
+                    return Some(format!(
+                        "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument; {}",
+                        function.arguments()
+                    ));
+                }
+                continue;
+            };
+            if !used.contains(&name) {
+                return Some(format!(
+                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to have it as a hash tag as well"
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// Text that pairs no braces, pairs them around nothing, or pairs them twice cannot say which slot of a cluster it is for.
+fn braces(pieces: &[Piece]) -> Option<String> {
+    let shape: String = pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Text(text) => text.as_str(),
+            Piece::Hole(_) => "_",
+        })
+        .collect();
+    let mut tags = 0;
+    let mut open = None;
+    for (at, letter) in shape.char_indices() {
+        match (letter, open) {
+            ('{', None) => open = Some(at),
+            ('{', Some(_)) => {
+                return Some("a `{` inside of `{..}` makes no hash tag: write one `{..}`".to_owned());
+            }
+            ('}', Some(start)) if at == start + 1 => {
+                return Some(
+                    "`{}` is an empty hash tag, which a cluster ignores: write `{<name>}` or leave it out"
+                        .to_owned(),
+                );
+            }
+            ('}', Some(_)) => (open, tags) = (None, tags + 1),
+            ('}', None) => {
+                return Some("`}` closes no hash tag: write `{` before it, or leave it out".to_owned());
+            }
+            _ => {}
+        }
+    }
+    if open.is_some() {
+        return Some(
+            "`{` opens a hash tag that is never closed: write `}` behind it, or leave it out".to_owned(),
+        );
+    }
+    (tags > 1).then(|| {
+        "a key has one hash tag, and a cluster ignores all but the first: keep one `{..}`, around what several keys share"
+            .to_owned()
+    })
+}
+
+fn fixed_part(template: &str, pieces: &[Piece], function: &Function) -> Option<String> {
+    if template.is_empty() {
+        return Some(
+            "the key is empty: write what is locked, such as `key = \"order:<user_id>\"`".to_owned(),
+        );
+    }
+    let fixed = pieces.iter().any(|piece| match piece {
+        Piece::Text(text) => text.contains(|c| c != '{' && c != '}'),
+        Piece::Hole(hole) => function.name(&hole.root).is_none(),
+    });
+    let place = pieces.iter().find_map(|piece| match piece {
+        Piece::Hole(hole) => Some(hole.place.as_str()),
+        Piece::Text(_) => None,
+    });
+    match place {
+        Some(place) if !fixed => Some(format!(
+            "the key has no fixed part, so that other locks could have the same: start with what is locked, as in `key = \"order:<{place}>\"`, or write `key = {place}` where it is a ready-made key"
+        )),
+        _ => None,
+    }
+}
+
+/// Finds two holes between which nothing stands that a value cannot contain: two pairs of values would give one key.
+pub(crate) fn ambiguous(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>, String)> {
+    let mut found = Vec::new();
+    let mut left: Option<&Hole> = None;
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) if text.contains([':', '{', '}', '<', '>', '#']) => left = None,
+            Piece::Text(_) => {}
+            Piece::Hole(hole) => {
+                // A constant is the same in every call, and a hash always has 32 letters.
+                let fixed = function.name(&hole.root).is_none();
+                if let (Some(left), false) = (left, fixed) {
+                    let (a, b) = (&left.place, &hole.place);
+                    let message = format!(
+                        "`<{a}>` and `<{b}>` are not told apart, so that different values could give one key: write `:` between them, as in `<{a}>:<{b}>`"
+                    );
+                    found.push((left.at.start..hole.at.end, message));
+                }
+                if !fixed {
+                    left = (hole.modifier != Modifier::Hash).then_some(hole);
+                }
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,83 @@
+//! One `name = value` of the attribute's text, found before it is understood.
+//!
+//! Not here: which names there are (`args`).
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::{Error, Expr};
+
+/// The tokens of one `name = value`, not yet looked at.
+pub(crate) struct Entry(Vec<TokenTree>);
+
+impl Entry {
+    /// Reads the name and the value.
+    pub(crate) fn read(&self) -> syn::Result<(Ident, Expr)> {
+        let mut tokens = self.0.iter().cloned();
+        let span = self.0.first().map_or_else(Span::call_site, TokenTree::span);
+        let Some(TokenTree::Ident(name)) = tokens.next() else {
+            let problem = if self.is_key() {
+                "the key is given by name: write `key = ` before it"
+            } else {
+                "a parameter is written `name = value`"
+            };
+            return Err(Error::new(span, problem));
+        };
+        let name = name.unraw();
+        match tokens.next() {
+            Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
+            _ => return Err(Error::new(span, format!("`{name}` needs a value: write `{name} = ..`"))),
+        }
+        let value: TokenStream = tokens.collect();
+        if value.is_empty() {
+            return Err(Error::new(span, format!("`{name}` needs a value after the `=`")));
+        }
+        let value: Expr = syn::parse2(value.clone()).map_err(|_| {
+            let problem =
+                format!("the value of `{name}` cannot be read: a parameter is written `name = value`, and `,` comes between two");
+            Error::new_spanned(value, problem)
+        })?;
+        Ok((name, without_group(value)))
+    }
+
+    /// Whether this is the key, well or badly written, so that nobody needs to be told that it is missing.
+    pub(crate) fn is_key(&self) -> bool {
+        match self.0.first() {
+            Some(TokenTree::Ident(name)) => name == "key",
+            Some(TokenTree::Literal(_) | TokenTree::Group(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Takes off the invisible group that a `macro_rules!` variable leaves around its tokens.
+fn without_group(value: Expr) -> Expr {
+    match value {
+        Expr::Group(group) => without_group(*group.expr),
+        value => value,
+    }
+}
+
+/// Splits at each comma that the end or another `name =` follows, so that one bad value spoils only itself. A comma inside of
+/// `key::<A, B>(..)` is followed by neither.
+pub(crate) fn split(tokens: TokenStream) -> Vec<Entry> {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut entries = Vec::new();
+    let mut entry = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let starts = match (tokens.get(at + 1), tokens.get(at + 2)) {
+            (None, _) | (Some(TokenTree::Ident(_)), None) => true,
+            (Some(TokenTree::Ident(_)), Some(TokenTree::Punct(after))) => after.as_char() == '=',
+            _ => false,
+        };
+        match token {
+            TokenTree::Punct(comma) if comma.as_char() == ',' && starts => {
+                entries.push(Entry(std::mem::take(&mut entry)));
+            }
+            token => entry.push(token.clone()),
+        }
+    }
+    if !entry.is_empty() {
+        entries.push(Entry(entry));
+    }
+    entries
+}

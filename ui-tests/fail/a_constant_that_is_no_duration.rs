@@ -1,0 +1,12 @@
+//! 2: the path of something else.
+
+use dlock_runtime::{Error, distributed_lock};
+
+const LEASE: u64 = 30;
+
+#[distributed_lock(key = "a", lease = LEASE)]
+async fn number() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

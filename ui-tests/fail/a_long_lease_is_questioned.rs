@@ -1,0 +1,12 @@
+//! 2: over an hour is a warning, here made an error to be seen.
+
+#![deny(deprecated)]
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "a", lease = "2h")]
+async fn long() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! 14: nothing says what to lock.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(lease = "30s")]
+async fn no_key() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock]
+async fn no_parameters() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

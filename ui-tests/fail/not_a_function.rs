@@ -1,0 +1,23 @@
+//! 14: items that are no function with a body.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "a")]
+struct Order;
+
+#[distributed_lock(key = "a")]
+impl Order {
+    async fn place(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+trait Store {
+    #[distributed_lock(key = "a")]
+    async fn put(&self) -> Result<(), Error>;
+}
+
+fn main() {
+    // What was refused is still there, so that nothing else is reported.
+    drop(Order.place());
+}

@@ -1,0 +1,15 @@
+//! 11: an expression that gives no key.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = (tenant, id))]
+async fn a_tuple(tenant: u64, id: u64) -> Result<u64, Error> {
+    Ok(tenant + id)
+}
+
+#[distributed_lock(key = id)]
+async fn an_argument(id: f32) -> Result<f32, Error> {
+    Ok(id)
+}
+
+fn main() {}

@@ -1,0 +1,20 @@
+//! 4: a plain `fn`, written so or made so by an attribute above.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "a")]
+fn plain() -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+#[distributed_lock(key = "a")]
+async fn under_test() -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+#[distributed_lock(key = "a")]
+async fn main() -> Result<(), Error> {
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! 13: `skip` where no value says that the body did not run.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "a", on_contended = skip)]
+async fn in_a_result() -> Result<u64, Error> {
+    Ok(7)
+}
+
+#[distributed_lock(key = "a", on_contended = skip)]
+async fn alone() -> u64 {
+    7
+}
+
+fn main() {}

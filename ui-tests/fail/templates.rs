@@ -1,0 +1,35 @@
+//! 15: templates that cannot be read, or read in two ways.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "order:<id")]
+async fn unclosed(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:id>")]
+async fn unopened(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:<a>-<b>")]
+async fn a_letter_that_values_have(a: String, b: String) -> Result<String, Error> {
+    Ok(a + &b)
+}
+
+#[distributed_lock(key = "order:<a><b>")]
+async fn nothing_between(a: String, b: String) -> Result<String, Error> {
+    Ok(a + &b)
+}
+
+#[distributed_lock(key = "order of <id>")]
+async fn white_space(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:< id >")]
+async fn white_space_in_a_hole(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+fn main() {}

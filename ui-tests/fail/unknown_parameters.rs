@@ -1,0 +1,45 @@
+//! 10: names of other libraries, slips, and what comes in a later version.
+
+use dlock_runtime::{Error, distributed_lock};
+
+#[distributed_lock(key = "a", ttl = "30s")]
+async fn foreign() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", timeout = "5s")]
+async fn two_meanings() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", retrys = 3)]
+async fn misspelt() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", colour = "red")]
+async fn unheard_of() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", lease = "30s", lease = "60s")]
+async fn twice() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", max_hold = "1h")]
+async fn later() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(keys = ["a", "b"])]
+async fn later_and_the_key() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", lockAtLeastFor = "1s")]
+async fn foreign_and_later() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}
