@@ -1,1 +1,54 @@
-//! Placeholder.
+//! What the example programs share: where their locks live, and a client to drive a service with.
+//!
+//! Not here: anything about locks. Each example is read alone.
+
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Returns where the locks live: `DLOCK_URL`, or `memory://`.
+#[must_use]
+pub fn url() -> String {
+    env::var("DLOCK_URL").unwrap_or_else(|_| "memory://".to_owned())
+}
+
+/// Returns a URL that several managers can share: [`url`], but a world of `memory://` without a name is given `name`, since each
+/// manager that connects to a nameless one has a world of its own.
+#[must_use]
+pub fn shared_url(name: &str) -> String {
+    let url = url();
+    match url.strip_prefix("memory://") {
+        Some(rest) if rest.is_empty() || rest.starts_with('?') => format!("memory://{name}{rest}"),
+        _ => url,
+    }
+}
+
+/// Sends `POST path` to `address` and returns the status and the body of the answer. As much of HTTP/1.1 as that needs.
+///
+/// # Errors
+///
+/// When the connection fails, or what comes back does not begin with a status.
+///
+/// # Cancel safety
+///
+/// Dropping it closes the connection, as a client does that hangs up.
+pub async fn post(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request =
+        format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other("the answer has no status"))?;
+    Ok((status, body.to_owned()))
+}
+
+/// Compiles every snippet of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

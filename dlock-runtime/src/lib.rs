@@ -1,14 +1,55 @@
 //! Distributed locks over Redis: one line above an `async fn`.
 //!
+//! ```
+//! use dlock_runtime::distributed_lock;
+//!
+//! #[distributed_lock(key = "order:<user_id>", lease = "30s", retry = 3)]
+//! async fn place_order(user_id: u64) -> Result<String, dlock_runtime::Error> {
+//!     // At most one caller in the whole fleet is in here for one user.
+//!     Ok(format!("an order of user {user_id}"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), dlock_runtime::Error> {
+//! dlock_runtime::init("memory://").await?; // or "redis://127.0.0.1:6379"
+//! assert_eq!(place_order(7).await?, "an order of user 7");
+//! # Ok(()) }
+//! ```
+//!
+//! The attribute takes the lock, renews its lease while the body runs, and releases it on every way out. When the lock is lost the
+//! body is dropped at its next await, and the call returns [`Error::Lost`].
+//!
+//! It is not a consensus system. Where two writers must be impossible, the resource checks the
+//! [fencing token](LockGuard::fencing_token); [`docs::safety`] says how, and what each way to lose a lock looks like.
+//!
+//! # Where to start
+//!
+//! | to | see |
+//! |---|---|
+//! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
+//! | say where locks live | [`init`], [`LockManager::builder`], [`docs::operating`] |
+//! | lock without the attribute | [`LockManager::lock`], [`Lock::run`], [`Lock::acquire`] |
+//! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`] |
+//! | say what is locked | [`docs::keys`], [`KeyPart`] |
+//! | wait, or not | [`docs::waiting`] |
+//! | test code that takes locks | [`with_manager`], [`docs::testing`] |
+//!
+//! # Features
+//!
+//! - `tls`: `rediss://` URLs, by rustls.
+//!
 //! # Layout
 //!
 //! ```text
 //! lib, global      what is installed for the process
-//! manager, lock, guard, run, held, options, retry, key, error, config      what users touch
+//! manager, lock, guard, options, retry, key, error, config      what users touch
+//! run, held        a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
+//! clock, token, telemetry      the time that leases are measured with, who holds, spans and events
 //! private          what the attribute's expansion calls
+//! docs             the guides
 //! ```
 
 mod backend;
@@ -32,6 +73,24 @@ mod token;
 #[doc(hidden)]
 #[path = "private/mod.rs"]
 pub mod __private;
+
+/// The guides.
+pub mod docs {
+    #[doc = include_str!("docs/safety.md")]
+    pub mod safety {}
+
+    #[doc = include_str!("docs/keys.md")]
+    pub mod keys {}
+
+    #[doc = include_str!("docs/waiting.md")]
+    pub mod waiting {}
+
+    #[doc = include_str!("docs/testing.md")]
+    pub mod testing {}
+
+    #[doc = include_str!("docs/operating.md")]
+    pub mod operating {}
+}
 
 pub use config::Builder;
 pub use dlock_macros::distributed_lock;

@@ -1,0 +1,58 @@
+// cargo run -p dlock-examples --example scheduled_job
+//! A job that three replicas of a service all want to run at every tick: one runs it, the others skip it in silence.
+//!
+//! The lock says "one at a time", for as long as a run takes. It does not say "once per tick": a replica whose timer fires after the
+//! run has ended runs the job again. Keep a note of the last tick that was done where that matters.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager, distributed_lock};
+
+/// One replica of the service. Each has a manager of its own, as each process of a fleet does.
+struct Replica<'a> {
+    name: &'static str,
+    locks: LockManager,
+    runs: &'a AtomicU32,
+}
+
+impl Replica<'_> {
+    /// Makes the report. `None`: another replica is at it.
+    #[distributed_lock(key = "nightly-report", lease = "30s", on_contended = skip, manager = self.locks)]
+    async fn nightly_report(&self) -> Result<Option<String>, Error> {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        Ok(Some(format!("{} made the report", self.name)))
+    }
+
+    async fn tick(&self) -> Result<bool, Error> {
+        let report = self.nightly_report().await?;
+        match &report {
+            Some(report) => println!("  {report}"),
+            None => println!("  {} skipped: another replica is at it", self.name),
+        }
+        Ok(report.is_some())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let url = dlock_examples::shared_url("scheduled_job");
+    let runs = AtomicU32::new(0);
+    let replica = async |name| {
+        let locks = LockManager::connect(&url).await?;
+        Ok::<_, Error>(Replica { name, locks, runs: &runs })
+    };
+    let (a, b, c) = (replica("replica a").await?, replica("replica b").await?, replica("replica c").await?);
+
+    for tick in 1..=3 {
+        println!("tick {tick}:");
+        let ran = tokio::try_join!(a.tick(), b.tick(), c.tick())?;
+
+        let ran = [ran.0, ran.1, ran.2].into_iter().filter(|ran| *ran).count();
+        assert_eq!(ran, 1, "one replica runs the job, the others skip it");
+        assert_eq!(runs.load(Ordering::SeqCst), tick, "the job ran once more");
+    }
+    println!("three ticks, three replicas, three runs");
+    Ok(())
+}
