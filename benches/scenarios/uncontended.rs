@@ -1,6 +1,7 @@
 //! Nobody else wants the lock: what a call of an annotated function costs, beside the floor.
 //!
-//! 1, 64 and 1,024 tasks, each with a key of its own, over one connection. Us and the floor take turns in each round.
+//! 1, 64 and 1,024 tasks, each with a key of its own, over one connection. Us and the floor take turns many
+//! times in each round.
 
 use std::time::{Duration, Instant};
 
@@ -36,25 +37,56 @@ struct Speed {
     cost_of_a_pair: f64,
 }
 
+/// What one side spent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    pairs: u64,
+    time: Duration,
+    /// Of this process and of the server.
+    cpu: Duration,
+}
+
+impl Spent {
+    fn add(&mut self, other: &Self) {
+        self.pairs += other.pairs;
+        self.time += other.time;
+        self.cpu += other.cpu;
+    }
+
+    fn speed(&self) -> Speed {
+        let pairs = float(self.pairs.max(1));
+        Speed {
+            pairs_per_second: pairs / self.time.as_secs_f64(),
+            cost_of_a_pair: self.cpu.as_secs_f64() * 1e6 / pairs,
+        }
+    }
+}
+
+const SLICE: Duration = Duration::from_millis(150);
+
 pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
     let us = Side::Us(LockManager::connect(&bench.server.url()).await?);
     let raw = Side::Raw(Raw::connect(bench.server).await?);
     let mut info = bench.server.connect().await?;
-    let span = Duration::from_millis(if bench.short { 500 } else { 1_500 });
+    let slices = if bench.short { 4 } else { 10 };
     for tasks in [1, 64, 1_024] {
         for side in [&us, &raw] {
-            side.run(tasks, span / 4, &mut info).await?; // warms it up
+            side.run(tasks, SLICE, &mut info).await?; // warms it up
         }
         let mut rounds = Vec::new();
-        for round in 0..bench.rounds {
-            // Each side goes first every other time.
-            rounds.push(if round % 2 == 0 {
-                let ours = us.run(tasks, span, &mut info).await?;
-                (ours, raw.run(tasks, span, &mut info).await?)
-            } else {
-                let raws = raw.run(tasks, span, &mut info).await?;
-                (us.run(tasks, span, &mut info).await?, raws)
-            });
+        for _ in 0..bench.rounds {
+            let (mut ours, mut raws) = (Spent::default(), Spent::default());
+            for slice in 0..slices {
+                // What else the machine does changes by the second: short slices of both, and each goes first every other time.
+                let mut sides = [(&us, &mut ours), (&raw, &mut raws)];
+                if slice % 2 == 1 {
+                    sides.reverse();
+                }
+                for (side, spent) in sides {
+                    spent.add(&side.run(tasks, SLICE, &mut info).await?);
+                }
+            }
+            rounds.push((ours.speed(), raws.speed()));
         }
         let each = |figure: fn(&(Speed, Speed)) -> f64| rounds.iter().map(figure).collect();
         let goal = (tasks == 64).then_some(Goal::AtLeast(0.90));
@@ -85,7 +117,7 @@ impl Side {
         tasks: u64,
         span: Duration,
         info: &mut MultiplexedConnection,
-    ) -> Result<Speed, Failure> {
+    ) -> Result<Spent, Failure> {
         let (server, client) = (Work::of(info).await?, cpu_time());
         let begun = Instant::now();
         let end = begun + span;
@@ -97,14 +129,9 @@ impl Side {
         while let Some(done) = running.join_next().await {
             pairs += done??;
         }
-        let took = begun.elapsed().as_secs_f64();
-        let client = cpu_time().saturating_sub(client);
+        let (time, client) = (begun.elapsed(), cpu_time().saturating_sub(client));
         let server = Work::of(info).await?.since(server).cpu;
-        let pairs = float(pairs);
-        Ok(Speed {
-            pairs_per_second: pairs / took,
-            cost_of_a_pair: (client + server).as_secs_f64() * 1e6 / pairs,
-        })
+        Ok(Spent { pairs, time, cpu: client + server })
     }
 
     async fn task(self, id: u64, end: Instant) -> Result<u64, Failure> {
