@@ -1,0 +1,137 @@
+//! A Redis of our own on a free port, and what it says of its work.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+
+use crate::Failure;
+
+/// A running server, stopped when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+/// How a start ended.
+pub(crate) enum Start {
+    Running(Server),
+    /// There is no server on this machine; says why.
+    Missing(String),
+}
+
+impl Server {
+    /// Starts a server that keeps nothing on disk.
+    pub(crate) async fn start() -> Result<Start, Failure> {
+        let binary = std::env::var("DLOCK_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let folder = std::env::temp_dir().join(format!("dlock-benches-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let started = Command::new(&binary)
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--dir")
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let process = match started {
+            Ok(process) => process,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
+                std::fs::remove_dir_all(&folder)?;
+                return Ok(Start::Missing(format!(
+                    "`{binary}` does not start ({error}): install redis, or name it in DLOCK_REDIS_SERVER"
+                )));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut server = Self { process, port, folder };
+        for _ in 0..200 {
+            if let Some(status) = server.process.try_wait()? {
+                return Err(format!("`{binary}` ended at once: {status}").into());
+            }
+            if server.connect().await.is_ok() {
+                return Ok(Start::Running(server));
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        Err(format!("`{binary}` did not come up within 5 s").into())
+    }
+
+    /// Where managers connect to.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A folder that ends with the server.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Connects as the floor does: with `TCP_NODELAY`, one connection for all tasks.
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        use redis::IntoConnectionInfo;
+        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+        let client = redis::Client::open(self.url().into_connection_info()?.set_tcp_settings(tcp))?;
+        Ok(client.get_multiplexed_async_connection().await?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing can be done about either, and the folder is in the place for what may be lost.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a server has done since it was started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Processor time, in user and in kernel mode.
+    pub(crate) cpu: Duration,
+    /// Commands, with those that scripts call, but for `INFO`.
+    pub(crate) commands: u64,
+    /// Scripts that were called by their names.
+    pub(crate) scripts: u64,
+}
+
+impl Work {
+    pub(crate) async fn of(connection: &mut MultiplexedConnection) -> Result<Self, Failure> {
+        let info: String = redis::cmd("INFO").arg("cpu").arg("commandstats").query_async(connection).await?;
+        let mut work = Self { cpu: Duration::ZERO, commands: 0, scripts: 0 };
+        for line in info.lines() {
+            let Some((name, value)) = line.trim().split_once(':') else { continue };
+            if let "used_cpu_user" | "used_cpu_sys" = name {
+                work.cpu += Duration::from_secs_f64(value.parse()?);
+            } else if let Some(command) = name.strip_prefix("cmdstat_") {
+                let calls = value.split(',').find_map(|field| field.strip_prefix("calls="));
+                let calls: u64 = calls.ok_or("a line of INFO commandstats has no calls")?.parse()?;
+                if command != "info" {
+                    work.commands += calls;
+                }
+                if command == "evalsha" {
+                    work.scripts += calls;
+                }
+            }
+        }
+        Ok(work)
+    }
+
+    /// What was done since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            commands: self.commands.saturating_sub(before.commands),
+            scripts: self.scripts.saturating_sub(before.scripts),
+        }
+    }
+}
