@@ -52,7 +52,7 @@ pub fn install(manager: LockManager) -> Result<(), AlreadyInstalled> {
     INSTALLED.set((manager, None)).map_err(|_| AlreadyInstalled {})
 }
 
-/// Returns the manager of the current task, if [`with_manager`] set one, else the installed one.
+/// Returns the installed manager. It does not look at [`with_manager`], which is for annotated functions alone.
 ///
 /// # Errors
 ///

@@ -29,6 +29,11 @@ impl LockGuard {
         Self { held }
     }
 
+    /// Notes that no call reports what becomes of the hold, so that the guard has to.
+    pub(crate) fn stands_alone(&mut self) {
+        self.held.stands_alone = true;
+    }
+
     pub(crate) fn held(&self) -> &Held {
         &self.held
     }

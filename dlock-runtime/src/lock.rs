@@ -5,7 +5,6 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::engine::waiting::Waiting;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::held::Scope;
@@ -153,7 +152,10 @@ impl Lock {
         {
             return Err(Error::Reentrant { key });
         }
-        let options = options.checked()?;
-        Waiting::join(self.manager.engine(), key, &options, scope.as_ref()).await.map(LockGuard::new)
+        let key = Ok(key);
+        let telemetry = Hold::begin(None, key.as_ref().ok());
+        let mut guard = Entering::new(&self.manager, &key, &options, &telemetry).await?;
+        guard.stands_alone();
+        Ok(guard)
     }
 }

@@ -149,7 +149,7 @@ impl<'a, R> Leaving<'a, R> {
         let lost_meanwhile = guard.held().root().believed(guard.held().engine.clock.now()).err();
         let mut answer = guard.let_go();
         if let Some((cause, held)) = ended.as_ref().err().copied().or(lost_meanwhile) {
-            telemetry.lost(&guard.lost_error(cause, held));
+            telemetry.lost(guard.key(), cause, held);
             answer = None;
         } else if answer.is_none() {
             telemetry.released();
@@ -168,7 +168,7 @@ impl<R> Future for Leaving<'_, R> {
             match ready!(Pin::new(answer).poll(cx)) {
                 Ok(Reply::Ours) => this.telemetry.released(),
                 Ok(Reply::NotOurs) => {
-                    this.telemetry.lost(&this.guard.lost_error(LossCause::NotOurs, this.held_for));
+                    this.telemetry.lost(this.guard.key(), LossCause::NotOurs, this.held_for);
                 }
                 Ok(reply) => this.telemetry.release_failed(this.guard.key(), &reply),
                 Err(_) => {}

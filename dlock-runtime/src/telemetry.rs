@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::{Span, field};
 
 use crate::engine::hold::Held;
-use crate::error::{Error, Result};
+use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 
@@ -75,17 +75,10 @@ impl Hold {
     }
 
     /// The lock was lost while the body ran.
-    pub(crate) fn lost(&self, error: &Error) {
+    pub(crate) fn lost(&self, key: &LockKey, cause: LossCause, held: Duration) {
         self.outcome("lost");
-        if let Error::Lost { key, held, cause } = error {
-            tracing::error!(
-                name: "dlock.lost",
-                target: "dlock",
-                parent: &self.span,
-                { lock.key = shown(key), lock.held_ms = millis(*held), lock.cause = ?cause },
-                "dlock.lost"
-            );
-        }
+        let _entered = self.enter();
+        guard_lost(key, cause, held);
     }
 
     /// The lock was released, or handed to another task.
@@ -123,6 +116,16 @@ impl Hold {
 /// Returns a key as a field; none for one that stands for a value marked `|hash`.
 fn shown(key: &LockKey) -> Option<field::DisplayValue<&LockKey>> {
     (!key.is_hashed()).then(|| field::display(key))
+}
+
+/// A lock was lost; the current span, if there is one, says in which call.
+pub(crate) fn guard_lost(key: &LockKey, cause: LossCause, held: Duration) {
+    tracing::error!(
+        name: "dlock.lost",
+        target: "dlock",
+        { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
+        "dlock.lost"
+    );
 }
 
 fn millis(time: Duration) -> u64 {

@@ -25,6 +25,24 @@ impl Token {
         self.process
     }
 
+    /// Returns the token as it is written in a value: the formatter of the standard library would cost more than all the rest of a
+    /// command.
+    pub(crate) fn written(self) -> [u8; Self::WIDTH] {
+        let mut text = [0; Self::WIDTH];
+        let (prefix, digits) = text.split_at_mut(PREFIX.len());
+        prefix.copy_from_slice(PREFIX.as_bytes());
+        let (process, counter) = digits.split_at_mut(16);
+        for (number, digits) in [(self.process.0, process), (self.counter, counter)] {
+            let mut rest = number;
+            for digit in digits.iter_mut().rev() {
+                let nibble = u8::try_from(rest & 15).unwrap_or_default();
+                *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+                rest >>= 4;
+            }
+        }
+        text
+    }
+
     /// Reads a token as it is written in a value or a message.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX).filter(|_| text.len() == Self::WIDTH)?;
@@ -127,7 +145,7 @@ mod tests {
 
         let text = token.to_string();
 
-        assert_eq!(text.len(), Token::WIDTH);
+        assert_eq!(text.as_bytes(), token.written());
         assert_eq!(Token::parse(&text), Some(token));
         assert_eq!(
             token.process().channel(),

@@ -51,20 +51,17 @@ impl Worker {
                 None => say("failed", key, "NotHeld"),
             },
             ["token", key] => {
-                let act = async |guard: &LockGuard| {
-                    tell("token", key, guard.fencing_token().await.map(|token| token.get().to_string()));
-                };
-                self.with_guard(key, act).await;
+                let token =
+                    async |guard: &LockGuard| guard.fencing_token().await.map(|token| token.to_string());
+                self.with_guard("token", key, token).await;
             }
             ["remaining", key] => {
-                let act = async |guard: &LockGuard| {
-                    say("remaining", key, &guard.remaining().as_millis().to_string());
-                };
-                self.with_guard(key, act).await;
+                let remaining = async |guard: &LockGuard| Ok(guard.remaining().as_millis().to_string());
+                self.with_guard("remaining", key, remaining).await;
             }
             ["check", key] => {
-                let act = async |guard: &LockGuard| tell("held", key, guard.check().map(|()| String::new()));
-                self.with_guard(key, act).await;
+                let check = async |guard: &LockGuard| guard.check().map(|()| String::new());
+                self.with_guard("held", key, check).await;
             }
             ["shutdown", limit] => {
                 self.manager.shutdown(millis(limit)).await;
@@ -122,11 +119,18 @@ impl Worker {
         locked(&self.held).remove(key)
     }
 
-    async fn with_guard(&self, key: &str, act: impl AsyncFnOnce(&LockGuard)) {
+    async fn with_guard(
+        &self,
+        event: &str,
+        key: &str,
+        act: impl AsyncFnOnce(&LockGuard) -> Result<String, Error>,
+    ) {
         match self.take(key) {
             Some(guard) => {
-                act(&guard).await;
+                let outcome = act(&guard).await;
+                // Said last: the next command needs the map.
                 locked(&self.held).insert(key.to_owned(), guard);
+                tell(event, key, outcome);
             }
             None => say("failed", key, "NotHeld"),
         }

@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::turn::{Phase, Seat, Turn};
+use crate::error::LossCause;
 use crate::held::Scope;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
+use crate::telemetry;
 
 /// A hold, or a place inside one. Dropping it releases: at once, without blocking, from any thread.
 #[derive(Debug)]
@@ -24,11 +26,19 @@ pub(crate) struct Held {
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
+    /// Whether no call reports its loss.
+    pub(crate) stands_alone: bool,
 }
 
 impl Held {
     pub(super) fn new(engine: &Arc<Engine>, turn: &Arc<Turn>, nested: Option<Arc<Scope>>) -> Self {
-        Self { engine: Arc::clone(engine), turn: Arc::clone(turn), nested, released: AtomicBool::new(false) }
+        Self {
+            engine: Arc::clone(engine),
+            turn: Arc::clone(turn),
+            nested,
+            released: AtomicBool::new(false),
+            stands_alone: false,
+        }
     }
 
     /// The turn that holds the lock: its own, or that of the hold it joined.
@@ -77,6 +87,12 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.let_go(false);
+        if self.stands_alone
+            && let Err((cause, held)) = self.turn.believed(self.engine.clock.now())
+            && cause != LossCause::Released
+        {
+            telemetry::guard_lost(&self.turn.key, cause, held);
+        }
     }
 }
 

@@ -68,6 +68,8 @@ struct Shard {
 struct Lanes {
     lanes: HashMap<Arc<str>, Box<LaneEntry>>,
     timers: BTreeSet<(BootTime, Arc<str>)>,
+    /// Empty, and kept for its room.
+    actions: Vec<Action<Seat>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ struct LaneEntry {
 #[derive(Default)]
 struct After {
     wake: Vec<Waker>,
+    answers: Vec<(oneshot::Sender<Reply>, Reply)>,
     flush: bool,
     /// Something of the shard has come due earlier than before.
     earlier: Option<BootTime>,
@@ -123,16 +126,26 @@ impl Engine {
 
     /// Changes the shard of `key` under its lock, then does what is to be done without it.
     fn with_shard<R>(&self, key: &Arc<str>, change: impl FnOnce(&mut Lanes, &mut After) -> R) -> R {
-        let shard = self.shard(key);
         let mut after = After::default();
-        let mut lanes = lock(&shard.lanes);
-        let result = change(&mut lanes, &mut after);
-        let due = lanes.timers.first().map_or(BootTime::NEVER, |(due, _)| *due).nanos();
-        if shard.due.swap(due, Ordering::SeqCst) > due {
-            after.earlier = Some(BootTime::from_nanos(due));
-        }
-        drop(lanes);
+        let result = self.in_shard(key, &mut after, change);
         self.finish(after);
+        result
+    }
+
+    /// Changes the shard of `key` under its lock, and leaves it to the caller to do what is to be done without it.
+    fn in_shard<R>(
+        &self,
+        key: &Arc<str>,
+        after: &mut After,
+        change: impl FnOnce(&mut Lanes, &mut After) -> R,
+    ) -> R {
+        let shard = self.shard(key);
+        let mut lanes = lock(&shard.lanes);
+        let result = change(&mut lanes, after);
+        let due = lanes.timers.first().map_or(BootTime::NEVER, |(due, _)| *due);
+        if shard.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos() {
+            after.earlier = Some(after.earlier.map_or(due, |earlier| earlier.min(due)));
+        }
         result
     }
 
@@ -148,10 +161,10 @@ impl Engine {
             .lanes
             .entry(Arc::clone(key))
             .or_insert_with(|| Box::new(LaneEntry { lane: Lane::new(), armed: BootTime::NEVER }));
-        let mut actions = Vec::new();
+        let mut actions = std::mem::take(&mut lanes.actions);
         let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions };
         let result = event(&mut entry.lane, &mut cx);
-        for action in actions {
+        for action in actions.drain(..) {
             self.act(key, now, action, after);
         }
         let due = entry.lane.due();
@@ -167,6 +180,7 @@ impl Engine {
         if entry.lane.is_idle() {
             lanes.lanes.remove(key);
         }
+        lanes.actions = actions;
         result
     }
 
@@ -246,6 +260,20 @@ impl Engine {
 
     /// The backend answers a request.
     pub(crate) fn reply(&self, request: Request, sent: BootTime, reply: Reply) {
+        self.replies(sent, [(request, reply)]);
+    }
+
+    /// The backend answers requests that were sent together: tasks are woken once all are dealt with, so that the threads which
+    /// run them are woken once.
+    pub(crate) fn replies(&self, sent: BootTime, replies: impl IntoIterator<Item = (Request, Reply)>) {
+        let mut after = After::default();
+        for (request, reply) in replies {
+            self.replied(request, sent, reply, &mut after);
+        }
+        self.finish(after);
+    }
+
+    fn replied(&self, request: Request, sent: BootTime, reply: Reply, after: &mut After) {
         let Request { key, token, command, answer, .. } = request;
         match command {
             // The lane has forgotten these when they leave; what is left of them is the backend's to undo.
@@ -257,12 +285,14 @@ impl Engine {
             _ => {
                 let reply = reply.clone();
                 let now = self.clock.now();
-                self.on_lane(&key, now, |lane, cx| lane.reply(token, command, sent, reply, cx));
+                self.in_shard(&key, after, |lanes, after| {
+                    self.on_locked(lanes, &key, now, after, |lane, cx| {
+                        lane.reply(token, command, sent, reply, cx)
+                    });
+                });
             }
         }
-        if let Some(answer) = answer {
-            let _ = answer.send(reply);
-        }
+        after.answers.extend(answer.map(|answer| (answer, reply)));
     }
 
     /// The backend was told of a grant.

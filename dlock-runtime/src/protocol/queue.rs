@@ -49,6 +49,9 @@ impl<S: PartialEq> LocalQueue<S> {
     pub(crate) fn push(&mut self, waiter: Waiter<S>) {
         self.due = self.due.min(waiter.patience.due());
         self.once += usize::from(waiter.patience.is_once());
+        if self.waiters.capacity() == 0 {
+            self.waiters.reserve_exact(1);
+        }
         self.waiters.push_back(waiter);
     }
 
@@ -56,6 +59,10 @@ impl<S: PartialEq> LocalQueue<S> {
     pub(crate) fn pop(&mut self) -> Option<Waiter<S>> {
         let head = self.waiters.pop_front()?;
         self.once -= usize::from(head.patience.is_once());
+        if self.waiters.is_empty() {
+            // A lock that is held and wanted by nobody else costs no room for those who wait.
+            self.waiters = VecDeque::new();
+        }
         Some(head)
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Pipeline, ServerError, Value};
+use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
-use crate::token::PREFIX;
+use crate::token::{PREFIX, Token};
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
 pub(super) fn encode(
@@ -18,10 +18,12 @@ pub(super) fn encode(
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
-    let token = token.to_string();
+    let token = token.written();
     let (script, keys) = match command {
         Command::Acquire { lease } => {
-            pipeline.cmd("SET").arg(&**key).arg(token).arg("NX").arg("PX").arg(millis(*lease));
+            let mut set = Cmd::with_capacity(6, key.len() + Token::WIDTH + 32);
+            set.arg("SET").arg(&**key).arg(&token[..]).arg("NX").arg("PX").arg(millis(*lease));
+            pipeline.add_command(set);
             return;
         }
         Command::Enqueue { .. } => (Script::Enqueue, 1),
@@ -32,37 +34,39 @@ pub(super) fn encode(
         Command::Yield { .. } => (Script::Yield, 1),
         Command::Fence => (Script::Fence, 2),
     };
+    let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
     match loaded {
-        Some(loaded) => pipeline.cmd("EVALSHA").arg(loaded.name(script)),
-        None => pipeline.cmd("EVAL").arg(script.source()),
+        Some(loaded) => call.arg("EVALSHA").arg(loaded.name(script)),
+        None => call.arg("EVAL").arg(script.source()),
     };
-    pipeline.arg(keys).arg(&**key);
+    call.arg(keys).arg(&**key);
     if let Command::Fence = command {
-        pipeline.arg(counter(key));
+        call.arg(counter(key));
     }
-    pipeline.arg(token);
+    call.arg(&token[..]);
     match command {
         Command::Acquire { .. } => {}
         Command::Enqueue { lease, mode } => {
-            pipeline.arg(millis(*lease)).arg(match mode {
+            call.arg(millis(*lease)).arg(match mode {
                 Enqueue::First => "first",
                 Enqueue::Again => "again",
                 Enqueue::Peek => "peek",
             });
         }
         Command::Renew { lease } => {
-            pipeline.arg(millis(*lease));
+            call.arg(millis(*lease));
         }
         Command::Release | Command::ForceRelease | Command::Leave => {
-            pipeline.arg(millis(grant_lease));
+            call.arg(millis(grant_lease));
         }
         Command::Yield { next } => {
-            pipeline.arg(millis(grant_lease)).arg(next.to_string());
+            call.arg(millis(grant_lease)).arg(&next.written()[..]);
         }
         Command::Fence => {
-            pipeline.arg(millis(COUNTER_LIFE));
+            call.arg(millis(COUNTER_LIFE));
         }
     }
+    pipeline.add_command(call);
 }
 
 /// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
@@ -153,7 +157,10 @@ impl Redacted {
         } else {
             FailureKind::Lasting
         };
-        let said = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        let details = error.details().unwrap_or_default();
+        // Which line of our script it was concerns nobody who reads this.
+        let details = details.split(" script: ").next().unwrap_or_default();
+        let said = format!("{} {details}", error.code());
         Failure::new(kind, format!("redis at {self} answered: {}", self.clean(&said)))
     }
 

@@ -8,8 +8,7 @@ mod node;
 mod scripts;
 
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -42,7 +41,7 @@ struct Shared {
     /// Whether we can be told of grants.
     listening: AtomicBool,
     /// How many requests have not been answered.
-    pending: AtomicU64,
+    pending: AtomicUsize,
     settled: Notify,
 }
 
@@ -51,9 +50,9 @@ impl Shared {
         std::mem::take(&mut *lock(&self.outbox))
     }
 
-    /// One request less is pending.
-    fn answered(&self) {
-        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// So many requests less are pending.
+    fn answered(&self, count: usize) {
+        if count > 0 && self.pending.fetch_sub(count, Ordering::AcqRel) == count {
             self.settled.notify_waiters();
         }
     }
@@ -82,8 +81,9 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => {
-                let node = Rc::new(Node { route, shared, engine: of_thread, grant_lease, process });
-                tokio::task::LocalSet::new().block_on(&runtime, node.run(first));
+                let node = Arc::new(Node { route, shared, engine: of_thread, grant_lease, process });
+                // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread.
+                let _ = runtime.block_on(runtime.spawn(node.run(first)));
             }
             Err(error) => {
                 let text = format!("the i/o thread has no runtime: {error}");

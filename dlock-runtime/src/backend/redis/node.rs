@@ -12,12 +12,10 @@
 //!
 //! Not here: how to connect (`link`), what bytes go over it (`codec`), what an answer means (`protocol`).
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -49,12 +47,12 @@ struct Link {
     connection: MultiplexedConnection,
     scripts: Loaded,
     /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
-    ear: RefCell<Option<Ear>>,
+    ear: Mutex<Option<Ear>>,
     epoch: u64,
     /// Told when the connection is to be given up.
     broken: Notify,
     /// Why it was given up, and how many answers in a row were late.
-    health: RefCell<Health>,
+    health: Mutex<Health>,
 }
 
 #[derive(Default)]
@@ -71,7 +69,7 @@ enum Drive<T> {
 
 impl Node {
     /// Runs until the engine is gone. `first` is told how the first attempt to connect ended; after a failure there is no second.
-    pub(super) async fn run(self: Rc<Self>, first: oneshot::Sender<Result<(), Failure>>) {
+    pub(super) async fn run(self: Arc<Self>, first: oneshot::Sender<Result<(), Failure>>) {
         let mut first = Some(first);
         let mut down =
             Failure::new(FailureKind::Passing, format!("not connected to redis at {} yet", self.route.shown));
@@ -104,7 +102,7 @@ impl Node {
                 }
             };
             attempt = 0;
-            match self.serve(&Rc::new(link)).await {
+            match self.serve(&Arc::new(link)).await {
                 Drive::Done(failure) => {
                     tracing::warn!(name: "dlock.disconnected", target: "dlock", reason = &*failure.reason, "dlock.disconnected");
                     down = failure;
@@ -125,19 +123,18 @@ impl Node {
         if let Err(failure) = &ear {
             tracing::warn!(name: "dlock.not_listening", target: "dlock", reason = &*failure.reason, "dlock.not_listening");
         }
-        let ear = RefCell::new(ear.ok());
-        Ok(Link { connection, scripts, ear, epoch, broken: Notify::new(), health: RefCell::default() })
+        let ear = Mutex::new(ear.ok());
+        Ok(Link { connection, scripts, ear, epoch, broken: Notify::new(), health: Mutex::default() })
     }
 
     /// Uses a connection until it is to be given up, and returns why.
-    async fn serve(self: &Rc<Self>, link: &Rc<Link>) -> Drive<Failure> {
-        let batches = Rc::new(RefCell::new(tokio::task::JoinSet::new()));
-        let send =
-            |_: &Self, requests: Vec<Request>| Self::send(self, link, &mut batches.borrow_mut(), requests);
+    async fn serve(self: &Arc<Self>, link: &Arc<Link>) -> Drive<Failure> {
+        let mut batches = tokio::task::JoinSet::new();
+        let send = |_: &Self, requests: Vec<Request>| Self::send(self, link, &mut batches, requests);
         let ended = self.drive(
             async {
                 let watched = async {
-                    tokio::join!(self.hear(link.ear.take()), self.undo(link), self.ping(link));
+                    tokio::join!(self.hear(lock(&link.ear).take()), self.undo(link), self.ping(link));
                 };
                 tokio::select! {
                     () = link.broken.notified() => {}
@@ -151,14 +148,13 @@ impl Node {
         if let Drive::EngineGone = ended {
             // What was pushed still goes out: releases above all.
             let last = self.shared.take();
-            Self::send(self, link, &mut batches.borrow_mut(), last);
-            let mut batches = batches.take();
+            Self::send(self, link, &mut batches, last);
             while batches.join_next().await.is_some() {}
             return Drive::EngineGone;
         }
         // The batches that are still under way are answered "unknown" as they are dropped, and the socket is closed with them.
         drop(batches);
-        let failure = link.health.borrow_mut().failure.take();
+        let failure = lock(&link.health).failure.take();
         Drive::Done(failure.unwrap_or_else(|| {
             Failure::new(
                 FailureKind::Passing,
@@ -211,21 +207,21 @@ impl Node {
         let Some(engine) = self.engine.upgrade() else { return };
         for request in requests {
             engine.reply(request, boot_time(), Reply::Refused(failure.clone()));
-            self.shared.answered();
+            self.shared.answered(1);
         }
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others.
     fn send(
-        self: &Rc<Self>,
-        link: &Rc<Link>,
+        self: &Arc<Self>,
+        link: &Arc<Link>,
         batches: &mut tokio::task::JoinSet<()>,
         requests: Vec<Request>,
     ) {
         let mut requests = requests.into_iter().peekable();
         while requests.peek().is_some() {
             let batch = Batch {
-                node: Rc::clone(self),
+                node: Arc::clone(self),
                 epoch: link.epoch,
                 requests: requests
                     .by_ref()
@@ -234,7 +230,7 @@ impl Node {
                     .collect(),
                 sent: boot_time(),
             };
-            batches.spawn_local(batch.exchange(Rc::clone(link)));
+            batches.spawn(batch.exchange(Arc::clone(link)));
         }
         while batches.try_join_next().is_some() {}
     }
@@ -283,7 +279,7 @@ impl Node {
     }
 
     /// Undoes the effect of commands without an answer, as soon as they are known.
-    async fn undo(&self, link: &Rc<Link>) {
+    async fn undo(&self, link: &Arc<Link>) {
         loop {
             let more = self.shared.abandoned_more.notified();
             let (due, next) = {
@@ -321,7 +317,7 @@ impl Node {
     }
 
     /// Finds out that a connection is dead before somebody needs it.
-    async fn ping(&self, link: &Rc<Link>) {
+    async fn ping(&self, link: &Arc<Link>) {
         let ping = redis::cmd("PING");
         loop {
             tokio::time::sleep(PING_EVERY).await;
@@ -335,7 +331,7 @@ impl Node {
 
     /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
     fn unanswered(link: &Link, failure: &Failure, gone: bool) {
-        let mut health = link.health.borrow_mut();
+        let mut health = lock(&link.health);
         health.late_in_a_row += 1;
         if gone || health.late_in_a_row >= 2 {
             health.failure.get_or_insert_with(|| failure.clone());
@@ -345,7 +341,7 @@ impl Node {
 
     fn give_up(&self, link: &Link, why: &str) {
         let failure = Failure::new(FailureKind::Passing, format!("redis at {}: {why}", self.route.shown));
-        link.health.borrow_mut().failure.get_or_insert(failure);
+        lock(&link.health).failure.get_or_insert(failure);
         link.broken.notify_one();
     }
 
@@ -360,14 +356,14 @@ impl Node {
 
 /// Requests that went out together. Whatever is not answered when it is dropped is answered "unknown".
 struct Batch {
-    node: Rc<Node>,
+    node: Arc<Node>,
     epoch: u64,
     requests: std::collections::VecDeque<Request>,
     sent: BootTime,
 }
 
 impl Batch {
-    async fn exchange(mut self, link: Rc<Link>) {
+    async fn exchange(mut self, link: Arc<Link>) {
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len());
         for request in &self.requests {
             codec::encode(request, self.node.grant_lease, Some(&link.scripts), &mut pipeline);
@@ -375,7 +371,7 @@ impl Batch {
         let mut connection = link.connection.clone();
         match connection.send_packed_commands(&pipeline, 0, self.requests.len()).await {
             Ok(answers) => {
-                link.health.borrow_mut().late_in_a_row = 0;
+                lock(&link.health).late_in_a_row = 0;
                 self.deliver(&link, answers).await;
             }
             Err(error) => {
@@ -391,14 +387,18 @@ impl Batch {
         if answers.iter().any(codec::is_out_of_service) {
             self.node.give_up(link, "it is out of service");
         }
+        let mut replies = Vec::with_capacity(answers.len());
         for answer in answers {
             let Some(request) = self.requests.pop_front() else { break };
             if codec::is_unknown_script(&answer) {
+                self.reply(std::mem::take(&mut replies)); // what is known is not lost when the await below is the last
                 self.by_text(link, request).await;
             } else {
-                self.answer(request, &answer);
+                let reply = codec::decode(request.command, &answer, &self.node.route.shown);
+                replies.push((request, reply));
             }
         }
+        self.reply(replies);
     }
 
     /// The server has forgotten the scripts (`SCRIPT FLUSH`, a restart behind a proxy): nothing ran, so it is said again by its text,
@@ -413,34 +413,35 @@ impl Batch {
         match answer.map(|mut answers| answers.pop()) {
             Ok(Some(answer)) => self.answer(request, &answer),
             Ok(None) => {
-                self.reply(request, Reply::Unknown(Failure::new(FailureKind::Passing, "an empty answer")));
+                let failure = Failure::new(FailureKind::Passing, "an empty answer");
+                self.reply(vec![(request, Reply::Unknown(failure))]);
             }
             Err(error) => {
                 let failure = self.node.route.failure(error);
                 Node::unanswered(link, &failure, false);
-                self.reply(request, Reply::Unknown(failure));
+                self.reply(vec![(request, Reply::Unknown(failure))]);
             }
         }
     }
 
     fn answer(&self, request: Request, answer: &redis::Value) {
         let reply = codec::decode(request.command, answer, &self.node.route.shown);
-        self.reply(request, reply);
+        self.reply(vec![(request, reply)]);
     }
 
     fn fail(&mut self, failure: &Failure) {
-        while let Some(request) = self.requests.pop_front() {
-            self.reply(request, Reply::Unknown(failure.clone()));
-        }
+        let requests = std::mem::take(&mut self.requests);
+        self.reply(requests.into_iter().map(|request| (request, Reply::Unknown(failure.clone()))).collect());
     }
 
-    fn reply(&self, request: Request, reply: Reply) {
-        // What is abandoned because of this reply was sent on this connection.
+    fn reply(&self, replies: Vec<(Request, Reply)>) {
+        // What is abandoned because of these replies was sent on this connection.
         self.node.shared.answering.store(self.epoch, Ordering::Release);
+        let count = replies.len();
         if let Some(engine) = self.node.engine.upgrade() {
-            engine.reply(request, self.sent, reply);
+            engine.replies(self.sent, replies);
         }
-        self.node.shared.answered();
+        self.node.shared.answered(count);
     }
 }
 

@@ -25,7 +25,12 @@ macro_rules! source {
 const SOURCES: [&str; 7] = [
     source!("enqueue.lua"),
     source!("renew.lua"),
-    source!("release.lua"),
+    // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
+    concat!(
+        include_str!("scripts/release_alone.lua"),
+        include_str!("scripts/lib.lua"),
+        include_str!("scripts/release.lua")
+    ),
     source!("force_release.lua"),
     source!("leave.lua"),
     source!("yield.lua"),
