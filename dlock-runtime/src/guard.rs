@@ -50,7 +50,7 @@ impl LockGuard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let root = self.held.root();
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         if root.believed(now).is_ok() { root.deadline().since(now) } else { Duration::ZERO }
     }
 
@@ -66,7 +66,7 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] once it may not.
     pub fn check(&self) -> Result<()> {
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         self.held.root().believed(now).map_err(|(cause, held)| self.lost_error(cause, held))
     }
 
@@ -180,7 +180,7 @@ impl LockGuard {
     }
 
     pub(crate) fn held_for(&self) -> Duration {
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         let since = self.held.root().look(None, |phase| match phase {
             Phase::Held { since, .. } => Some(now.since(*since)),
             _ => None,

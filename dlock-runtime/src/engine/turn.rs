@@ -138,9 +138,8 @@ impl Turn {
     }
 
     /// Marks the turn as over: its task has let go.
-    pub(crate) fn end(&self) {
-        let wakers = self.become_(Phase::Over);
-        wakers.into_iter().for_each(Waker::wake);
+    pub(crate) fn end(&self) -> Wakers {
+        self.become_(Phase::Over)
     }
 
     fn lose(&self, cause: LossCause, now: BootTime) -> Wakers {
