@@ -353,7 +353,6 @@ impl World {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is one event, taken apart")]
     fn answered(
         &mut self,
         process: usize,
