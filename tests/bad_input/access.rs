@@ -1,44 +1,12 @@
-//! What stands under a lock's name already, and who may touch it.
+//! Who may touch a lock, and what a server without memory does.
 
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager};
+use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
-use dlock_tests::{RedisServer, within};
 
 use super::{LONG, ONE_TRY, acquire_once, connect};
-
-#[tokio::test]
-async fn a_list_under_the_locks_name_is_the_wrong_kind_and_stays() {
-    let server = RedisServer::start();
-    server.call(&["RPUSH", "dlock:order:7", "a", "b"]);
-    let manager = connect(&server.url()).await.expect("the server takes managers");
-    let lock = manager.lock("order:7").lease(LONG);
-
-    let waited = within(LONG, "the wait", lock.clone().wait(Duration::from_secs(1)).acquire()).await;
-    let once = lock.acquire().await;
-
-    assert!(matches!(waited, Err(Error::WrongKind { .. })), "{waited:?}");
-    // One try is one SET, which says no more than that something stands there.
-    assert!(matches!(once, Err(Error::WrongKind { .. } | Error::Contended { .. })), "{once:?}");
-    let list = server.call(&["LRANGE", "dlock:order:7", "0", "-1"]);
-    assert_eq!(list.texts(), ["a", "b"]);
-}
-
-#[tokio::test]
-async fn a_hold_that_became_a_list_is_lost() {
-    let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
-    let guard = manager.lock("order:7").lease(Duration::from_millis(600)).acquire().await.expect("free");
-
-    server.call(&["DEL", "dlock:order:7"]);
-    server.call(&["RPUSH", "dlock:order:7", "a"]);
-    within(Duration::from_secs(3), "the loss", guard.lost()).await;
-    drop(guard);
-    manager.lock("order:8").acquire().await.expect("free").release().await.expect("held");
-
-    assert_eq!(server.call(&["LLEN", "dlock:order:7"]), Reply::Integer(1));
-}
 
 #[tokio::test]
 async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_the_server() {

@@ -3,6 +3,7 @@
 mod access;
 mod replies;
 mod requests;
+mod wrong_kind;
 
 use std::time::{Duration, Instant};
 

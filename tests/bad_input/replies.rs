@@ -89,6 +89,21 @@ async fn a_hostile_server_is_not_hammered_while_it_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_read_only_for_long_is_connected_to_less_and_less_often() {
+    let error = Answer::Error("READONLY You can't write against a read only replica.");
+    let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &error);
+    let proxy = Proxy::start(server.port());
+    let manager = connect(&proxy.url()).await.expect("it greets like a Redis");
+    let before = proxy.stats().connections;
+
+    let outcome = manager.lock("order:7").lease(LONG).wait(Duration::from_secs(2)).acquire().await;
+    let connections = proxy.stats().connections - before;
+
+    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
+    assert!(connections <= 10, "{connections} connections in two seconds");
+}
+
+#[tokio::test]
 async fn a_server_that_knows_no_scripts_is_sent_their_text() {
     let server = HostileServer::answering(
         &["EVALSHA"],

@@ -12,6 +12,7 @@ use super::{LEASE, LONG, is_held};
 contract![
     the_lease_of_a_leaked_guard_ends,
     the_watchdog_keeps_a_lease_alive_for_five_leases,
+    a_guard_that_nobody_looks_at_is_renewed,
     a_lease_that_is_not_renewed_is_lost_at_its_end,
     an_extended_lease_lasts_longer,
     an_extension_after_the_loss_is_refused,
@@ -43,6 +44,18 @@ async fn the_watchdog_keeps_a_lease_alive_for_five_leases(world: World) {
 
     held.release().await.expect("it was held");
     assert!(!is_held(&world, "order:7").await);
+}
+
+async fn a_guard_that_nobody_looks_at_is_renewed(world: World) {
+    let manager = world.manager().await;
+    let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+
+    world.let_pass(LEASE * 2).await;
+    let believed = held.check();
+    let released = held.release().await;
+
+    assert!(believed.is_ok(), "{believed:?}");
+    assert!(released.is_ok(), "{released:?}");
 }
 
 async fn a_lease_that_is_not_renewed_is_lost_at_its_end(world: World) {

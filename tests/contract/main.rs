@@ -10,6 +10,7 @@ mod loss;
 mod managers;
 mod running;
 mod waiting;
+mod wakers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::Error;
-use dlock_tests::contract;
 use dlock_tests::world::World;
+use dlock_tests::{contract, within};
 use tokio::sync::{Barrier, oneshot};
 use tokio::time::Instant;
 
-use super::{LONG, PROMPT, is_held};
+use super::{LEASE, LONG, PROMPT, is_held};
 
 contract![
     the_body_of_run_gives_its_value_and_the_lock_is_free_after_it,
@@ -18,6 +18,8 @@ contract![
     a_cancelled_run_releases,
     a_nested_run_of_the_same_key_joins,
     siblings_in_one_hold_exclude_each_other,
+    a_nested_call_without_a_wait_waits_for_a_sibling_that_ends,
+    a_nested_call_without_a_wait_is_contended_within_the_lease_when_its_sibling_never_ends,
     a_spawned_task_does_not_inherit_the_hold,
     acquire_inside_run_on_the_same_key_is_reentrant,
     two_keys_taken_crosswise_are_a_deadlock,
@@ -107,6 +109,39 @@ async fn siblings_in_one_hold_exclude_each_other(world: World) {
     let outcomes = lock.run(async |_guard| tokio::join!(sibling(), sibling(), sibling())).await;
 
     assert!(matches!(outcomes, Ok((Ok(()), Ok(()), Ok(())))), "{outcomes:?}");
+}
+
+async fn a_nested_call_without_a_wait_waits_for_a_sibling_that_ends(world: World) {
+    let manager = world.manager().await;
+    let lock = manager.lock("order:7").lease(LONG);
+    let sibling = async || lock.run(async |_guard| tokio::task::yield_now().await).await;
+
+    let outcomes = lock.run(async |_guard| tokio::join!(sibling(), sibling())).await;
+
+    assert!(matches!(outcomes, Ok((Ok(()), Ok(())))), "{outcomes:?}");
+}
+
+async fn a_nested_call_without_a_wait_is_contended_within_the_lease_when_its_sibling_never_ends(
+    world: World,
+) {
+    let manager = world.manager().await;
+    let lock = manager.lock("order:7").lease(LEASE);
+    let endless = async || lock.run(async |_guard| std::future::pending::<()>().await).await;
+    let nested = async || lock.run(async |_guard| ()).await;
+
+    let started = Instant::now();
+    let both = lock.run(async |_guard| {
+        tokio::select! {
+            biased;
+            outcome = endless() => outcome,
+            outcome = nested() => outcome,
+        }
+    });
+    let outcome = within(LONG, "the nested call", both).await;
+    let took = started.elapsed();
+
+    assert!(matches!(outcome, Ok(Err(Error::Contended { .. }))), "{outcome:?}");
+    assert!(took < LEASE + Duration::from_millis(100), "{took:?}");
 }
 
 async fn a_spawned_task_does_not_inherit_the_hold(world: World) {

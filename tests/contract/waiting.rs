@@ -18,6 +18,7 @@ contract![
     used_up_retries_give_contended_with_every_attempt_counted,
     an_acquire_with_neither_retry_nor_wait_tries_once,
     a_used_up_wait_gives_contended_at_its_end,
+    a_wait_without_end_waits,
     a_dropped_waiter_leaves_no_trace,
 ];
 
@@ -135,6 +136,19 @@ async fn a_used_up_wait_gives_contended_at_its_end(world: World) {
 
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
     assert!(took >= wait && took < wait + Duration::from_millis(100), "{took:?}");
+}
+
+async fn a_wait_without_end_waits(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    let held = hold(&first, "order:7").await;
+    let lock = second.lock("order:7").lease(LONG).wait(Duration::MAX);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    world.until_waiting("order:7", 1).await;
+
+    held.release().await.expect("it was held");
+    let granted = waiter.await.expect("the waiter does not panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
 }
 
 async fn a_dropped_waiter_leaves_no_trace(world: World) {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use dlock_runtime::LockManager;
-use dlock_tests::RedisServer;
+use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, within};
 
-use super::{LEASE, LONG, manager_of};
+use super::{LEASE, LONG, manager_of, until_waiting};
 
 #[tokio::test]
 async fn a_lock_is_one_key_with_its_name_and_a_ttl() {
@@ -51,6 +52,36 @@ async fn an_uncontended_lock_costs_one_set_and_one_script() {
     assert_eq!(server.command_count("set") - sets, 20);
     assert_eq!(server.command_count("evalsha") - scripts, 20);
     assert_eq!(server.command_count("eval"), 0);
+}
+
+/// P4, after somebody else has broken it.
+#[tokio::test]
+async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again() {
+    let server = RedisServer::start();
+    let (first, second) = (manager_of(&server).await, manager_of(&server).await);
+    let held = first.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+    let lock = second.lock("order:7").lease(LONG).wait(Duration::from_millis(200));
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    until_waiting(&server, "order:7", 1).await;
+
+    server.call(&["PERSIST", "dlock:order:7"]);
+    let refused = waiter.await.expect("the waiter does not panic");
+    let has_a_ttl = async {
+        loop {
+            assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(1));
+            if server.call(&["PTTL", "dlock:order:7"]).integer().is_some_and(|ttl| ttl > 0) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LEASE, "the key has a TTL again", has_a_ttl).await;
+    // Its end, had the waiter's leaving set one.
+    tokio::time::sleep(LEASE).await;
+
+    assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+    assert!(held.check().is_ok(), "{:?}", held.check());
+    assert!(held.release().await.is_ok());
 }
 
 /// P4.

@@ -1,9 +1,12 @@
 //! P3: acquiring ends within its limit, and what it left behind is cleaned up.
 
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{Moment, Proxy, RedisServer};
+use dlock_tests::polls::{Panics, poll_with};
+use dlock_tests::{Moment, Proxy, RedisServer, within};
 
 use super::{LEASE, LONG, SLACK, manager_of};
 
@@ -67,6 +70,23 @@ async fn a_hundred_acquirers_of_a_frozen_server_all_end_within_their_limit() {
     };
     assert!(outcomes.iter().all(is_typed), "{outcomes:?}");
     assert!(took < wait + SLACK, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_at_the_end_of_a_wait_does_not_hang_the_next_acquire() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let _held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let lock = manager.lock("order:7").lease(LONG).wait(Duration::from_millis(20));
+    let mut waiter = Box::pin(lock.acquire());
+    let panics = Arc::new(Panics::default());
+
+    assert!(poll_with(&Waker::from(Arc::clone(&panics)), waiter.as_mut()).is_pending());
+    within(LONG, "the waker's panic", panics.until_it_has()).await;
+    let acquire = async { manager.lock("order:8").lease(LONG).acquire().await };
+    let granted = within(LONG, "the next acquire", acquire).await;
+
+    assert!(granted.is_ok(), "{granted:?}");
 }
 
 #[tokio::test]

@@ -2,9 +2,13 @@
 //!
 //! Times are judged on the boot clock. What a test measures, it says in its assertion; slack for a busy machine is a named constant.
 
+mod belief;
+mod connection;
 mod deadline;
 mod key;
 mod limits;
+mod messages;
+mod orphans;
 mod own_lock;
 mod processes;
 
@@ -12,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::resp::Reply;
 use dlock_tests::world::{ids_in, name};
 use dlock_tests::{Moment, RedisServer, within};
 
@@ -38,6 +43,28 @@ async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
         }
     };
     within(Duration::from_secs(10), &format!("{count} waiting for {key}"), come).await;
+}
+
+/// Returns when nothing stands under `key`.
+async fn until_free(server: &RedisServer, key: &str, limit: Duration) {
+    let freed = async {
+        while server.call(&["EXISTS", &name(key)]) != Reply::Integer(0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(limit, &format!("{key} is free"), freed).await;
+}
+
+/// Returns how long `key` will live; nothing where there is none.
+///
+/// # Panics
+///
+/// Panics if it has no end.
+fn time_to_live(server: &RedisServer, key: &str) -> Duration {
+    match server.call(&["PTTL", &name(key)]).integer() {
+        Some(-2) => Duration::ZERO,
+        ttl => Duration::from_millis(ttl.and_then(|ttl| u64::try_from(ttl).ok()).expect("the key has a TTL")),
+    }
 }
 
 /// A body that notes the boot clock at every poll, ticking for ever.

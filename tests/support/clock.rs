@@ -58,6 +58,29 @@ impl Add<Duration> for Moment {
     }
 }
 
+/// Runs `work` on a thread of its own for at most `limit`, by the machine's clock, and gives its output: for what may block its
+/// thread for ever, which no timer of its runtime would see.
+///
+/// # Panics
+///
+/// Panics, naming `what`, when the limit passes, and then leaves the thread to the end of the process; panics as `work` does.
+pub fn thread_within<T: Send + 'static>(
+    limit: Duration,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (ends, has_ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let output = work();
+        drop(ends);
+        output
+    });
+    // Nothing is ever sent: the sender goes away with the end of the work, or with its panic.
+    let is_late = has_ended.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+    assert!(!is_late, "{what}: not within {limit:?}");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: ClockId = ClockId::Boottime;
 /// Apple's monotonic clock counts sleep.

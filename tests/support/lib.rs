@@ -28,7 +28,7 @@ pub mod resp;
 pub mod server;
 pub mod world;
 
-pub use clock::{Moment, within};
+pub use clock::{Moment, thread_within, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};

@@ -3,8 +3,9 @@
 //! A future is suspended at the await point that its last poll ended at, so dropping it after its 1st, 2nd, 3rd .. poll drops it at
 //! each of them in turn.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -35,6 +36,31 @@ pub async fn poll_times<F: Future>(polls: usize, future: F) -> Polled<F::Output>
         }
     }
     Polled::Dropped
+}
+
+/// Polls `future` once, to be woken by `waker`.
+pub fn poll_with<F: Future>(waker: &Waker, future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// What a waker does that panics, as an application's may.
+#[derive(Debug, Default)]
+pub struct Panics(AtomicBool);
+
+impl Panics {
+    /// Returns once it has panicked; looks again every millisecond of tokio's clock.
+    pub async fn until_it_has(&self) {
+        while !self.0.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+        panic!("the waker's own panic");
+    }
 }
 
 struct Wakes(Notify);

@@ -1,0 +1,117 @@
+//! `memory://` alone: its time is tokio's, paused or not, of one runtime after another.
+//!
+//! What it shares with every backend is in the contract.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use tokio::time::Instant;
+
+async fn in_memory() -> LockManager {
+    LockManager::connect("memory://").await.expect("memory is always there")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_with_the_default_lease_is_held_after_forty_seconds_of_sleep() {
+    let guard = in_memory().await.lock("order:7").acquire().await.expect("the lock is free");
+
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let believed = guard.check();
+    let released = guard.release().await;
+
+    assert!(believed.is_ok(), "{believed:?}");
+    assert!(released.is_ok(), "{released:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_advanced_by_two_leases_at_once_is_no_loss() {
+    let lock = in_memory().await.lock("order:7");
+    let call = tokio::spawn(async move {
+        lock.run(async |_guard| tokio::time::sleep(Duration::from_secs(60)).await).await
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let outcome = call.await.expect("the call does not panic");
+
+    assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_hold_is_never_believed_again_while_others_work_its_world_hard() {
+    let manager = in_memory().await;
+    let lease = Duration::from_millis(100);
+    let mut renewed = Vec::new();
+    for number in 0..1_000 {
+        let lock = manager.lock(format!("renewed:{number}").as_str()).lease(lease);
+        renewed.push(lock.acquire().await.expect("the lock is free"));
+    }
+
+    for round in 0..3 {
+        let lock = manager.lock("order:7").lease(lease).renew(false);
+        let expired = lock.acquire().await.expect("the lock is free");
+        // Nobody brings the world up to date meanwhile: the next to come has much to do.
+        std::thread::sleep(lease * 2);
+        assert!(matches!(expired.check(), Err(Error::Lost { .. })), "{:?}", expired.check());
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let looks = std::thread::spawn(move || {
+            let mut longest = None;
+            while !stopped.load(Ordering::SeqCst) {
+                if expired.check().is_ok() {
+                    longest = longest.max(Some(expired.remaining()));
+                }
+            }
+            longest
+        });
+        let worked = Instant::now();
+        let mut workers = tokio::task::JoinSet::new();
+        for worker in 0..2 {
+            let lock = manager.lock(format!("worked:{worker}").as_str());
+            workers.spawn(async move {
+                while worked.elapsed() < lease {
+                    lock.acquire().await.expect("the lock is free").release().await.expect("it was held");
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        workers.join_all().await;
+        stop.store(true, Ordering::SeqCst);
+        let believed = looks.join().expect("looking does not panic");
+
+        assert_eq!(believed, None, "round {round}: believed again");
+    }
+}
+
+#[test]
+fn a_manager_keeps_time_on_one_paused_runtime_after_another() {
+    let paused = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime can be made")
+    };
+    let manager = paused().block_on(async {
+        let manager = in_memory().await;
+        drop(manager.lock("order:7").acquire().await.expect("the lock is free"));
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        drop(manager.lock("order:7").acquire().await.expect("the lock is free"));
+        manager
+    });
+
+    paused().block_on(async {
+        let second = Duration::from_secs(1);
+        let _held = manager.lock("order:7").acquire().await.expect("the lock is free");
+        let started = Instant::now();
+        let wait = manager.lock("order:7").wait(second);
+        let waited = tokio::time::timeout(second * 60, wait.acquire()).await;
+        let took = started.elapsed();
+        let fixed = manager.lock("order:8").lease(second).renew(false).acquire().await.expect("free");
+        tokio::time::sleep(second * 2).await;
+
+        assert!(matches!(waited, Ok(Err(Error::Contended { .. }))), "{waited:?}");
+        assert!(took >= second && took < second + Duration::from_millis(100), "{took:?}");
+        assert!(matches!(fixed.check(), Err(Error::Lost { .. })), "{:?}", fixed.check());
+    });
+}

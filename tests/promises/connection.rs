@@ -1,0 +1,90 @@
+//! Connections that break, answers that are lost, runtimes without timers: a hold that has time left stays, and new ones are given.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::{Proxy, RedisServer, thread_within, within};
+
+use super::{LONG, manager_of, time_to_live, until_waiting};
+
+#[tokio::test]
+async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_asked_for() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    server.call(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let granted = manager.lock("order:7").lease(LONG).acquire().await;
+
+    assert!(granted.is_ok(), "{granted:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left() {
+    let lease = Duration::from_secs(2);
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
+    let held = manager.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
+
+    let answer = proxy.on_reply(b":1\r\n");
+    proxy.swallow_replies();
+    // The connection that has lost one carries no further answer.
+    within(LONG, "the answer", answer).await;
+    proxy.pass();
+    let lost = tokio::time::timeout(lease * 2, held.lost()).await;
+
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(held.check().is_ok(), "{:?}", held.check());
+    assert!(held.release().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let holder = LockManager::connect(&server.url_with("?grant_lease=3s")).await.expect("it is open");
+    let url = proxy.url_with("?grant_lease=3s&response_timeout=150ms");
+    let waiter = LockManager::connect(&url).await.expect("it is open");
+    let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let lock = waiter.lock("order:7").lease(LONG).wait(LONG);
+    let call = tokio::spawn(async move { lock.acquire().await });
+    until_waiting(&server, "order:7", 1).await;
+
+    proxy.drop_next_requests(1);
+    let confirmation = proxy.on_request(b"dlock:order:7");
+    drop(held);
+    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("its turn comes");
+    within(LONG, "the confirmation", confirmation).await;
+    let confirmed = async {
+        while time_to_live(&server, "order:7") < LONG / 2 {
+            assert!(guard.check().is_ok(), "{:?}", guard.check());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the second confirmation", confirmed).await;
+
+    assert!(guard.check().is_ok(), "{:?}", guard.check());
+    assert!(guard.release().await.is_ok());
+}
+
+#[test]
+fn a_manager_works_on_a_runtime_without_timers_and_ends_there() {
+    let server = RedisServer::start();
+    let url = server.url();
+
+    let released = thread_within(Duration::from_secs(5), "the runtime without timers", move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        runtime.block_on(async {
+            let manager = LockManager::connect(&url).await.expect("the server takes managers");
+            let released = manager.lock("order:7").lease(LONG).acquire().await.expect("free").release().await;
+            let _held = manager.lock("order:8").lease(LONG).acquire().await.expect("the lock is free");
+            manager.shutdown(Duration::from_millis(100)).await;
+            released
+        })
+    });
+
+    assert!(released.is_ok(), "{released:?}");
+    assert_eq!(time_to_live(&server, "order:8"), Duration::ZERO);
+}

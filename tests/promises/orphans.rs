@@ -1,0 +1,98 @@
+//! What a command without an answer left behind is cleaned up, also when the connection goes, and when the manager does.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::polls::{Polled, poll_times};
+use dlock_tests::resp::Reply;
+use dlock_tests::{Proxy, RedisServer, within};
+
+use super::{LONG, until_free};
+
+/// Far below the lease of these locks, which is the last bound.
+const CLEANED_UP: Duration = Duration::from_millis(2_500);
+
+#[tokio::test]
+async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it_is_being_undone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    proxy.hold_replies_after(0);
+    let lock = manager.lock("order:7").lease(LONG);
+    let unanswered = tokio::spawn(async move { lock.acquire().await });
+    until_held(&server, "order:7").await;
+
+    proxy.black_hole();
+    let undoing = proxy.on_request(b"dlock:order:7");
+    let unanswered = unanswered.await.expect("the call does not panic");
+    within(LONG, "the undoing", undoing).await;
+    // A second command without an answer: the connection is given up, and the undoing with it.
+    let second = manager.lock("order:8").lease(LONG).acquire().await;
+    proxy.pass();
+    proxy.reset_all();
+
+    until_free(&server, "order:7", Duration::from_secs(3)).await;
+    assert!(matches!(unanswered, Err(Error::Unavailable { .. })), "{unanswered:?}");
+    assert!(matches!(second, Err(Error::Unavailable { .. })), "{second:?}");
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_before_its_answer_leaves_nothing_though_its_manager_is_dropped_too() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let lock = manager.lock("order:7").lease(LONG);
+    proxy.hold_replies();
+
+    let polled = poll_times(2, lock.acquire()).await;
+    until_held(&server, "order:7").await;
+    drop((lock, manager));
+    proxy.pass();
+
+    assert!(matches!(polled, Polled::Stuck));
+    until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_dropped_too() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let lock = manager.lock("order:7").lease(LONG);
+    let sent = proxy.on_request(b"dlock:order:7");
+
+    let polled = poll_times(1, lock.acquire()).await;
+    drop((lock, manager));
+    // It may never be sent at all.
+    let _ = tokio::time::timeout(Duration::from_millis(200), sent).await;
+
+    assert!(matches!(polled, Polled::Dropped));
+    until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_said_again_though_guard_and_manager_are_dropped() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    proxy.black_hole();
+    let released = proxy.on_request(b"dlock:order:7");
+
+    drop(guard);
+    within(LONG, "the release", released).await;
+    drop(manager);
+    proxy.pass();
+    proxy.reset_all();
+
+    until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+async fn until_held(server: &RedisServer, key: &str) {
+    let held = async {
+        while server.call(&["EXISTS", &dlock_tests::world::name(key)]) != Reply::Integer(1) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, &format!("{key} is held"), held).await;
+}
