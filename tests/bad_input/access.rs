@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager};
-use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, within};
 
 use super::{LONG, ONE_TRY, acquire_once, connect};
 
