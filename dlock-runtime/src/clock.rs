@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::engine::lock;
 use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
 
 /// A source of time.
 #[derive(Debug)]

@@ -42,7 +42,8 @@
 //!
 //! ```text
 //! lib, global      what is installed for the process
-//! manager, lock, guard, options, retry, key, error, config      what users touch
+//! manager, lock, guard, builder, options, retry, key, error      what users touch
+//! config           options, their bounds, and URLs
 //! run, held        a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
@@ -53,6 +54,7 @@
 //! ```
 
 mod backend;
+mod builder;
 mod clock;
 mod config;
 mod engine;
@@ -67,6 +69,7 @@ mod options;
 mod protocol;
 mod retry;
 mod run;
+mod sync;
 mod telemetry;
 mod token;
 
@@ -92,7 +95,7 @@ pub mod docs {
     pub mod operating {}
 }
 
-pub use config::Builder;
+pub use builder::Builder;
 pub use dlock_macros::distributed_lock;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::memory::World;
 use crate::backend::redis;
-use crate::config::Builder;
+use crate::builder::Builder;
 use crate::config::url::{Place, Target};
 use crate::engine::Engine;
 use crate::error::Result;

@@ -17,12 +17,13 @@ use once_cell::sync::Lazy;
 use crate::backend::{Backend, Request};
 use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
+use crate::engine::Engine;
 use crate::engine::effects::Effects;
-use crate::engine::{Engine, lock};
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
 use crate::protocol::record::Record;
+use crate::sync::lock;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// What a server would be.

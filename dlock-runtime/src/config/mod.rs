@@ -1,6 +1,6 @@
-//! How a manager is configured: a URL, and a builder whose methods win over it.
+//! The options of a manager, their defaults and their bounds.
 //!
-//! Not here: how a URL is read (`url`), what the numbers do (`protocol::Rules`, `backend`).
+//! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
 pub(crate) mod duration;
 pub(crate) mod url;
@@ -8,7 +8,6 @@ pub(crate) mod url;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::manager::LockManager;
 use crate::options::checked_lease;
 use crate::protocol::Rules;
 
@@ -34,7 +33,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Checks what no single option can check.
-    fn checked(self) -> Result<Self> {
+    pub(crate) fn checked(self) -> Result<Self> {
         checked_lease(self.lease)?;
         let from = |least: u64, part: &str, value: Duration| {
             if (Duration::from_millis(least)..=LONGEST).contains(&value) {
@@ -55,193 +54,9 @@ impl Settings {
     }
 }
 
-/// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
-///
-/// ```
-/// # use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
-/// let locks = dlock_runtime::LockManager::builder("memory://")
-///     .namespace("shop")
-///     .lease(Duration::from_secs(10))
-///     .connect()
-///     .await?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-#[must_use = "a builder does nothing until `connect` is called"]
-pub struct Builder {
-    url: String,
-    changes: Changes,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Changes {
-    namespace: Option<String>,
-    lease: Option<Duration>,
-    response_timeout: Option<Duration>,
-    connect_timeout: Option<Duration>,
-    grant_lease: Option<Duration>,
-    hand_off: Option<Duration>,
-    poll: Option<Duration>,
-}
-
-impl Builder {
-    pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), changes: Changes::default() }
-    }
-
-    /// Sets what stands before every key in Redis, with a `:` between. Default: `dlock`. Empty: nothing, for fleets whose other
-    /// clients use bare names.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.changes.namespace = Some(namespace.into());
-        self
-    }
-
-    /// Sets the lease of calls that name none. Default: 30 s. From 100 ms to 365 days.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.changes.lease = Some(lease);
-        self
-    }
-
-    /// Sets how long the server may take for one answer; after that the outcome counts as unknown. Default: 500 ms. From
-    /// 10 ms to 60 s.
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.changes.response_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.changes.connect_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets how long a waiter that was granted the lock has to confirm it. Default: 1 s. From 100 ms to 60 s.
-    pub fn grant_lease(mut self, lease: Duration) -> Self {
-        self.changes.grant_lease = Some(lease);
-        self
-    }
-
-    /// Sets how long tasks of this process may hand a lock to each other in memory before other processes get their turn. Default:
-    /// 20 ms. Zero: every hand-over asks the server. At most 60 s.
-    pub fn hand_off(mut self, budget: Duration) -> Self {
-        self.changes.hand_off = Some(budget);
-        self
-    }
-
-    /// Sets how often a lock is looked at whose holder tells nobody of its release, such as a client of another library. Default:
-    /// 100 ms, spread by half. From 5 ms to 60 s.
-    pub fn poll(mut self, interval: Duration) -> Self {
-        self.changes.poll = Some(interval);
-        self
-    }
-
-    /// Connects, and returns the manager.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a URL or an option that cannot be used: it names the part, and never prints a password.
-    /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need.
-    /// [`Error::Unavailable`] when the server cannot be reached, or is not ready.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it drops the connection.
-    pub async fn connect(self) -> Result<LockManager> {
-        let mut target = url::parse(&self.url)?;
-        let Changes { namespace, lease, response_timeout, connect_timeout, grant_lease, hand_off, poll } =
-            self.changes;
-        let settings = &mut target.settings;
-        set(&mut settings.namespace, namespace);
-        set(&mut settings.lease, lease);
-        set(&mut settings.rules.response_timeout, response_timeout);
-        set(&mut settings.connect_timeout, connect_timeout);
-        set(&mut settings.rules.grant_lease, grant_lease);
-        set(&mut settings.rules.hand_off, hand_off);
-        set(&mut settings.rules.poll, poll);
-        target.settings = target.settings.checked()?;
-        LockManager::open(target).await
-    }
-}
-
-impl std::fmt::Debug for Builder {
-    /// The URL is not printed: it may hold a password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("changes", &self.changes).finish_non_exhaustive()
-    }
-}
-
-fn set<T>(setting: &mut T, change: Option<T>) {
-    if let Some(change) = change {
-        *setting = change;
-    }
-}
-
 pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {
     Error::Config { part: part.into(), problem: problem.into().into() }
 }
 
 /// Longer than any answer, grant or look is worth waiting for, and far from where a sum of times would overflow.
 const LONGEST: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Set = fn(Builder, Duration) -> Builder;
-
-    /// The options that are times, with the least that each allows in milliseconds.
-    const TIMES: [(&str, u64, Set); 5] = [
-        ("response_timeout", 10, Builder::response_timeout),
-        ("connect_timeout", 10, Builder::connect_timeout),
-        ("grant_lease", 100, Builder::grant_lease),
-        ("hand_off", 0, Builder::hand_off),
-        ("poll", 5, Builder::poll),
-    ];
-
-    async fn set(set: Set, time: Duration) -> Result<LockManager> {
-        set(LockManager::builder("memory://"), time).connect().await
-    }
-
-    #[track_caller]
-    fn assert_refused(refused: Result<LockManager>, option: &str, allowed: &str) {
-        match refused {
-            Err(Error::Config { part, problem }) => {
-                assert!(&*part == option && problem.ends_with(allowed), "{option}: {part}: {problem}");
-            }
-            other => panic!("{option}: {other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn a_time_is_taken_at_both_ends_of_what_is_allowed() {
-        for (option, least, of) in TIMES {
-            for time in [Duration::from_millis(least), Duration::from_secs(60)] {
-                let taken = set(of, time).await;
-                assert!(taken.is_ok(), "{option} {time:?}: {taken:?}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_time_beyond_either_end_is_refused_and_told_what_is_allowed() {
-        for (option, least, of) in TIMES {
-            let allowed = format!("between {least} ms and 60 s");
-            for time in [Duration::from_millis(60_001), Duration::from_secs(u64::MAX), Duration::MAX] {
-                assert_refused(set(of, time).await, option, &allowed);
-            }
-            if let Some(less) = Duration::from_millis(least).checked_sub(Duration::from_nanos(1)) {
-                assert_refused(set(of, less).await, option, &allowed);
-            }
-            let url = format!("memory://?{option}=2m");
-            assert_refused(LockManager::connect(&url).await, option, &allowed);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_lease_beyond_either_end_is_refused() {
-        for lease in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
-            assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
-        }
-    }
-}

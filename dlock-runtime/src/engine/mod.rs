@@ -19,7 +19,7 @@ pub(crate) mod waiting;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -37,6 +37,7 @@ use crate::protocol::hold::Released;
 use crate::protocol::lane::{Action, Cx, Lane};
 use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
+use crate::sync::lock;
 use crate::token::{Token, TokenSource};
 
 /// All locks of one manager.
@@ -396,12 +397,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.backend.close();
     }
-}
-
-/// Locks a mutex. A panic of somebody else's waker is no reason to refuse all locks from then on: every change under our locks is
-/// whole before a waker runs.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Enough that tasks of two dozen cores seldom meet, few enough to look at all of them for the next timer.

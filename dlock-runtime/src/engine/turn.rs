@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use crate::engine::lock;
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::lane::Refusal;
+use crate::sync::lock;
 use crate::token::Token;
 
 /// One task's turn.

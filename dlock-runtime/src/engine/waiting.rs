@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::engine::Engine;
 use crate::engine::hold::{Alarm, Held};
 use crate::engine::turn::{Phase, Seat, Turn};
-use crate::engine::{Engine, lock};
 use crate::error::Error;
 use crate::held::Scope;
 use crate::key::LockKey;
@@ -17,6 +17,7 @@ use crate::protocol::lane::Refusal;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
 use crate::protocol::waits::Place;
+use crate::sync::lock;
 
 /// Waits for a turn. Dropping it leaves the queue at once; a grant on its way to it is released.
 #[derive(Debug)]

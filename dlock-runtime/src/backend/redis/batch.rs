@@ -14,9 +14,9 @@ use crate::backend::redis::codec;
 use crate::backend::redis::node::{Link, Node};
 use crate::clock::boot_time;
 use crate::engine::effects::Effects;
-use crate::engine::lock;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
 
 /// Requests in one pipeline.
 pub(super) struct Batch {

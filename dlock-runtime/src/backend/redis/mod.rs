@@ -23,12 +23,13 @@ use crate::backend::{Backend, Request};
 use crate::clock::{Clock, boot_time};
 use crate::config::url::Server;
 use crate::config::{Settings, config};
+use crate::engine::Engine;
 use crate::engine::effects::Effects;
-use crate::engine::{Engine, lock};
 use crate::error::{Error, Result};
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
 use crate::token::{Token, TokenSource};
 
 /// What the engine's side and the actor's share.

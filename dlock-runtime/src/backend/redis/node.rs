@@ -30,10 +30,11 @@ use crate::backend::redis::codec;
 use crate::backend::redis::link::{Ear, Route};
 use crate::backend::redis::scripts::Loaded;
 use crate::clock::boot_time;
+use crate::engine::Engine;
 use crate::engine::effects::Effects;
-use crate::engine::{Engine, lock};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
 use crate::token::ProcessId;
 
 /// The actor.
