@@ -125,6 +125,9 @@ async fn a_url_that_cannot_be_used_is_refused_without_being_repeated() {
         format!("redis+sentinel://:{SECRET}@h1,h2"),
         format!(":{SECRET}@127.0.0.1"),
         format!("redis://127.0.0.1:6379/?password={SECRET}"),
+        format!("redis://user:12#{SECRET}@127.0.0.1"),
+        format!("redis://user:12?{SECRET}@127.0.0.1"),
+        format!("redis://user:12/{SECRET}@127.0.0.1"),
     ] {
         let error = within(SOON, "the refusal", LockManager::connect(&url)).await.expect_err(&url);
 

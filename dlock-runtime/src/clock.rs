@@ -4,10 +4,12 @@
 //! clock, which counts sleep there; elsewhere `std::time::Instant`. `Instant` alone would believe a dead lease after a laptop or a
 //! VM has slept. The in-memory backend runs on tokio's clock, so that tests can pause it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime;
+
+use crate::engine::lock;
 use crate::protocol::deadline::BootTime;
 
 /// A source of time.
@@ -28,42 +30,38 @@ impl Clock {
     }
 }
 
-/// Tokio's clock, counted from its making; never goes back, even where several runtimes with paused clocks share it.
+/// Tokio's clock, counted from its making. It never goes back: a runtime whose own clock is behind (each paused runtime has one of
+/// its own) goes on from the latest time that any of them has shown.
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
-    latest: AtomicU64,
-    /// While what came due in the past is being done, the time at which it did; else `u64::MAX`.
-    pinned: AtomicU64,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    latest: u64,
+    /// How far each runtime's clock is behind, for those that are.
+    behind: Vec<(Option<runtime::Id>, u64)>,
 }
 
 impl TokioClock {
     pub(crate) fn new() -> Self {
-        let start = tokio::time::Instant::now();
-        Self { start, latest: AtomicU64::new(0), pinned: AtomicU64::new(u64::MAX) }
+        Self { start: tokio::time::Instant::now(), shown: Mutex::default() }
     }
 
-    /// The time that it shows: tokio's, or the one that it is pinned to.
     pub(crate) fn now(&self) -> BootTime {
-        let pinned = self.pinned.load(Ordering::Relaxed);
-        if pinned == u64::MAX { self.real_now() } else { BootTime::from_nanos(pinned) }
-    }
-
-    /// Tokio's time, pinned or not.
-    pub(crate) fn real_now(&self) -> BootTime {
-        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        BootTime::from_nanos(self.latest.fetch_max(nanos, Ordering::Relaxed).max(nanos))
-    }
-
-    /// Shows `time` until it is released by [`BootTime::NEVER`].
-    pub(crate) fn pin(&self, time: BootTime) {
-        self.pinned.store(time.nanos(), Ordering::Relaxed);
-    }
-
-    /// Returns the instant of tokio's clock at which it shows `time`.
-    pub(crate) fn instant(&self, time: BootTime) -> tokio::time::Instant {
-        let far = self.start + Duration::from_secs(60 * 60 * 24 * 365);
-        self.start.checked_add(time.since(BootTime::START)).map_or(far, |at| at.min(far))
+        let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
+        let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut shown = lock(&self.shown);
+        let known = shown.behind.iter().find(|(runtime, _)| *runtime == here).map(|(_, behind)| *behind);
+        let behind = known.unwrap_or_else(|| {
+            let behind = shown.latest.saturating_sub(own);
+            shown.behind.push((here, behind));
+            behind
+        });
+        shown.latest = shown.latest.max(own.saturating_add(behind));
+        BootTime::from_nanos(shown.latest)
     }
 }
 

@@ -92,15 +92,15 @@ pub enum Error {
         key: LockKey,
     },
 
-    /// Two call chains of this process each wait for a lock that the other holds.
+    /// Call chains of this process wait for each other's locks in a circle: the last to come is told.
     #[error(
-        "waiting for lock `{key}` while holding `{held}` would never end: another call holds and waits the other way round; take both in one order"
+        "while holding `{held}`, waiting for `{key}`: another call of this process holds `{key}` and waits, itself or through others, for `{held}`; take both in one order"
     )]
     #[non_exhaustive]
     Deadlock {
         /// The lock that was asked for.
         key: LockKey,
-        /// The lock that this call chain holds and the other waits for.
+        /// The lock that this call chain holds and another in the circle waits for.
         held: LockKey,
     },
 
@@ -236,5 +236,22 @@ impl std::fmt::Display for Source {
 impl std::error::Error for Source {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadlock_names_both_locks_and_who_has_which() {
+        let key = |key| LockKey::new(key).expect("a key");
+
+        let text = Error::Deadlock { key: key("a"), held: key("b") }.to_string();
+
+        assert_eq!(
+            text,
+            "while holding `b`, waiting for `a`: another call of this process holds `a` and waits, itself or through others, for `b`; take both in one order"
+        );
     }
 }

@@ -24,8 +24,8 @@ tokio::task_local! {
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a URL that cannot be used, or when a manager with another URL is installed; [`Error::Unavailable`] when
-/// the server cannot be reached. Nothing is installed then, and `init` may be called again.
+/// [`Error::Config`] for a URL that cannot be used, for a server that refuses the user or the password (part `server`), or when a
+/// manager with another URL is installed; [`Error::Unavailable`] when the server cannot be reached. Nothing is installed then, and `init` may be called again.
 ///
 /// # Cancel safety
 ///

@@ -11,7 +11,7 @@ use crate::engine::turn::Phase;
 use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
 use crate::options::checked_lease;
-use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 
 /// A lock that is held. Dropping it releases the lock: at once, without blocking, from any thread.
 ///
@@ -50,7 +50,7 @@ impl LockGuard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let root = self.held.root();
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         if root.believed(now).is_ok() { root.deadline().since(now) } else { Duration::ZERO }
     }
 
@@ -66,22 +66,25 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] once it may not.
     pub fn check(&self) -> Result<()> {
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         self.held.root().believed(now).map_err(|(cause, held)| self.lost_error(cause, held))
     }
 
     /// Waits until the lock is lost, and returns how. It never ends while the lock is held.
     ///
+    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::Released`].
+    ///
     /// # Cancel safety
     ///
     /// Dropping it only stops the waiting.
     pub async fn lost(&self) -> LossCause {
-        let root = self.held.root();
+        let looker = self.held.root().looker();
         let mut alarm = Alarm::default();
         poll_fn(|cx| {
             loop {
-                let lost = root.look(Some(cx.waker()), |phase| match phase {
+                let lost = looker.look(cx.waker(), |phase| match phase {
                     Phase::Lost { cause, .. } => Some(*cause),
+                    Phase::Over => Some(LossCause::Released),
                     _ => None,
                 });
                 match lost {
@@ -105,7 +108,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::Lost`] when the server says that the lock is not ours any more, or the hold may not be believed any more;
-    /// [`Error::Unavailable`] when it cannot be asked.
+    /// [`Error::Unavailable`] when it cannot be asked; [`Error::WrongKind`] when something that is no lock of this kind, or no counter,
+    /// stands under one of the names.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +131,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::Lost`] when the lock is not ours any more, [`Error::Unavailable`] when the server cannot be asked,
-    /// [`Error::Config`] for a lease under 100 ms or over a year.
+    /// [`Error::Config`] for a lease under 100 ms or over a year, [`Error::WrongKind`] when something that is no lock of this kind
+    /// stands under its name by now.
     ///
     /// # Cancel safety
     ///
@@ -147,7 +152,7 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] when the lock was not ours any more: what ran under it may have run beside another holder.
     /// [`Error::Unavailable`] when the server did not answer; the release is repeated in the background until it does, and the
-    /// lease is the last bound.
+    /// lease is the last bound. [`Error::WrongKind`] when something that is no lock of this kind stands under its name by now.
     ///
     /// # Cancel safety
     ///
@@ -180,7 +185,7 @@ impl LockGuard {
     }
 
     pub(crate) fn held_for(&self) -> Duration {
-        let now = self.held.engine.clock.now();
+        let now = self.held.engine.now();
         let since = self.held.root().look(None, |phase| match phase {
             Phase::Held { since, .. } => Some(now.since(*since)),
             _ => None,
@@ -195,13 +200,19 @@ impl LockGuard {
 
 /// Turns an answer that says nothing of the lock into an error.
 pub(crate) fn usable<E>(key: &LockKey, answer: std::result::Result<Reply, E>) -> Result<Reply> {
-    let key = Some(key.clone());
+    let key = key.clone();
     match answer {
+        Ok(Reply::Refused(Failure { kind: FailureKind::WrongKind, reason, .. })) => {
+            Err(Error::WrongKind { key, found: reason })
+        }
         Ok(
             Reply::Refused(Failure { reason, source, .. }) | Reply::Unknown(Failure { reason, source, .. }),
-        ) => Err(Error::Unavailable { key, reason, source }),
+        ) => Err(Error::Unavailable { key: Some(key), reason, source }),
         Ok(reply) => Ok(reply),
-        Err(_) => Err(Error::Unavailable { key, reason: "the lock manager has ended".into(), source: None }),
+        Err(_) => {
+            let reason = "the lock manager has ended".into();
+            Err(Error::Unavailable { key: Some(key), reason, source: None })
+        }
     }
 }
 
@@ -229,5 +240,59 @@ impl FencingToken {
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{LockManager, OnLost, in_current_scope};
+
+    fn refused(kind: FailureKind) -> Error {
+        let key = LockKey::new("order:7").expect("a key");
+        let answer = Ok::<_, ()>(Reply::Refused(Failure::new(kind, "the server said no")));
+        usable(&key, answer).expect_err("a refusal is no answer")
+    }
+
+    #[test]
+    fn what_is_no_lock_is_told_from_a_server_that_refuses() {
+        let wrong = refused(FailureKind::WrongKind);
+
+        assert!(
+            matches!(&wrong, Error::WrongKind { key, found } if key.as_str() == "order:7" && &**found == "the server said no"),
+            "{wrong:?}"
+        );
+        for kind in [FailureKind::Passing, FailureKind::Lasting] {
+            assert!(refused(kind).is_unavailable(), "{kind:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_nested_guard_is_told_that_the_hold_around_it_is_over() {
+        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let same = locks.clone();
+        let (entered, has_entered) = oneshot::channel();
+        let nested = async move {
+            let lock = same.lock("order:7").on_lost(OnLost::Finish);
+            lock.run(async |guard| {
+                let _ = entered.send(());
+                guard.lost().await
+            })
+            .await
+        };
+
+        let lock = locks.lock("order:7");
+        let mut spawned = None;
+        let around = lock.run(async |_guard| {
+            spawned = Some(tokio::spawn(in_current_scope(nested)));
+            let _ = has_entered.await;
+        });
+        around.await.expect("the lock is free");
+        let nested = spawned.expect("the body ran");
+        let cause = tokio::time::timeout(Duration::from_secs(10), nested).await.expect("it is told");
+
+        assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::Released);
     }
 }

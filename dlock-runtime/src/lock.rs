@@ -91,7 +91,7 @@ impl Lock {
     ///
     /// [`Error::Contended`] when somebody else holds it to the end; [`Error::Unavailable`], [`Error::WrongKind`],
     /// [`Error::InvalidKey`], [`Error::Config`] and [`Error::Shutdown`] for what their names say; [`Error::Reentrant`] when the
-    /// current call chain holds this key; [`Error::Deadlock`] when waiting would never end.
+    /// current call chain holds this key; [`Error::Deadlock`] when who holds it waits for what the current call chain holds.
     ///
     /// # Cancel safety
     ///

@@ -40,7 +40,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`Builder::connect`].
+    /// As [`Builder::connect`]: [`Error::Config`](crate::Error::Config) for a URL that cannot be used and for a server that refuses
+    /// the user or the password, [`Error::Unavailable`](crate::Error::Unavailable) for a server that cannot be reached.
     ///
     /// # Cancel safety
     ///
@@ -89,8 +90,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`](crate::Error::InvalidKey), and [`Error::Unavailable`](crate::Error::Unavailable) when the server
-    /// cannot be asked.
+    /// [`Error::InvalidKey`](crate::Error::InvalidKey), [`Error::Unavailable`](crate::Error::Unavailable) when the server cannot be
+    /// asked, and [`Error::WrongKind`](crate::Error::WrongKind) when something that is no lock of this kind stands under the name.
     ///
     /// # Cancel safety
     ///

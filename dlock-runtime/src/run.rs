@@ -103,7 +103,7 @@ impl<F: Future> Future for Running<'_, F> {
         let root = this.held.root();
         loop {
             if this.on_lost == OnLost::Abort
-                && let Err(loss) = root.believed(this.held.engine.clock.now())
+                && let Err(loss) = root.believed(this.held.engine.now())
             {
                 this.body.set(None);
                 return Poll::Ready(Err(loss));
@@ -146,7 +146,7 @@ impl<'a, R> Leaving<'a, R> {
         telemetry: &'a Hold,
     ) -> Self {
         let held_for = guard.held_for();
-        let lost_meanwhile = guard.held().root().believed(guard.held().engine.clock.now()).err();
+        let lost_meanwhile = guard.held().root().believed(guard.held().engine.now()).err();
         let mut answer = guard.let_go();
         if let Some((cause, held)) = ended.as_ref().err().copied().or(lost_meanwhile) {
             telemetry.lost(guard.key(), cause, held);

@@ -8,7 +8,9 @@
 //! | `dlock.lost` | error | the lock was lost while the body ran |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
-//! | `dlock.unlocked_run` | error | a body ran without a lock, as its attribute spells out |
+//! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
+//! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
+//! | `dlock.memory` | warn | a manager of `memory://` was made |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
 

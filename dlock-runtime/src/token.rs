@@ -115,6 +115,11 @@ impl TokenSource {
         self.process
     }
 
+    /// Returns whether `token` was made here.
+    pub(crate) fn has_issued(&self, token: Token) -> bool {
+        token.process == self.process && token.counter < self.counter.load(Ordering::Relaxed)
+    }
+
     /// Returns the next of a row of numbers that spread evenly over `u32` and differ between processes: jitter needs no more
     /// (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
     pub(crate) fn draw(&self) -> u32 {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_runtime::Error;
-use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, within};
 
 use super::{LONG, ONE_TRY, acquire_once, connect};
 
@@ -13,31 +13,70 @@ async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_t
     let server = RedisServer::builder().password("sesame").start();
     let address = format!("127.0.0.1:{}", server.port());
 
-    for url in [
-        format!("redis://{address}"),
-        format!("redis://:wrong@{address}"),
-        format!("redis://nobody:wrong@{address}"),
-    ] {
+    let missing = connect(&format!("redis://{address}")).await;
+    assert!(matches!(missing, Err(Error::Unavailable { .. } | Error::Config { .. })), "{missing:?}");
+    for url in [format!("redis://:wrong@{address}"), format!("redis://nobody:wrong@{address}")] {
         let refused = connect(&url).await;
         assert!(
-            matches!(refused, Err(Error::Unavailable { .. } | Error::Config { .. })),
+            matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"),
             "{url}: {refused:?}"
         );
     }
     assert!(connect(&format!("redis://:sesame@{address}")).await.is_ok());
 }
 
-#[tokio::test]
-async fn a_user_with_no_more_rights_than_the_locks_need_can_lock() {
-    let server = RedisServer::builder()
-        .line("user locker on >sesame ~dlock:* &* +@read +@write +@scripting +@pubsub +@connection +time")
-        .start();
-    let manager =
-        connect(&format!("redis://locker:sesame@127.0.0.1:{}", server.port())).await.expect("allowed");
+/// The guide on operating, of which the users of these tests are taken.
+const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
 
+/// Gives a server the user of the guide, without what `but` takes from it, and returns the URL of that user.
+fn documented_user(server: &RedisServer, but: &[&str]) -> String {
+    let line =
+        OPERATING.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the guide has the line");
+    let words: Vec<_> = line.split(' ').filter(|word| !but.contains(word)).collect();
+    assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
+    format!("redis://dlock:password@127.0.0.1:{}", server.port())
+}
+
+#[tokio::test]
+async fn the_documented_user_may_do_all_that_locks_need() {
+    let server = RedisServer::start();
+    let url = documented_user(&server, &[]);
+    let (ours, theirs) = (connect(&url).await.expect("allowed"), connect(&url).await.expect("allowed"));
+
+    let first = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let fence = first.fencing_token().await.expect("the counter may be written");
+    first.extend(LONG * 2).await.expect("the lease may be prolonged");
+    let waiter = theirs.lock("order:7").lease(LONG).wait(LONG);
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    // Two tokens in the value: the holder's, and that of the waiter who can be told of a grant.
+    let queued = async {
+        while server.call(&["STRLEN", "dlock:order:7"]) != Reply::Integer(64) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, "the waiter's place in the queue", queued).await;
+    first.release().await.expect("it is ours");
+    let second = waiter.await.expect("no panic").expect("it was granted");
+    let later = second.fencing_token().await.expect("the counter may be written");
+    let taken = ours.force_release("order:7").await;
+    let released = second.release().await;
+
+    assert!(later > fence, "{later} after {fence}");
+    assert!(matches!(taken, Ok(true)), "{taken:?}");
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    assert_eq!(server.call(&["EXISTS", "dlock:order:7", "{dlock:order:7}:token"]), Reply::Integer(1));
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_write_the_counters_can_lock_and_gets_no_token() {
+    let server = RedisServer::start();
+    let manager = connect(&documented_user(&server, &["~{dlock:*"])).await.expect("allowed");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+
+    let fence = guard.fencing_token().await;
     let released = guard.release().await;
 
+    assert!(matches!(fence, Err(Error::Unavailable { .. })), "{fence:?}");
     assert!(released.is_ok(), "{released:?}");
 }
 

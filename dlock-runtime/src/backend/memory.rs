@@ -1,14 +1,13 @@
 //! Locks in the memory of this process: the same contract as a server, under tokio's clock.
 //!
-//! A world is what a server would be: the values, their ends, and the managers that are connected to it. It has no thread. Whoever
-//! asks it something first brings it up to date ([`Backend::advance`]): everything that came due in any of its managers is done, in
-//! its order and at its time. Whoever waits keeps the time with a timer of his own, so paused time works.
+//! A world is what a server would be: the keys, and the managers that are connected to it. It has no thread. Whoever asks it
+//! something first brings it up to date ([`Backend::advance`]): everything that came due in any of its managers is done, in its
+//! order and at its time. Whoever waits keeps the time with a timer of his own, so paused time works.
 //!
-//! Not here: the rules of a value (`protocol::value`).
+//! Not here: what a command does (`protocol::record`).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,27 +17,22 @@ use once_cell::sync::Lazy;
 use crate::backend::{Backend, Request};
 use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
+use crate::engine::effects::Effects;
 use crate::engine::{Engine, lock};
-use crate::protocol::command::{Command, Enqueue, Reply};
+use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
-use crate::protocol::value::{LetGo, LockValue, Place};
+use crate::protocol::record::Record;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// What a server would be.
 pub(crate) struct World {
     clock: Arc<TokioClock>,
-    locks: Mutex<HashMap<Arc<str>, Entry>>,
+    records: Mutex<HashMap<Arc<str>, Record>>,
     counters: Mutex<HashMap<Arc<str>, u64>>,
     managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
-    /// Held while what came due is done, so that it is done once.
+    /// Held while what came due is done, so that it is done once and in order. No task is woken meanwhile.
     catching_up: Mutex<()>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    value: LockValue,
-    ends: BootTime,
 }
 
 /// The worlds that are shared by name.
@@ -52,6 +46,7 @@ impl World {
         if let Some(world) = named.get(name).and_then(Weak::upgrade) {
             return world;
         }
+        named.retain(|_, world| world.strong_count() > 0);
         let world = Arc::new(Self::new());
         named.insert(name.to_owned(), Arc::downgrade(&world));
         world
@@ -60,7 +55,7 @@ impl World {
     fn new() -> Self {
         Self {
             clock: Arc::new(TokioClock::new()),
-            locks: Mutex::default(),
+            records: Mutex::default(),
             counters: Mutex::default(),
             managers: Mutex::default(),
             catching_up: Mutex::default(),
@@ -78,87 +73,30 @@ impl World {
         engine
     }
 
-    /// Does one command. Grants that it led to are added to `grants`.
-    fn run(&self, request: &Request, grants: &mut Vec<Grant>) -> Reply {
+    /// Does one command. Whom it grants the lock is added to `granted`.
+    fn run(
+        &self,
+        request: &Request,
+        now: BootTime,
+        grant_lease: Duration,
+        granted: &mut Vec<(Arc<Engine>, Token)>,
+    ) -> Reply {
         let Request { key, token, command, .. } = request;
-        let (token, now) = (*token, self.clock.now());
-        let mut locks = lock(&self.locks);
-        if locks.get(key).is_some_and(|entry| entry.ends <= now) {
-            locks.remove(key);
+        let told = |next: Token| {
+            let engine = lock(&self.managers).get(&next.process()).and_then(Weak::upgrade);
+            granted.extend(engine.clone().map(|engine| (engine, next)));
+            engine.is_some()
+        };
+        let mut records = lock(&self.records);
+        let record = records.entry(Arc::clone(key)).or_default();
+        let reply = record.run(*token, *command, now, grant_lease, told);
+        if record.is_empty(now) {
+            records.remove(key);
         }
-        let mut told = |next: Token| match lock(&self.managers).get(&next.process()).and_then(Weak::upgrade) {
-            Some(engine) => {
-                grants.push(Grant { engine, key: Arc::clone(key), token: next });
-                true
-            }
-            None => false,
-        };
-        let Some(entry) = locks.get_mut(key) else {
-            return match command {
-                Command::Acquire { lease }
-                | Command::Enqueue { lease, mode: Enqueue::First | Enqueue::Peek } => {
-                    let entry = Entry { value: LockValue::held_by(token), ends: now.plus(*lease) };
-                    locks.insert(Arc::clone(key), entry);
-                    Reply::Ours
-                }
-                Command::Enqueue { .. } => Reply::Gone,
-                _ => Reply::NotOurs,
-            };
-        };
-        let ttl = Some(entry.ends.since(now));
-        let let_go = match command {
-            Command::Acquire { .. } => return Reply::Taken,
-            Command::Enqueue { mode: Enqueue::Peek, .. } => return Reply::NotQueued { ttl },
-            Command::Enqueue { lease, mode } => {
-                let place = match mode {
-                    Enqueue::First => entry.value.append(token),
-                    _ => entry.value.place_of(token),
-                };
-                return match place {
-                    Place::Holder => {
-                        entry.ends = entry.ends.max(now.plus(*lease));
-                        Reply::Ours
-                    }
-                    Place::Queued => Reply::Queued { ttl },
-                    Place::Full => Reply::NotQueued { ttl },
-                    Place::Gone => Reply::Gone,
-                };
-            }
-            Command::Renew { .. } | Command::Fence if entry.value.holder() != token => return Reply::NotOurs,
-            Command::Renew { lease } => {
-                entry.ends = entry.ends.max(now.plus(*lease));
-                return Reply::Ours;
-            }
-            Command::Fence => return Reply::Fenced(self.fence(key)),
-            Command::Release => entry.value.release(token, &mut told),
-            Command::ForceRelease => entry.value.force_release(&mut told),
-            Command::Leave => entry.value.leave(token, &mut told),
-            Command::Yield { next } => match entry.value.hand_on(token, *next, &mut told) {
-                LetGo::Granted(_) => {
-                    entry.ends = now.plus(self.grant_lease(grants));
-                    return Reply::Yielded;
-                }
-                LetGo::Freed => return Reply::Ours,
-                LetGo::NotOurs => return Reply::NotOurs,
-            },
-        };
-        match let_go {
-            LetGo::Freed => {
-                locks.remove(key);
-                Reply::Ours
-            }
-            LetGo::Granted(_) => {
-                entry.ends = now.plus(self.grant_lease(grants));
-                Reply::Ours
-            }
-            LetGo::NotOurs => Reply::NotOurs,
+        match (command, reply) {
+            (Command::Fence, Reply::Ours) => Reply::Fenced(self.fence(key)),
+            (_, reply) => reply,
         }
-    }
-
-    /// The grant lease that the granted manager counts with.
-    #[expect(clippy::unused_self, reason = "it reads as a property of the world beside `fence`")]
-    fn grant_lease(&self, grants: &[Grant]) -> Duration {
-        grants.last().map_or(Duration::ZERO, |grant| grant.engine.rules.grant_lease)
     }
 
     fn fence(&self, key: &Arc<str>) -> u64 {
@@ -170,10 +108,14 @@ impl World {
         token
     }
 
-    fn engines(&self) -> Vec<Arc<Engine>> {
+    /// Returns the manager in which something comes due first, if that is by `now`.
+    fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
         let mut managers = lock(&self.managers);
         managers.retain(|_, engine| engine.strong_count() > 0);
-        managers.values().filter_map(Weak::upgrade).collect()
+        let engines = managers.values().filter_map(Weak::upgrade);
+        let first = engines.map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
+        drop(managers);
+        first.filter(|(due, _)| *due <= now)
     }
 }
 
@@ -181,13 +123,6 @@ impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").finish_non_exhaustive()
     }
-}
-
-/// Somebody is to be told that the lock is his.
-struct Grant {
-    engine: Arc<Engine>,
-    key: Arc<str>,
-    token: Token,
 }
 
 /// One manager's connection to a world.
@@ -220,41 +155,39 @@ impl Backend for Memory {
         lock(&self.outbox).requests.push_back(request);
     }
 
-    fn flush(&self, engine: &Engine) {
+    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects) {
         if std::mem::replace(&mut lock(&self.outbox).busy, true) {
             return;
         }
         while let Some(request) = self.next() {
-            let mut grants = Vec::new();
-            let sent = self.world.clock.now();
-            let reply = self.world.run(&request, &mut grants);
-            engine.reply(request, sent, reply);
-            for Grant { engine, key, token } in grants {
-                engine.granted(&key, token);
+            let key = Arc::clone(&request.key);
+            let mut granted = Vec::new();
+            let reply = self.world.run(&request, now, engine.rules.grant_lease, &mut granted);
+            // There is always an answer here, so there is never anything to undo.
+            engine.replies(now, now, [(request, reply)], effects);
+            for (other, token) in granted {
+                other.granted(&key, token, engine.rules.grant_lease, now, effects);
+                other.backend.flush(&other, now, effects);
             }
         }
     }
 
-    /// There is always an answer here; kept whole for the contract.
-    fn abandon(&self, key: Arc<str>, token: Token) {
-        self.push(Request { key, token, command: Command::Leave, answer: None });
+    fn advance(&self, now: BootTime) {
+        let mut effects = Effects::default();
+        let catching_up = lock(&self.world.catching_up);
+        while let Some((due, engine)) = self.world.first_due(now) {
+            engine.tick(due, &mut effects);
+        }
+        drop(catching_up);
+        effects.wake();
     }
 
-    fn advance(&self, now: BootTime) {
-        let world = &*self.world;
-        let _catching_up = lock(&world.catching_up);
-        loop {
-            let next =
-                world.engines().into_iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
-            let Some((due, engine)) = next.filter(|(due, _)| *due <= now) else { break };
-            world.clock.pin(due);
-            engine.tick(due);
-        }
-        world.clock.pin(BootTime::NEVER);
+    fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(time))
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(ready(()))
+        Box::pin(std::future::ready(()))
     }
 
     fn close(&self) {

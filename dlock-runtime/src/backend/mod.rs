@@ -1,18 +1,19 @@
 //! Where locks live: the contract of every backend, in words and as a trait.
 //!
 //! A backend takes [`Request`]s, does each [`Command`] atomically on one key, and answers each exactly once by
-//! [`Engine::reply`](crate::engine::Engine::reply):
+//! [`Engine::replies`](crate::engine::Engine::replies):
 //!
 //! - with what the server said, or
 //! - [`Reply::Refused`](crate::protocol::command::Reply::Refused) when the command did not run and will not, or
 //! - [`Reply::Unknown`](crate::protocol::command::Reply::Unknown) when it may have run, or may still run.
 //!
-//! `sent` in the answer was read **before** the command left. A command is owned to its end, whoever waits for it. Requests on one
-//! key leave in the order in which they were pushed. A grant is told to the manager that the token belongs to, by
+//! `sent` in the answer was read **before** that very command left. A command is owned to its end, whoever waits for it; where its
+//! outcome stays unknown and nobody waits for it any more, the engine says so and the backend undoes it. Requests on one key leave in
+//! the order in which they were pushed. A grant is told to the manager that the token belongs to, by
 //! [`Engine::granted`](crate::engine::Engine::granted); a waiter that cannot be told is passed over. Where a backend cannot be told
 //! of grants itself, it queues nobody: it answers an enqueue as if it were a peek. Every key has a time to live at every instant.
 //!
-//! One contract suite runs over all of them: `tests/contract.rs`.
+//! One contract suite runs over all of them: `tests/contract`.
 
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -20,10 +21,12 @@ pub(crate) mod redis;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::engine::Engine;
+use crate::engine::effects::Effects;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -44,11 +47,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Takes a request. Called while a lane is locked: it queues and returns.
     fn push(&self, request: Request);
 
-    /// Sets off what was pushed. Called with nothing locked.
-    fn flush(&self, engine: &Engine);
-
-    /// Undoes the effect of a command without an answer, as soon as that can be done.
-    fn abandon(&self, key: Arc<str>, token: Token);
+    /// Sets off what was pushed. Called with no lane locked.
+    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects);
 
     /// Brings the backend up to `now` where it has no thread of its own. Called with nothing locked, before anything is asked.
     fn advance(&self, _now: BootTime) {}
@@ -56,7 +56,10 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Tells a backend that keeps the time that something has come due earlier than it thinks.
     fn due_earlier(&self, _due: BootTime) {}
 
-    /// Waits until everything pushed so far is answered, which takes a response timeout at most.
+    /// Waits; works on a runtime without timers too, where the backend has a thread of its own.
+    fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Waits until everything pushed so far is answered and undone, which takes a response timeout at most.
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// The engine is gone: what was pushed still goes out, then the backend ends.

@@ -36,16 +36,17 @@ impl Settings {
     /// Checks what no single option can check.
     fn checked(self) -> Result<Self> {
         checked_lease(self.lease)?;
-        let least = |part: &str, value: Duration, least: Duration| {
-            if value >= least {
+        let from = |least: u64, part: &str, value: Duration| {
+            if (Duration::from_millis(least)..=LONGEST).contains(&value) {
                 return Ok(());
             }
-            Err(config(part, format!("{value:?} is too short: at least {least:?}")))
+            Err(config(part, format!("{value:?} is not between {least} ms and {} s", LONGEST.as_secs())))
         };
-        least("response_timeout", self.rules.response_timeout, Duration::from_millis(10))?;
-        least("connect_timeout", self.connect_timeout, Duration::from_millis(10))?;
-        least("grant_lease", self.rules.grant_lease, Duration::from_millis(100))?;
-        least("poll", self.rules.poll, Duration::from_millis(5))?;
+        from(10, "response_timeout", self.rules.response_timeout)?;
+        from(10, "connect_timeout", self.connect_timeout)?;
+        from(100, "grant_lease", self.rules.grant_lease)?;
+        from(0, "hand_off", self.rules.hand_off)?;
+        from(5, "poll", self.rules.poll)?;
         if self.namespace.chars().any(|c| c.is_whitespace() || c.is_control() || "{}<>".contains(c)) {
             let problem = "no white space, control characters, braces or angle brackets are allowed in it";
             return Err(config("namespace", problem));
@@ -102,33 +103,34 @@ impl Builder {
         self
     }
 
-    /// Sets how long the server may take for one answer; after that the outcome counts as unknown. Default: 500 ms.
+    /// Sets how long the server may take for one answer; after that the outcome counts as unknown. Default: 500 ms. From
+    /// 10 ms to 60 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.changes.response_timeout = Some(timeout);
         self
     }
 
-    /// Sets how long one attempt to connect may take. Default: 2 s.
+    /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.changes.connect_timeout = Some(timeout);
         self
     }
 
-    /// Sets how long a waiter that was granted the lock has to confirm it. Default: 1 s.
+    /// Sets how long a waiter that was granted the lock has to confirm it. Default: 1 s. From 100 ms to 60 s.
     pub fn grant_lease(mut self, lease: Duration) -> Self {
         self.changes.grant_lease = Some(lease);
         self
     }
 
     /// Sets how long tasks of this process may hand a lock to each other in memory before other processes get their turn. Default:
-    /// 20 ms. Zero: every hand-over asks the server.
+    /// 20 ms. Zero: every hand-over asks the server. At most 60 s.
     pub fn hand_off(mut self, budget: Duration) -> Self {
         self.changes.hand_off = Some(budget);
         self
     }
 
     /// Sets how often a lock is looked at whose holder tells nobody of its release, such as a client of another library. Default:
-    /// 100 ms, spread by half.
+    /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
         self
@@ -139,7 +141,8 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Config`] for a URL or an option that cannot be used: it names the part, and never prints a password.
-    /// [`Error::Unavailable`] when the server cannot be reached or refuses us.
+    /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need.
+    /// [`Error::Unavailable`] when the server cannot be reached, or is not ready.
     ///
     /// # Cancel safety
     ///
@@ -176,4 +179,69 @@ fn set<T>(setting: &mut T, change: Option<T>) {
 
 pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {
     Error::Config { part: part.into(), problem: problem.into().into() }
+}
+
+/// Longer than any answer, grant or look is worth waiting for, and far from where a sum of times would overflow.
+const LONGEST: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Set = fn(Builder, Duration) -> Builder;
+
+    /// The options that are times, with the least that each allows in milliseconds.
+    const TIMES: [(&str, u64, Set); 5] = [
+        ("response_timeout", 10, Builder::response_timeout),
+        ("connect_timeout", 10, Builder::connect_timeout),
+        ("grant_lease", 100, Builder::grant_lease),
+        ("hand_off", 0, Builder::hand_off),
+        ("poll", 5, Builder::poll),
+    ];
+
+    async fn set(set: Set, time: Duration) -> Result<LockManager> {
+        set(LockManager::builder("memory://"), time).connect().await
+    }
+
+    #[track_caller]
+    fn assert_refused(refused: Result<LockManager>, option: &str, allowed: &str) {
+        match refused {
+            Err(Error::Config { part, problem }) => {
+                assert!(&*part == option && problem.ends_with(allowed), "{option}: {part}: {problem}");
+            }
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_time_is_taken_at_both_ends_of_what_is_allowed() {
+        for (option, least, of) in TIMES {
+            for time in [Duration::from_millis(least), Duration::from_secs(60)] {
+                let taken = set(of, time).await;
+                assert!(taken.is_ok(), "{option} {time:?}: {taken:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_time_beyond_either_end_is_refused_and_told_what_is_allowed() {
+        for (option, least, of) in TIMES {
+            let allowed = format!("between {least} ms and 60 s");
+            for time in [Duration::from_millis(60_001), Duration::from_secs(u64::MAX), Duration::MAX] {
+                assert_refused(set(of, time).await, option, &allowed);
+            }
+            if let Some(less) = Duration::from_millis(least).checked_sub(Duration::from_nanos(1)) {
+                assert_refused(set(of, less).await, option, &allowed);
+            }
+            let url = format!("memory://?{option}=2m");
+            assert_refused(LockManager::connect(&url).await, option, &allowed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_beyond_either_end_is_refused() {
+        for lease in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
+            assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
+        }
+    }
 }

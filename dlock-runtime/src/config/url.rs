@@ -7,7 +7,8 @@
 //! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //! ```
 //!
-//! No error shows the URL itself: it may hold a password.
+//! There is no fragment. A `#`, `?`, `/` or `@` in user, password or an option is percent-encoded: raw, the first three end the
+//! address, and a password is cut in two. No error shows the URL itself, nor a piece of it that a password could be.
 
 use std::fmt;
 
@@ -58,10 +59,18 @@ impl fmt::Debug for Server {
 
 /// Reads a URL.
 pub(crate) fn parse(text: &str) -> Result<Target> {
+    if is_cut_in_two(text) {
+        let problem =
+            "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
+        return Err(config("password", problem));
+    }
     let url = Url::parse(text).map_err(|error| {
         let problem = format!("{error}; write `redis://host:port`, `rediss://host:port` or `memory://`");
         config(if text.contains("://") { "url" } else { "scheme" }, problem)
     })?;
+    if url.fragment().is_some() {
+        return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
+    }
     let place = match url.scheme() {
         "memory" => memory(&url)?,
         "redis" => Place::Redis(server(&url, false)?),
@@ -80,6 +89,16 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
     };
     Ok(Target { place, settings: settings(&url)? })
+}
+
+/// Returns whether a raw `@` comes after the address has ended: what stands before it is a user or a password then, of which a part
+/// would be taken for a host, a database or an option.
+fn is_cut_in_two(text: &str) -> bool {
+    let after = match text.split_once("://") {
+        Some((_, rest)) => rest.split_once(['/', '?', '#']),
+        None => text.split_once(['?', '#']),
+    };
+    after.is_some_and(|(_, after)| after.contains('@'))
 }
 
 fn memory(url: &Url) -> Result<Place> {
@@ -232,11 +251,38 @@ mod tests {
             ("redis://u:hunter2@host?lease=3s&lease=4s", "lease"),
             ("memory://u:hunter2@name", "memory url"),
             ("memory://name/path", "memory url"),
+            ("redis://u:hunter2@host#hunter2", "fragment"),
+            ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };
             let text = format!("{error} {error:?}");
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("hunter2"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_refused_and_no_piece_of_it_is_printed() {
+        for separator in ["#", "?", "/"] {
+            for user in ["", "shop"] {
+                for pieces in [["hunter", "two"], ["1234", "two"], ["hunter", "lease=two"], ["", "two"]] {
+                    let url = format!("redis://{user}:{}@host:6379/0", pieces.join(separator));
+                    let Err(error) = parse(&url) else { panic!("{url} was taken") };
+                    let text = format!("{error} {error:?}");
+                    assert!(text.contains("password") && text.contains("`%23`"), "{url}: {text}");
+                    assert!(
+                        ["hunter", "1234", "two", "shop", "host"].iter().all(|piece| !text.contains(piece)),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_encoded_is_taken() {
+        let server = redis("redis://shop:a%23b%3Fc%2Fd%40e@host?namespace=x%40y");
+
+        assert_eq!(server.password.as_deref(), Some("a#b?c/d@e"));
     }
 }

@@ -71,16 +71,12 @@ impl Held {
         if self.released.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let answer = if self.nested.is_some() {
-            let seat = Seat(Arc::clone(&self.turn));
-            let now = self.engine.clock.now();
-            self.engine.on_lane(self.turn.key.name(), now, |lane, cx| lane.leave(&seat, cx));
-            None
-        } else {
-            self.engine.release(&self.turn, answered)
-        };
-        self.turn.end();
-        answer
+        if self.nested.is_none() {
+            return self.engine.release(&self.turn, answered);
+        }
+        let seat = Seat(Arc::clone(&self.turn));
+        self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
+        None
     }
 }
 
@@ -88,7 +84,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.let_go(false);
         if self.stands_alone
-            && let Err((cause, held)) = self.turn.believed(self.engine.clock.now())
+            && let Err((cause, held)) = self.turn.believed(self.engine.now())
             && cause != LossCause::Released
         {
             telemetry::guard_lost(&self.turn.key, cause, held);
@@ -98,32 +94,34 @@ impl Drop for Held {
 
 /// Keeps the time for a task that waits, where the backend has no thread to do it; does nothing elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<tokio::time::Sleep>>>);
+pub(crate) struct Alarm(Option<Box<(BootTime, Pin<Box<tokio::time::Sleep>>)>>);
 
 impl Alarm {
     /// Brings the backend up to date and returns ready if that may have changed something; else the task is woken when the next
     /// thing is due.
     pub(crate) fn ring(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
-        let Clock::Tokio(clock) = &engine.clock else { return Poll::Pending };
+        if let Clock::Boot = engine.clock {
+            return Poll::Pending;
+        }
         let due = engine.due();
         if due == BootTime::NEVER {
             return Poll::Pending;
         }
-        let at = clock.instant(due);
-        let sleep = match &mut self.0 {
-            Some(sleep) => {
-                if sleep.deadline() != at {
-                    sleep.as_mut().reset(at);
-                }
-                sleep
-            }
-            none => none.insert(Box::pin(tokio::time::sleep_until(at))),
-        };
-        let rung = sleep.as_mut().poll(cx);
+        let set = self.0.take().filter(|set| set.0 == due);
+        let mut set = set.unwrap_or_else(|| {
+            // From now on, by the clock of the runtime that waits: each paused runtime has its own.
+            let left = due.since(engine.clock.now()).min(FAR);
+            Box::new((due, Box::pin(tokio::time::sleep(left))))
+        });
+        let rung = set.1.as_mut().poll(cx);
         if rung.is_ready() {
-            // Tokio's timers count whole milliseconds: what is due within this one is due now.
-            engine.backend.advance(clock.real_now().max(due));
+            engine.backend.advance(engine.clock.now().max(due));
+        } else {
+            self.0 = Some(set);
         }
         rung
     }
 }
+
+/// Further than any test waits, and near enough for tokio to count.
+const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -9,8 +9,9 @@
 //! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
 //! set off.
 //!
-//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then. Not here: what the events mean (`protocol`).
+//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `effects` what waits for the locks. Not here: what the events mean (`protocol`).
 
+pub(crate) mod effects;
 pub(crate) mod hold;
 pub(crate) mod turn;
 pub(crate) mod waiting;
@@ -19,13 +20,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
+use crate::engine::effects::Effects;
 use crate::engine::turn::{Seat, Turn};
 use crate::error::LossCause;
 use crate::key::LockKey;
@@ -34,6 +35,7 @@ use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::Released;
 use crate::protocol::lane::{Action, Cx, Lane};
+use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::token::{Token, TokenSource};
 
@@ -50,6 +52,7 @@ pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn Backend>,
     /// Who waits for whom among nested calls.
     pub(crate) waits: Mutex<Waits>,
+    strangers: Mutex<Strangers>,
     closed: AtomicBool,
     /// How many tasks hold a lock.
     held: AtomicU64,
@@ -59,34 +62,24 @@ pub(crate) struct Engine {
 /// A part of the lanes, behind a lock of its own.
 #[derive(Debug)]
 struct Shard {
-    lanes: Mutex<Lanes>,
+    slots: Mutex<Slots>,
     /// When the first of its lanes is due, readable without the lock.
     due: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
-    lanes: HashMap<Arc<str>, Box<LaneEntry>>,
+struct Slots {
+    lanes: HashMap<Arc<str>, Box<Entry>>,
     timers: BTreeSet<(BootTime, Arc<str>)>,
     /// Empty, and kept for its room.
     actions: Vec<Action<Seat>>,
 }
 
 #[derive(Debug)]
-struct LaneEntry {
+struct Entry {
     lane: Lane<Seat>,
     /// The time under which the lane stands among the timers.
     armed: BootTime,
-}
-
-/// What is done after the shard's lock is free again.
-#[derive(Default)]
-struct After {
-    wake: Vec<Waker>,
-    answers: Vec<(oneshot::Sender<Reply>, Reply)>,
-    flush: bool,
-    /// Something of the shard has come due earlier than before.
-    earlier: Option<BootTime>,
 }
 
 impl Engine {
@@ -98,7 +91,7 @@ impl Engine {
         lease: Duration,
     ) -> Self {
         let shards = (0..SHARDS)
-            .map(|_| Shard { lanes: Mutex::default(), due: AtomicU64::new(BootTime::NEVER.nanos()) });
+            .map(|_| Shard { slots: Mutex::default(), due: AtomicU64::new(BootTime::NEVER.nanos()) });
         Self {
             shards: shards.collect(),
             hasher: std::hash::RandomState::new(),
@@ -108,100 +101,101 @@ impl Engine {
             lease,
             backend,
             waits: Mutex::default(),
+            strangers: Mutex::new(Strangers::new()),
             closed: AtomicBool::new(false),
             held: AtomicU64::new(0),
             drained: tokio::sync::Notify::new(),
         }
     }
 
-    /// Lets `event` happen to the lane of `key`, and does what comes of it.
-    fn on_lane<R>(
-        &self,
-        key: &Arc<str>,
-        now: BootTime,
-        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
-    ) -> R {
-        self.with_shard(key, |lanes, after| self.on_locked(lanes, key, now, after, event))
+    /// Returns the time, with the backend brought up to it.
+    pub(crate) fn now(&self) -> BootTime {
+        let now = self.clock.now();
+        self.backend.advance(now);
+        now
     }
 
-    /// Changes the shard of `key` under its lock, then does what is to be done without it.
-    fn with_shard<R>(&self, key: &Arc<str>, change: impl FnOnce(&mut Lanes, &mut After) -> R) -> R {
-        let mut after = After::default();
-        let result = self.in_shard(key, &mut after, change);
-        self.finish(after);
+    /// Lets `event` happen to the lane of `key` here and now, and does what comes of it.
+    pub(super) fn on_lane<R>(
+        &self,
+        key: &Arc<str>,
+        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+    ) -> R {
+        let now = self.now();
+        let mut effects = Effects::default();
+        let result = self
+            .in_shard(key, &mut effects, |lanes, effects| self.on_locked(lanes, key, now, effects, event));
+        self.finish(now, effects);
         result
     }
 
-    /// Changes the shard of `key` under its lock, and leaves it to the caller to do what is to be done without it.
+    /// Changes the shard of `key` under its lock.
     fn in_shard<R>(
         &self,
         key: &Arc<str>,
-        after: &mut After,
-        change: impl FnOnce(&mut Lanes, &mut After) -> R,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut Slots, &mut Effects) -> R,
     ) -> R {
         let shard = self.shard(key);
-        let mut lanes = lock(&shard.lanes);
-        let result = change(&mut lanes, after);
-        let due = lanes.timers.first().map_or(BootTime::NEVER, |(due, _)| *due);
+        let mut slots = lock(&shard.slots);
+        let result = change(&mut slots, effects);
+        let due = slots.timers.first().map_or(BootTime::NEVER, |(due, _)| *due);
         if shard.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos() {
-            after.earlier = Some(after.earlier.map_or(due, |earlier| earlier.min(due)));
+            effects.due(due);
         }
         result
     }
 
     fn on_locked<R>(
         &self,
-        lanes: &mut Lanes,
+        slots: &mut Slots,
         key: &Arc<str>,
         now: BootTime,
-        after: &mut After,
+        effects: &mut Effects,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
-        let entry = lanes
+        let entry = slots
             .lanes
             .entry(Arc::clone(key))
-            .or_insert_with(|| Box::new(LaneEntry { lane: Lane::new(), armed: BootTime::NEVER }));
-        let mut actions = std::mem::take(&mut lanes.actions);
+            .or_insert_with(|| Box::new(Entry { lane: Lane::new(), armed: BootTime::NEVER }));
+        let mut actions = std::mem::take(&mut slots.actions);
         let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions };
         let result = event(&mut entry.lane, &mut cx);
         for action in actions.drain(..) {
-            self.act(key, now, action, after);
+            self.act(key, now, action, effects);
         }
         let due = entry.lane.due();
         if due != entry.armed {
             if entry.armed != BootTime::NEVER {
-                lanes.timers.remove(&(entry.armed, Arc::clone(key)));
+                slots.timers.remove(&(entry.armed, Arc::clone(key)));
             }
             if due != BootTime::NEVER {
-                lanes.timers.insert((due, Arc::clone(key)));
+                slots.timers.insert((due, Arc::clone(key)));
             }
             entry.armed = due;
         }
         if entry.lane.is_idle() {
-            lanes.lanes.remove(key);
+            slots.lanes.remove(key);
         }
-        lanes.actions = actions;
+        slots.actions = actions;
         result
     }
 
     /// Does what a lane wants done, in the order in which it wants it.
-    fn act(&self, key: &Arc<str>, now: BootTime, action: Action<Seat>, after: &mut After) {
+    fn act(&self, key: &Arc<str>, now: BootTime, action: Action<Seat>, effects: &mut Effects) {
         match action {
-            Action::Send { token, command } => self.push(key, token, command, None, after),
-            Action::Abandon { token } => {
-                self.backend.abandon(Arc::clone(key), token);
-                after.flush = true;
-            }
+            Action::Send { token, command } => self.push(key, token, command, None, effects),
+            Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
             Action::Admit { seat, token, deadline, attempts } => {
                 self.held.fetch_add(1, Ordering::Relaxed);
-                after.wake.extend(seat.admit(token, deadline, attempts, now));
+                effects.wakes(seat.admit(token, deadline, attempts, now));
             }
-            Action::Join { seat } => after.wake.extend(seat.join()),
-            Action::Refuse { seat, refusal } => after.wake.extend(seat.refuse(refusal)),
+            Action::Join { seat } => effects.wakes(seat.join()),
+            Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),
             Action::Prolong { seat, deadline } => seat.prolong(deadline),
             Action::Lose { seat, cause } => {
                 self.one_less();
-                after.wake.extend(seat.lose(cause, now));
+                effects.wakes(seat.lose(cause, now));
             }
         }
     }
@@ -212,111 +206,132 @@ impl Engine {
         token: Token,
         command: Command,
         answer: Option<oneshot::Sender<Reply>>,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         self.backend.push(Request { key: Arc::clone(key), token, command, answer });
-        after.flush = true;
+        effects.flush = true;
     }
 
-    /// Wakes tasks and sets the backend off, with nothing locked.
-    fn finish(&self, after: After) {
-        if after.flush {
-            self.backend.flush(self);
-        } else if let Some(due) = after.earlier {
+    /// Sets the backend off and wakes tasks, with nothing locked.
+    fn finish(&self, now: BootTime, mut effects: Effects) {
+        self.set_off(now, &mut effects);
+        effects.wake();
+    }
+
+    fn set_off(&self, now: BootTime, effects: &mut Effects) {
+        let earlier = effects.earlier.take();
+        if std::mem::take(&mut effects.flush) {
+            self.backend.flush(self, now, effects);
+        } else if let Some(due) = earlier {
             self.backend.due_earlier(due);
         }
-        after.wake.into_iter().for_each(Waker::wake);
     }
 
     /// A task lets go of the lock that it holds. With `answered`, the returned receiver is told the server's answer; there is none
     /// where another task of this process has the lock now.
     pub(crate) fn release(&self, turn: &Arc<Turn>, answered: bool) -> Option<oneshot::Receiver<Reply>> {
-        let now = self.clock.now();
-        self.backend.advance(now);
+        let now = self.now();
         let seat = Seat(Arc::clone(turn));
         let key = turn.key.name();
-        self.with_shard(key, |lanes, after| {
-            let released = self.on_locked(lanes, key, now, after, |lane, cx| lane.release(&seat, cx));
+        let mut effects = Effects::default();
+        let receiver = self.in_shard(key, &mut effects, |slots, effects| {
+            // Over before anybody else can have it: what still runs under it is not polled again.
+            effects.wakes(turn.end());
+            let released = self.on_locked(slots, key, now, effects, |lane, cx| lane.release(&seat, cx));
             if released != Released::NotHeld {
                 self.one_less();
             }
             let Released::ToServer(token) = released else { return None };
             let (answer, receiver) = answered.then(oneshot::channel).unzip();
-            self.push(key, token, Command::Release, answer, after);
+            self.push(key, token, Command::Release, answer, effects);
             receiver
-        })
+        });
+        self.finish(now, effects);
+        receiver
     }
 
     /// Asks the server something beside what the rules ask.
     pub(crate) fn ask(&self, key: &LockKey, token: Token, command: Command) -> oneshot::Receiver<Reply> {
-        let now = self.clock.now();
-        self.backend.advance(now);
+        let now = self.now();
         let (answer, receiver) = oneshot::channel();
-        let mut after = After::default();
-        self.push(key.name(), token, command, Some(answer), &mut after);
-        self.finish(after);
+        let mut effects = Effects::default();
+        self.push(key.name(), token, command, Some(answer), &mut effects);
+        self.finish(now, effects);
         receiver
     }
 
-    /// The backend answers a request.
-    pub(crate) fn reply(&self, request: Request, sent: BootTime, reply: Reply) {
-        self.replies(sent, [(request, reply)]);
-    }
-
-    /// The backend answers requests that were sent together: tasks are woken once all are dealt with, so that the threads which
-    /// run them are woken once.
-    pub(crate) fn replies(&self, sent: BootTime, replies: impl IntoIterator<Item = (Request, Reply)>) {
-        let mut after = After::default();
-        for (request, reply) in replies {
-            self.replied(request, sent, reply, &mut after);
-        }
-        self.finish(after);
-    }
-
-    fn replied(&self, request: Request, sent: BootTime, reply: Reply, after: &mut After) {
-        let Request { key, token, command, answer, .. } = request;
-        match command {
-            // The lane has forgotten these when they leave; what is left of them is the backend's to undo.
-            Command::Release | Command::Leave => {
-                if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
-                    self.backend.abandon(Arc::clone(&key), token);
+    /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
+    /// tokens whose commands may still have an effect that nobody wants.
+    pub(crate) fn replies(
+        &self,
+        now: BootTime,
+        sent: BootTime,
+        replies: impl IntoIterator<Item = (Request, Reply)>,
+        effects: &mut Effects,
+    ) -> Vec<(Arc<str>, Token)> {
+        for (Request { key, token, command, answer }, reply) in replies {
+            match command {
+                // The lane has forgotten these when they leave; what is left of them is the backend's to undo.
+                Command::Release | Command::Leave => {
+                    if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
+                        effects.abandoned.push((key, token));
+                    }
+                }
+                _ => {
+                    let reply = reply.clone();
+                    self.in_shard(&key, effects, |slots, effects| {
+                        self.on_locked(slots, &key, now, effects, |lane, cx| {
+                            lane.reply(token, command, sent, reply, cx);
+                        });
+                    });
                 }
             }
-            _ => {
-                let reply = reply.clone();
-                let now = self.clock.now();
-                self.in_shard(&key, after, |lanes, after| {
-                    self.on_locked(lanes, &key, now, after, |lane, cx| {
-                        lane.reply(token, command, sent, reply, cx)
-                    });
-                });
-            }
+            effects.answer(answer, reply);
         }
-        after.answers.extend(answer.map(|answer| (answer, reply)));
+        self.set_off(now, effects);
+        std::mem::take(&mut effects.abandoned)
     }
 
-    /// The backend was told of a grant.
-    pub(crate) fn granted(&self, key: &Arc<str>, token: Token) {
-        self.on_lane(key, self.clock.now(), |lane, cx| lane.granted(token, cx));
+    /// The backend was told that `token` has been granted the lock for `lease`.
+    pub(crate) fn granted(
+        &self,
+        key: &Arc<str>,
+        token: Token,
+        lease: Duration,
+        now: BootTime,
+        effects: &mut Effects,
+    ) {
+        if !self.tokens.has_issued(token) {
+            return;
+        }
+        let known = self.in_shard(key, effects, |slots, effects| {
+            self.on_locked(slots, key, now, effects, |lane, cx| lane.granted(token, lease, cx))
+        });
+        if !known && lock(&self.strangers).may_answer(now) {
+            self.push(key, token, Command::Leave, None, effects);
+        }
+        self.set_off(now, effects);
     }
 
     /// The backend has a new connection.
     pub(crate) fn reconnected(&self) {
-        let now = self.clock.now();
         for key in self.keys() {
-            self.on_lane(&key, now, Lane::reconnected);
+            self.on_lane(&key, Lane::reconnected);
         }
     }
 
     /// Does what is due by `now`, and returns when something is due next.
-    pub(crate) fn tick(&self, now: BootTime) -> BootTime {
+    pub(crate) fn tick(&self, now: BootTime, effects: &mut Effects) -> BootTime {
         for shard in &self.shards {
             while shard.due.load(Ordering::SeqCst) <= now.nanos() {
-                let key = lock(&shard.lanes).timers.first().map(|(_, key)| Arc::clone(key));
+                let key = lock(&shard.slots).timers.first().map(|(_, key)| Arc::clone(key));
                 let Some(key) = key else { break };
-                self.on_lane(&key, now, Lane::tick);
+                self.in_shard(&key, effects, |slots, effects| {
+                    self.on_locked(slots, &key, now, effects, Lane::tick);
+                });
             }
         }
+        self.set_off(now, effects);
         self.due()
     }
 
@@ -335,9 +350,8 @@ impl Engine {
     /// those who still do lose their hold.
     pub(crate) async fn shutdown(&self, patience: Duration) {
         self.closed.store(true, Ordering::Release);
-        let now = self.clock.now();
         for key in self.keys() {
-            self.on_lane(&key, now, Lane::close);
+            self.on_lane(&key, Lane::close);
         }
         let all_released = async {
             loop {
@@ -348,10 +362,12 @@ impl Engine {
                 drained.await;
             }
         };
-        let _ = tokio::time::timeout(patience, all_released).await;
-        let now = self.clock.now();
+        tokio::select! {
+            () = all_released => {}
+            () = self.backend.sleep(patience) => {}
+        }
         for key in self.keys() {
-            self.on_lane(&key, now, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+            self.on_lane(&key, |lane, cx| lane.lose(LossCause::Shutdown, cx));
         }
         self.backend.settle().await;
     }
@@ -359,7 +375,7 @@ impl Engine {
     fn keys(&self) -> Vec<Arc<str>> {
         self.shards
             .iter()
-            .flat_map(|shard| lock(&shard.lanes).lanes.keys().cloned().collect::<Vec<_>>())
+            .flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
             .collect()
     }
 

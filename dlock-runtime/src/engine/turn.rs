@@ -97,17 +97,37 @@ impl Turn {
         })
     }
 
-    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change.
+    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change, in place of the one given before. It is
+    /// for the call whose turn it is, which waits and then runs its body; who else wants to be woken looks as a [`Looker`].
     pub(crate) fn look<R>(
         &self,
         waker: Option<&Waker>,
         done: impl FnOnce(&mut Phase) -> Option<R>,
     ) -> Option<R> {
+        self.look_as(None, waker, done)
+    }
+
+    /// Begins to look at the turn beside the call whose turn it is.
+    pub(crate) fn looker(&self) -> Looker<'_> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Looker { turn: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    fn look_as<R>(
+        &self,
+        looker: Option<u64>,
+        waker: Option<&Waker>,
+        done: impl FnOnce(&mut Phase) -> Option<R>,
+    ) -> Option<R> {
         let mut state = lock(&self.state);
         let result = done(&mut state.phase);
-        if let (None, Some(waker)) = (&result, waker) {
-            state.wakers.add(waker);
-        }
+        let replaced = match (&result, waker) {
+            (None, Some(waker)) => state.wakers.put(looker, waker),
+            _ => None,
+        };
+        // A waker may be the last that knows of a task: what its end does, such as dropping a guard, may lock this state.
+        drop(state);
+        drop(replaced);
         result
     }
 
@@ -138,9 +158,8 @@ impl Turn {
     }
 
     /// Marks the turn as over: its task has let go.
-    pub(crate) fn end(&self) {
-        let wakers = self.become_(Phase::Over);
-        wakers.into_iter().for_each(Waker::wake);
+    pub(crate) fn end(&self) -> Wakers {
+        self.become_(Phase::Over)
     }
 
     fn lose(&self, cause: LossCause, now: BootTime) -> Wakers {
@@ -161,29 +180,155 @@ impl Turn {
     }
 }
 
-/// The tasks that look at a turn: almost always one.
+/// Looks at a turn for as long as it lives, beside the call whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Looker<'a> {
+    turn: &'a Turn,
+    id: u64,
+}
+
+impl Looker<'_> {
+    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change, in place of the one given before.
+    pub(crate) fn look<R>(&self, waker: &Waker, done: impl FnOnce(&mut Phase) -> Option<R>) -> Option<R> {
+        self.turn.look_as(Some(self.id), Some(waker), done)
+    }
+}
+
+impl Drop for Looker<'_> {
+    fn drop(&mut self) {
+        let removed = lock(&self.turn.state).wakers.remove(self.id);
+        drop(removed); // with nothing locked
+    }
+}
+
+/// Who is woken at the next change of a turn: one waker for each who looks, however many wakers it was polled with.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers {
-    first: Option<Waker>,
-    more: Vec<Waker>,
+    /// That of the call whose turn it is.
+    own: Option<Waker>,
+    /// Those of its lookers, by their ids.
+    others: Vec<(u64, Waker)>,
 }
 
 impl Wakers {
-    fn add(&mut self, waker: &Waker) {
-        match &self.first {
-            None => self.first = Some(waker.clone()),
-            Some(known) if known.will_wake(waker) => {}
-            Some(_) if self.more.iter().any(|known| known.will_wake(waker)) => {}
-            Some(_) => self.more.push(waker.clone()),
+    /// Puts a waker in its place, and returns the one that stood there.
+    fn put(&mut self, looker: Option<u64>, waker: &Waker) -> Option<Waker> {
+        let place = match looker {
+            None => self.own.as_mut(),
+            Some(id) => self.others.iter_mut().find(|(of, _)| *of == id).map(|(_, waker)| waker),
+        };
+        match (place, looker) {
+            (Some(known), _) if known.will_wake(waker) => return None,
+            (Some(known), _) => return Some(std::mem::replace(known, waker.clone())),
+            (None, None) => self.own = Some(waker.clone()),
+            (None, Some(id)) => self.others.push((id, waker.clone())),
         }
+        None
+    }
+
+    fn remove(&mut self, looker: u64) -> Option<Waker> {
+        let at = self.others.iter().position(|(of, _)| *of == looker)?;
+        Some(self.others.swap_remove(at).1)
     }
 }
 
 impl IntoIterator for Wakers {
     type Item = Waker;
-    type IntoIter = std::iter::Chain<std::option::IntoIter<Waker>, std::vec::IntoIter<Waker>>;
+    type IntoIter = std::iter::Chain<
+        std::option::IntoIter<Waker>,
+        std::iter::Map<std::vec::IntoIter<(u64, Waker)>, fn((u64, Waker)) -> Waker>,
+    >;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.more)
+        let waker: fn((u64, Waker)) -> Waker = |(_, waker)| waker;
+        self.own.into_iter().chain(self.others.into_iter().map(waker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn bells(count: usize) -> Vec<Arc<Bell>> {
+        (0..count).map(|_| Arc::default()).collect()
+    }
+
+    fn rung(bells: &[Arc<Bell>]) -> Vec<usize> {
+        bells.iter().map(|bell| bell.0.load(Ordering::SeqCst)).collect()
+    }
+
+    fn turn() -> Arc<Turn> {
+        Turn::new(LockKey::new("order:7").expect("a key"), BootTime::from_nanos(0))
+    }
+
+    fn not_yet(_: &mut Phase) -> Option<()> {
+        None
+    }
+
+    fn count(turn: &Turn) -> usize {
+        let state = lock(&turn.state);
+        usize::from(state.wakers.own.is_some()) + state.wakers.others.len()
+    }
+
+    #[test]
+    fn ten_thousand_polls_with_wakers_of_their_own_keep_one() {
+        let (turn, bells) = (turn(), bells(10_000));
+
+        for bell in &bells {
+            turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
+        }
+        assert_eq!(count(&turn), 1);
+        turn.end();
+
+        assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
+        assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
+        assert!(bells.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker is kept");
+    }
+
+    #[test]
+    fn ten_thousand_polls_of_one_looker_keep_one_and_its_end_none() {
+        let (turn, bells) = (turn(), bells(10_000));
+
+        let looker = turn.looker();
+        for bell in &bells {
+            looker.look(&Waker::from(Arc::clone(bell)), not_yet);
+        }
+        assert_eq!(count(&turn), 1);
+        drop(looker);
+
+        assert_eq!(count(&turn), 0);
+        assert!(bells.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker is kept");
+    }
+
+    #[test]
+    fn everybody_who_looks_is_woken() {
+        let (turn, bells) = (turn(), bells(3));
+        let wakers: Vec<_> = bells.iter().cloned().map(Waker::from).collect();
+        let (first, second) = (turn.looker(), turn.looker());
+
+        turn.look(Some(&wakers[0]), not_yet);
+        first.look(&wakers[1], not_yet);
+        second.look(&wakers[2], not_yet);
+        turn.end();
+
+        assert_eq!(rung(&bells), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_turn_stays_small() {
+        assert!(size_of::<Turn>() <= 160, "{}", size_of::<Turn>());
     }
 }

@@ -39,8 +39,7 @@ impl Waiting {
         options: &Options,
         scope: Option<&Arc<Scope>>,
     ) -> Self {
-        let now = engine.clock.now();
-        engine.backend.advance(now);
+        let now = engine.now();
         let turn = Turn::new(key, now);
         let limits = Limits {
             retries: options.retry,
@@ -62,12 +61,12 @@ impl Waiting {
         let key = waiting.turn.key.name();
         if let Some(parent) = &waiting.nested {
             let root = Seat(Arc::clone(parent.root()));
-            engine.on_lane(key, now, |lane, cx| lane.join_nested(&root, parent.depth(), seat, patience, cx));
+            engine.on_lane(key, |lane, cx| lane.join_nested(&root, parent.depth(), seat, patience, cx));
         } else {
             let lease = options.lease.unwrap_or(engine.lease);
             let waiter = Waiter { seat, lease, renew: options.renew, patience };
             // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
-            engine.on_lane(key, now, |lane, cx| {
+            engine.on_lane(key, |lane, cx| {
                 if engine.is_closed() {
                     cx.refuse(waiter.seat, Refusal::Shutdown);
                 } else {
@@ -161,12 +160,10 @@ impl Drop for Waiting {
             return;
         }
         let seat = Seat(Arc::clone(&self.turn));
-        let now = self.engine.clock.now();
-        let was_waiting = self.engine.on_lane(self.turn.key.name(), now, |lane, cx| lane.leave(&seat, cx));
+        let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
         if !was_waiting {
             // The grant came, and nobody will look at it any more.
             self.engine.release(&self.turn, false);
         }
-        self.turn.end();
     }
 }

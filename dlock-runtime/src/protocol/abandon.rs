@@ -4,30 +4,33 @@
 //! reads what is left in a socket. So its token is told to *leave*: on the next good connection until that succeeds, and, where
 //! that connection is another than the one it was sent on, once more a while later. The key's time to live is the last bound.
 //!
+//! An entry stays in the list until it is proved: what drops the connection in between loses nothing.
+//!
 //! Not here: sending (`backend/redis`). A backend that always answers has nothing to abandon.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::command::{FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
 
 /// The tokens that may still have an effect.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AbandonList {
-    entries: VecDeque<Abandoned>,
+    entries: BTreeMap<Token, Abandoned>,
 }
 
 /// One token that may still have an effect on one key.
 #[derive(Clone, Debug)]
-pub(crate) struct Abandoned {
-    pub(crate) key: Arc<str>,
-    pub(crate) token: Token,
+struct Abandoned {
+    key: Arc<str>,
     /// The connection that the unanswered command was sent on.
     epoch: u64,
     /// Whether a leave has succeeded already.
     left_once: bool,
+    /// When the next leave is to be sent.
     due: BootTime,
 }
 
@@ -35,33 +38,49 @@ impl AbandonList {
     /// Adds a token whose command was sent on the connection of `epoch`.
     pub(crate) fn add(&mut self, key: Arc<str>, token: Token, epoch: u64) {
         if self.entries.len() >= MOST {
-            self.entries.pop_front();
+            self.entries.pop_first();
         }
-        self.entries.push_back(Abandoned { key, token, epoch, left_once: false, due: BootTime::START });
+        self.entries.insert(token, Abandoned { key, epoch, left_once: false, due: BootTime::START });
     }
 
-    /// Takes out what is to be left now, on a connection that works.
-    pub(crate) fn take_due(&mut self, now: BootTime) -> Vec<Abandoned> {
-        let (due, later) = std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.due <= now);
-        self.entries = later;
-        Vec::from(due)
+    /// Returns what is to be left now, on a connection that works. What gets no answer is due again a while later.
+    pub(crate) fn due_now(&mut self, now: BootTime) -> Vec<(Arc<str>, Token)> {
+        let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now);
+        due.map(|(token, entry)| {
+            entry.due = now.plus(AGAIN);
+            (Arc::clone(&entry.key), *token)
+        })
+        .collect()
     }
 
-    /// Notes the answer to a leave that was sent at `now` on the connection of `epoch`; `answered` where there was one.
-    pub(crate) fn left(&mut self, mut entry: Abandoned, answered: bool, epoch: u64, now: BootTime) {
-        // A connection keeps its order: a leave that was answered there has run after the command it undoes.
-        let proved = answered && (entry.left_once || entry.epoch == epoch);
-        if proved {
-            return;
+    /// Notes the answer to a leave of `token` on the connection of `epoch`. Returns whether the token stands in the list.
+    pub(crate) fn left(&mut self, token: Token, reply: &Reply, epoch: u64, now: BootTime) -> bool {
+        let Some(entry) = self.entries.get_mut(&token) else { return false };
+        match reply {
+            // Nobody can leave where we may not, and nothing of ours stands where something else does.
+            Reply::Refused(failure) if failure.kind != FailureKind::Passing => {
+                self.entries.remove(&token);
+            }
+            Reply::Unknown(_) | Reply::Refused(_) => {}
+            // A connection keeps its order: a leave that was answered there has run after the command it undoes.
+            _ if entry.left_once || entry.epoch == epoch => {
+                self.entries.remove(&token);
+            }
+            _ => {
+                entry.left_once = true;
+                entry.due = now.plus(ONCE_MORE);
+            }
         }
-        entry.left_once |= answered;
-        entry.due = now.plus(if answered { ONCE_MORE } else { RETRY });
-        self.entries.push_back(entry);
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Returns when the next leave is due; [`BootTime::NEVER`] where none is.
     pub(crate) fn due(&self) -> BootTime {
-        self.entries.iter().map(|entry| entry.due).min().unwrap_or(BootTime::NEVER)
+        self.entries.values().map(|entry| entry.due).min().unwrap_or(BootTime::NEVER)
     }
 }
 
@@ -69,7 +88,7 @@ impl AbandonList {
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
 /// A leave that was refused or got no answer is said again after this.
-const RETRY: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is beyond is left to the keys' times to live: a list without a bound would outlive a server that never comes back.
 const MOST: usize = 100_000;
@@ -77,46 +96,58 @@ const MOST: usize = 100_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::command::Failure;
     use crate::token::TokenSource;
 
     fn at(ms: u64) -> BootTime {
         BootTime::from_nanos(ms * 1_000_000)
     }
 
-    fn abandoned_on(epoch: u64) -> (AbandonList, Abandoned) {
-        let mut list = AbandonList::default();
-        list.add("k".into(), TokenSource::new().next(), epoch);
-        let entry = list.take_due(at(0)).remove(0);
-        (list, entry)
+    fn abandoned_on(epoch: u64) -> (AbandonList, Token) {
+        let (mut list, token) = (AbandonList::default(), TokenSource::new().next());
+        list.add("k".into(), token, epoch);
+        assert_eq!(list.due_now(at(0)).len(), 1);
+        (list, token)
     }
 
     #[test]
     fn a_leave_on_the_same_connection_is_proof() {
-        let (mut list, entry) = abandoned_on(1);
+        let (mut list, token) = abandoned_on(1);
 
-        list.left(entry, true, 1, at(10));
+        assert!(list.left(token, &Reply::NotOurs, 1, at(10)));
 
-        assert_eq!(list.due(), BootTime::NEVER);
+        assert!(list.is_empty());
     }
 
     #[test]
     fn a_leave_on_another_connection_is_said_once_more_a_second_later() {
-        let (mut list, entry) = abandoned_on(1);
+        let (mut list, token) = abandoned_on(1);
 
-        list.left(entry, true, 2, at(10));
+        list.left(token, &Reply::Ours, 2, at(10));
 
         assert_eq!(list.due(), at(1_010));
-        let again = list.take_due(at(1_010)).remove(0);
-        list.left(again, true, 2, at(1_010));
-        assert_eq!(list.due(), BootTime::NEVER);
+        assert_eq!(list.due_now(at(1_010)).len(), 1);
+        list.left(token, &Reply::NotOurs, 2, at(1_010));
+        assert!(list.is_empty());
     }
 
     #[test]
     fn a_leave_without_an_answer_is_repeated() {
-        let (mut list, entry) = abandoned_on(1);
+        let (mut list, token) = abandoned_on(1);
 
-        list.left(entry, false, 2, at(10));
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+        list.left(token, &unknown, 2, at(10));
 
-        assert_eq!(list.take_due(at(110)).len(), 1);
+        assert_eq!(list.due_now(at(1_000)).len(), 1);
+    }
+
+    #[test]
+    fn a_leave_that_can_never_succeed_is_given_up() {
+        let (mut list, token) = abandoned_on(1);
+
+        let refused = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
+        list.left(token, &refused, 1, at(10));
+
+        assert!(list.is_empty());
     }
 }

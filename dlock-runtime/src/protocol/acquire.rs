@@ -149,14 +149,15 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
     }
 
-    /// A message says that the contender's token has been granted the lock.
-    pub(super) fn granted_while_asking(&mut self, cx: &mut Cx<'_, S>) {
+    /// A message says that the contender's token has been granted the lock for `granted`. Whoever let go chose that time, and his
+    /// settings may differ from ours. Returns whether the token can have been granted at all.
+    pub(super) fn granted_while_asking(&mut self, granted: Duration, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return };
-        let (token, Some(lease)) = (*token, lease) else { return };
+        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return false };
+        let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
-                let deadline = Deadline::of_lease(proof, cx.rules.grant_lease);
+                let deadline = Deadline::of_lease(proof, granted.min(cx.rules.grant_lease));
                 if deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
@@ -166,14 +167,16 @@ impl<S: Clone + PartialEq> Lane<S> {
                     *step = Step::Confirming;
                     cx.send(token, Command::Renew { lease });
                 }
+                true
             }
             // The message overtook the answer to the enqueue.
             Step::Enqueuing(Enqueue::First) => {
                 *step = Step::Confirming;
                 cx.send(token, Command::Renew { lease });
+                true
             }
-            Step::Confirming => {}
-            Step::Trying | Step::Enqueuing(_) | Step::Paused(_) => cx.send(token, Command::Leave),
+            Step::Confirming => true,
+            Step::Trying | Step::Enqueuing(_) | Step::Paused(_) => false,
         }
     }
 
@@ -309,8 +312,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let look = || {
             let spread = cx.rules.poll.mul_f64(f64::from(cx.tokens.draw()) / f64::from(u32::MAX));
-            let poll = cx.rules.poll / 2 + spread;
-            cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl + AFTER_EXPIRY)).max(FLOOR))
+            let poll = (cx.rules.poll / 2).saturating_add(spread);
+            cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR))
         };
         let until = head.patience.next_try().unwrap_or_else(look);
         let token = match &self.stage {
@@ -329,7 +332,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 /// present hold expires and the queue with it.
 fn recheck_at<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> BootTime {
     let half = cx.rules.grant_lease / 2;
-    let after = ttl.map_or(half, |ttl| half.min(ttl + AFTER_EXPIRY)).max(FLOOR);
+    let after = ttl.map_or(half, |ttl| half.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR);
     sent.plus(after)
 }
 

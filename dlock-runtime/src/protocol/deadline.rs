@@ -20,6 +20,9 @@ impl BootTime {
     /// No point in time: later than all others.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
+    /// The last point that can be counted.
+    pub(crate) const LAST: Self = Self(u64::MAX - 1);
+
     /// The point at which the clock started.
     pub(crate) const START: Self = Self(0);
 

@@ -18,7 +18,7 @@ use crate::token::Token;
 pub(crate) struct Hold<S> {
     pub(super) seat: S,
     pub(super) token: Token,
-    lease: Duration,
+    pub(super) lease: Duration,
     renew: bool,
     deadline: Deadline,
     /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
@@ -215,7 +215,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) if lease == hold.lease => {
                 hold.overdue = true;
-                hold.next_renewal = renew::retry_at(cx.now, lease);
+                hold.next_renewal = renew::retry_at(cx.now, lease, hold.deadline.at().since(cx.now));
             }
             _ => {} // the answer to an enqueue that a grant overtook
         }

@@ -177,17 +177,18 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
     }
 
-    /// A message says that the token has been granted the lock. It proves nothing by its arrival.
-    pub(crate) fn granted(&mut self, token: Token, cx: &mut Cx<'_, S>) {
+    /// A message says that the token has been granted the lock for `lease`. It proves nothing by its arrival. Returns whether the
+    /// token means something here; if not, the lock is to be passed on.
+    pub(crate) fn granted(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) -> bool {
         match &self.stage {
-            Stage::Asking(asking) if asking.token == token => self.granted_while_asking(cx),
+            Stage::Asking(asking) if asking.token == token => self.granted_while_asking(lease, cx),
             Stage::Yielding(yielding) if yielding.next == token => {
                 self.granted_before_the_yield_is_answered(cx);
+                true
             }
-            Stage::Held(hold) if hold.token == token => {}
-            Stage::Yielding(yielding) if yielding.hold.token == token => {}
-            // Nobody here waits for it: pass it on.
-            _ => cx.send(token, Command::Leave),
+            Stage::Held(hold) => hold.token == token,
+            Stage::Yielding(yielding) => yielding.hold.token == token,
+            Stage::Asking(_) | Stage::Idle => false,
         }
     }
 

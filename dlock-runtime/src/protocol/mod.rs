@@ -6,10 +6,11 @@
 //!   hold       a task has it: renewal, loss, hand-over, yield, release
 //!   nesting    calls inside a hold that want the same key
 //!   queue      the tasks that wait, and how long each still does (patience)
-//! value      what stands in the server, and what each command makes of it
+//! value      who holds and who waits, as it stands in the server · record  what each command makes of it
 //! command    what is asked of a backend and what it can answer
 //! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
 //! abandon    commands without an answer, and how their effect is undone
+//! strangers  grants that nobody waits for
 //! waits      who waits for whom among nested calls: deadlock
 //! ```
 //!
@@ -25,9 +26,11 @@ pub(crate) mod lane;
 pub(crate) mod nesting;
 pub(crate) mod patience;
 pub(crate) mod queue;
+pub(crate) mod record;
 pub(crate) mod renew;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod strangers;
 pub(crate) mod value;
 pub(crate) mod waits;
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The active calls of a hold form a path, since only the active call of a level can make calls on the next. Siblings (`join!` of
-//! two nested calls) exclude each other, as the lock's name promises; a sibling waits for the one before it.
+//! two nested calls) exclude each other, as the lock's name promises; a sibling waits for the one before it, for its `wait` or a lease.
 //!
 //! Not here: how a call knows that it is nested (`held`), whether waiting can end at all (`waits`).
 
@@ -42,7 +42,7 @@ impl<S: Clone + PartialEq> Levels<S> {
             level.active = Some(seat.clone());
             cx.actions.push(Action::Join { seat });
         } else {
-            level.queue.push_back((seat, patience.of_sibling()));
+            level.queue.push_back((seat, patience));
         }
     }
 
@@ -106,7 +106,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         cx: &mut Cx<'_, S>,
     ) {
         match &mut self.stage {
-            Stage::Held(hold) if hold.seat == *root => hold.levels.join(depth, seat, patience, cx),
+            Stage::Held(hold) if hold.seat == *root => {
+                let patience = patience.of_sibling(hold.lease);
+                hold.levels.join(depth, seat, patience, cx);
+            }
             _ => cx.refuse(seat, Refusal::RootLost),
         }
     }

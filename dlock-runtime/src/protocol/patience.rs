@@ -57,7 +57,8 @@ impl Patience {
     /// The patience of a call that starts at `started`. `seed` spreads the delays of calls that start together.
     pub(crate) fn new(started: BootTime, limits: Limits, seed: u32) -> Self {
         let Limits { retries, wait, backoff, response_timeout } = limits;
-        let limit = wait.map_or(BootTime::NEVER, |wait| started.plus(wait));
+        // A wait without end still is one: only a call without `wait` has no limit.
+        let limit = wait.map_or(BootTime::NEVER, |wait| started.plus(wait).min(BootTime::LAST));
         let over_at = if wait.is_none() && retries == 0 { started.plus(response_timeout) } else { limit };
         Self {
             started,
@@ -73,13 +74,13 @@ impl Patience {
         }
     }
 
-    /// The patience of a nested call, which waits for a sibling of its own call chain: only `wait` ends it.
-    pub(crate) fn of_sibling(mut self) -> Self {
+    /// The patience of a nested call, which waits for a sibling of its own call chain: its `wait`, or else a lease.
+    pub(crate) fn of_sibling(mut self, lease: Duration) -> Self {
         self.retries = 0;
         if self.limit == BootTime::NEVER {
-            self.limit = BootTime::from_nanos(u64::MAX - 1);
-            self.over_at = self.limit;
+            self.limit = self.started.plus(lease);
         }
+        self.over_at = self.limit;
         self
     }
 

@@ -14,10 +14,10 @@ pub(crate) fn due(sent: BootTime, lease: Duration) -> BootTime {
     BootTime::from_nanos((exact / grid * grid).max(sent.nanos()))
 }
 
-/// Returns when a renewal that got no answer is tried again: often enough to use what is left of the lease, seldom enough not to
+/// Returns when a renewal that got no answer is tried again: often enough to use what is `left` of the hold, seldom enough not to
 /// flood a server that has just come back.
-pub(crate) fn retry_at(now: BootTime, lease: Duration) -> BootTime {
-    now.plus((lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)))
+pub(crate) fn retry_at(now: BootTime, lease: Duration, left: Duration) -> BootTime {
+    now.plus((lease / 20).min(left / 4).clamp(Duration::from_millis(5), Duration::from_secs(1)))
 }
 
 #[cfg(test)]

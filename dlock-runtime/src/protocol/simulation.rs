@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use super::Rules;
-use super::abandon::{AbandonList, Abandoned};
-use super::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use super::abandon::AbandonList;
+use super::command::{Command, Failure, FailureKind, Reply};
 use super::deadline::BootTime;
 use super::hold::Released;
 use super::lane::{Action, Cx, Lane};
 use super::patience::{Limits, Patience};
 use super::queue::Waiter;
-use super::value::{LetGo, LockValue, Place};
+use super::record::Record;
 use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
 
@@ -39,40 +39,13 @@ struct Weather {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Join {
-        seat: u32,
-    },
-    GiveUp {
-        seat: u32,
-    },
-    WorkEnds {
-        seat: u32,
-    },
-    Executed {
-        process: usize,
-        epoch: u64,
-        token: Token,
-        command: Command,
-        sent: u64,
-        answered: bool,
-        undo: Option<Box<Abandoned>>,
-    },
-    Answered {
-        process: usize,
-        epoch: u64,
-        token: Token,
-        command: Command,
-        sent: u64,
-        reply: Reply,
-        undo: Option<Box<Abandoned>>,
-    },
-    Granted {
-        process: usize,
-        token: Token,
-    },
-    Tick {
-        process: usize,
-    },
+    Join { seat: u32 },
+    GiveUp { seat: u32 },
+    WorkEnds { seat: u32 },
+    Executed { process: usize, epoch: u64, token: Token, command: Command, sent: u64, answered: bool },
+    Answered { process: usize, epoch: u64, token: Token, command: Command, sent: u64, reply: Reply },
+    Granted { process: usize, token: Token },
+    Tick { process: usize },
 }
 
 struct Process {
@@ -103,7 +76,7 @@ struct World {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     what: BTreeMap<u64, Event>,
     count: u64,
-    server: Option<(LockValue, u64)>,
+    server: Record,
     processes: Vec<Process>,
     holds: BTreeMap<u32, Hold>,
     outcomes: BTreeMap<u32, &'static str>,
@@ -143,7 +116,7 @@ impl World {
             events: BinaryHeap::new(),
             what: BTreeMap::new(),
             count: 0,
-            server: None,
+            server: Record::default(),
             processes: processes.collect(),
             holds: BTreeMap::new(),
             outcomes: BTreeMap::new(),
@@ -212,21 +185,29 @@ impl World {
                 lane.leave(&seat, cx);
             }),
             Event::WorkEnds { seat } => self.work_ends(seat),
-            Event::Executed { process, epoch, token, command, sent, answered, undo } => {
+            Event::Executed { process, epoch, token, command, sent, answered } => {
                 let reply = self.execute(token, command);
                 if answered {
                     let delay = self.up_to(self.weather.delay);
                     self.at(
                         self.now + delay,
-                        Event::Answered { process, epoch, token, command, sent, reply, undo },
+                        Event::Answered { process, epoch, token, command, sent, reply },
                     );
                 }
                 Ok(())
             }
-            Event::Answered { process, epoch, token, command, sent, reply, undo } => {
-                self.answered(process, epoch, token, command, sent, reply, undo)
+            Event::Answered { process, epoch, token, command, sent, reply } => {
+                self.answered(process, epoch, token, command, sent, reply)
             }
-            Event::Granted { process, token } => self.on_lane(process, |lane, cx| lane.granted(token, cx)),
+            Event::Granted { process, token } => {
+                let lease = self.rules.grant_lease;
+                let mut known = true;
+                self.on_lane(process, |lane, cx| known = lane.granted(token, lease, cx))?;
+                if !known {
+                    self.send(process, token, Command::Leave);
+                }
+                Ok(())
+            }
             Event::Tick { process } => {
                 if self.now < self.processes[process].tick_at {
                     return Ok(()); // an earlier one has taken its place
@@ -278,7 +259,7 @@ impl World {
             }
         })?;
         if let Some(token) = token {
-            self.send(home(seat), token, Command::Release, None);
+            self.send(home(seat), token, Command::Release);
         }
         Ok(())
     }
@@ -310,7 +291,7 @@ impl World {
     fn act(&mut self, process: usize, action: &Action<u32>) -> Result<(), String> {
         self.note(|now| format!("{now:>6}   {process}: {action:?}"));
         match *action {
-            Action::Send { token, command } => self.send(process, token, command, None),
+            Action::Send { token, command } => self.send(process, token, command),
             Action::Abandon { token } => {
                 let Process { abandoned, epoch, .. } = &mut self.processes[process];
                 abandoned.add("k".into(), token, *epoch - 1);
@@ -349,7 +330,7 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, process: usize, token: Token, command: Command, undo: Option<Box<Abandoned>>) {
+    fn send(&mut self, process: usize, token: Token, command: Command) {
         let delay = 1 + self.up_to(self.weather.delay);
         let request_lost = self.chance(self.weather.lost);
         let reply_lost = self.chance(self.weather.lost);
@@ -362,17 +343,16 @@ impl World {
         if !answered {
             let failure = Failure::new(FailureKind::Passing, "no answer");
             let reply = Reply::Unknown(failure);
-            let event = Event::Answered { process, epoch, token, command, sent, reply, undo: undo.clone() };
+            let event = Event::Answered { process, epoch, token, command, sent, reply };
             self.at(sent + TIMEOUT, event);
         }
         if !request_lost {
             // A request without an answer may be executed much later.
             let late = if answered { 0 } else { self.up_to(2 * TIMEOUT) };
-            self.at(arrival + late, Event::Executed { process, epoch, token, command, sent, answered, undo });
+            self.at(arrival + late, Event::Executed { process, epoch, token, command, sent, answered });
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is one event, taken apart")]
     fn answered(
         &mut self,
         process: usize,
@@ -381,7 +361,6 @@ impl World {
         command: Command,
         sent: u64,
         reply: Reply,
-        undo: Option<Box<Abandoned>>,
     ) -> Result<(), String> {
         let unknown = matches!(reply, Reply::Unknown(_));
         let current = &mut self.processes[process];
@@ -389,26 +368,22 @@ impl World {
             current.epoch += 1;
             current.last_arrival = self.now;
         }
-        if let Some(entry) = undo {
-            current.abandoned.left(*entry, !unknown, epoch, at(self.now));
-            self.undo_later(process);
-            return Ok(());
-        }
         match command {
-            Command::Release | Command::Leave if unknown => {
-                current.abandoned.add("k".into(), token, epoch);
+            Command::Release | Command::Leave => {
+                if !current.abandoned.left(token, &reply, epoch, at(self.now)) && unknown {
+                    current.abandoned.add("k".into(), token, epoch);
+                }
                 self.undo_later(process);
                 Ok(())
             }
-            Command::Release | Command::Leave => Ok(()),
             _ => self.on_lane(process, |lane, cx| lane.reply(token, command, at(sent), reply, cx)),
         }
     }
 
     fn undo(&mut self, process: usize) {
         let now = at(self.now);
-        for entry in self.processes[process].abandoned.take_due(now) {
-            self.send(process, entry.token, Command::Leave, Some(Box::new(entry)));
+        for (_, token) in self.processes[process].abandoned.due_now(now) {
+            self.send(process, token, Command::Leave);
         }
         self.undo_later(process);
     }
@@ -419,77 +394,21 @@ impl World {
 
     /// What the server makes of a command.
     fn execute(&mut self, token: Token, command: Command) -> Reply {
-        if self.server.as_ref().is_some_and(|(_, ends)| *ends <= self.now) {
-            self.server = None;
-        }
-        let now = self.now;
-        let ends = |lease: Duration| now + u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let grant_ends = ends(self.rules.grant_lease);
         let living: Vec<_> = self.processes.iter().map(|p| (p.tokens.process(), p.alive)).collect();
         let mut granted = Vec::new();
-        let mut told = |token: Token| {
+        let told = |token: Token| {
             granted.push(token);
             living.iter().any(|(id, alive)| *id == token.process() && *alive)
         };
-        let Some((value, until)) = &mut self.server else {
-            return match command {
-                Command::Acquire { lease }
-                | Command::Enqueue { lease, mode: Enqueue::First | Enqueue::Peek } => {
-                    self.server = Some((LockValue::held_by(token), ends(lease)));
-                    Reply::Ours
-                }
-                Command::Enqueue { .. } => Reply::Gone,
-                _ => Reply::NotOurs,
-            };
-        };
-        let ttl = Some(Duration::from_millis(*until - now));
-        let let_go = match command {
-            Command::Acquire { .. } => return Reply::Taken,
-            Command::Enqueue { lease, mode } => {
-                let place = match mode {
-                    Enqueue::Peek => return Reply::NotQueued { ttl },
-                    Enqueue::First => value.append(token),
-                    Enqueue::Again => value.place_of(token),
-                };
-                return match place {
-                    Place::Holder => {
-                        *until = (*until).max(ends(lease));
-                        Reply::Ours
-                    }
-                    Place::Queued => Reply::Queued { ttl },
-                    Place::Full => Reply::NotQueued { ttl },
-                    Place::Gone => Reply::Gone,
-                };
-            }
-            Command::Renew { lease } if value.holder() == token => {
-                *until = (*until).max(ends(lease));
-                return Reply::Ours;
-            }
-            Command::Release => value.release(token, &mut told),
-            Command::Leave => value.leave(token, &mut told),
-            Command::Yield { next } => match value.hand_on(token, next, &mut told) {
-                LetGo::Freed => return Reply::Ours,
-                other => other,
-            },
-            _ => return Reply::NotOurs,
-        };
-        match let_go {
-            LetGo::Freed => self.server = None,
-            LetGo::Granted(_) => *until = grant_ends,
-            LetGo::NotOurs => {}
-        }
+        let reply = self.server.run(token, command, at(self.now), self.rules.grant_lease, told);
         for token in granted {
             let process = self.processes.iter().position(|p| p.tokens.process() == token.process());
             if !self.chance(self.weather.lost) {
                 let delay = self.up_to(3 * self.weather.delay);
-                self.at(now + delay, Event::Granted { process: process.unwrap_or_default(), token });
+                self.at(self.now + delay, Event::Granted { process: process.unwrap_or_default(), token });
             }
         }
-        match (let_go, command) {
-            (LetGo::NotOurs, _) => Reply::NotOurs,
-            (_, Command::Yield { .. }) => Reply::Yielded,
-            _ => Reply::Ours,
-        }
+        reply
     }
 
     fn judge_the_end(&self) -> Result<(), String> {
@@ -506,11 +425,9 @@ impl World {
         if (0..TASKS).any(|seat| !self.outcomes.contains_key(&seat)) && self.weather.gives_up == 0 {
             return Err(self.tell("a task was told nothing"));
         }
-        let Some((value, ends)) = &self.server else { return Ok(()) };
+        let left = self.server.tokens(at(self.now));
         let mut alive = self.processes.iter().filter(|process| process.alive);
-        let left_behind =
-            alive.any(|process| value.tokens().any(|token| token.process() == process.tokens.process()));
-        if *ends > self.now && left_behind {
+        if alive.any(|process| left.iter().any(|token| token.process() == process.tokens.process())) {
             return Err(self.tell("something of a living process is left in the server"));
         }
         Ok(())

@@ -4,10 +4,7 @@
 //! value := holder { waiter }          each a token of one fixed width; anything else is a foreign client's
 //! ```
 //!
-//! This room is the rule that the scripts of `backend/redis` follow, in the language that can be tested; the in-memory backend
-//! runs it as it stands, and one contract suite runs over both.
-//!
-//! Not here: times to live (the backend's), what a waiter does with an answer (`lane`).
+//! Not here: until when it stands, and which command does what to it (`record`).
 
 use std::collections::VecDeque;
 

@@ -72,7 +72,7 @@ pub(super) fn encode(
 /// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
 pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
     let reply = match (command, value) {
-        (_, Value::ServerError(error)) => return Reply::Refused(server.failure(error)),
+        (_, Value::ServerError(error)) => return server.reply(error),
         (Command::Acquire { .. }, Value::Okay) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
         (Command::Enqueue { .. }, Value::Array(pair)) => match pair.as_slice() {
@@ -136,26 +136,22 @@ impl Redacted {
         Self { address: address.into(), secret: Secret(password.map(Into::into)) }
     }
 
+    /// Turns an error that a server answered with into a reply.
+    pub(super) fn reply(&self, error: &ServerError) -> Reply {
+        let failure = self.failure(error);
+        let did_not_run =
+            failure.kind != FailureKind::Passing || PASSING.iter().any(|code| says(error, code));
+        if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
+    }
+
     /// Turns what a server said into a failure.
     pub(super) fn failure(&self, error: &ServerError) -> Failure {
-        let passing = [
-            "LOADING",
-            "READONLY",
-            "OOM",
-            "BUSY",
-            "MASTERDOWN",
-            "MISCONF",
-            "NOREPLICAS",
-            "CLUSTERDOWN",
-            "TRYAGAIN",
-            "NOAUTH",
-        ];
         let kind = if says(error, "WRONGTYPE") {
             FailureKind::WrongKind
-        } else if passing.iter().any(|code| says(error, code)) {
-            FailureKind::Passing
-        } else {
+        } else if LASTING.iter().any(|code| says(error, code)) {
             FailureKind::Lasting
+        } else {
+            FailureKind::Passing
         };
         let details = error.details().unwrap_or_default();
         // Which line of our script it was concerns nobody who reads this.
@@ -167,8 +163,8 @@ impl Redacted {
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        if let Some(secret) = &self.secret.0 {
-            text = text.replace(&**secret, "***");
+        if let Some(secret) = self.secret.0.as_deref().filter(|secret| secret.len() >= SHORTEST_SECRET) {
+            text = text.replace(secret, "***");
         }
         let mut clean = String::new();
         for (at, part) in text.split(PREFIX).enumerate() {
@@ -202,6 +198,28 @@ fn millis(time: Duration) -> u64 {
 
 /// A counter that nobody asked for a token in this time is forgotten; it restarts above every token it gave.
 const COUNTER_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Errors that a Redis gives before it runs anything, and that may pass. Any other error may come from something in between, after
+/// the command has run.
+const PASSING: [&str; 11] = [
+    "LOADING",
+    "READONLY",
+    "OOM",
+    "BUSY",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOAUTH",
+    "NOSCRIPT",
+];
+
+/// Errors that will be the same next time.
+const LASTING: [&str; 3] = ["NOPERM", "WRONGPASS", "MOVED"];
+
+/// A shorter one stands in many words by chance, and its place among them would betray it.
+const SHORTEST_SECRET: usize = 4;
 
 const LONGEST_REASON: usize = 200;
 

@@ -141,13 +141,13 @@ pub(super) struct Ear {
 
 impl Ear {
     /// Returns the next grant, or nothing when the connection has ended or does not answer a ping.
-    pub(super) async fn next(&mut self, ping_every: Duration) -> Option<(Arc<str>, Token)> {
+    pub(super) async fn next(&mut self, ping_every: Duration) -> Option<Grant> {
         loop {
             match tokio::time::timeout(ping_every, self.stream.next()).await {
                 Ok(None) => return None,
                 // Anybody may publish anything here: what is no grant is passed over.
                 Ok(Some(message)) => {
-                    let grant = parse_grant(message.get_payload_bytes());
+                    let grant = Grant::parse(message.get_payload_bytes());
                     if grant.is_some() {
                         return grant;
                     }
@@ -163,11 +163,24 @@ impl Ear {
     }
 }
 
-/// A grant's message is the token and behind it the key.
-fn parse_grant(payload: &[u8]) -> Option<(Arc<str>, Token)> {
-    let text = std::str::from_utf8(payload).ok()?;
-    let (token, key) = text.split_at_checked(Token::WIDTH)?;
-    Some((key.into(), Token::parse(token)?))
+/// A lock was given to one of ours.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) token: Token,
+    /// How long it is his unless he confirms.
+    pub(super) lease: Duration,
+    pub(super) key: Arc<str>,
+}
+
+impl Grant {
+    /// Reads a message: `<token><grant lease in ms>|<key>`.
+    fn parse(payload: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(payload).ok()?;
+        let (token, rest) = text.split_at_checked(Token::WIDTH)?;
+        let (lease, key) = rest.split_once('|')?;
+        let lease = Duration::from_millis(lease.parse().ok()?);
+        Some(Self { token: Token::parse(token)?, lease, key: key.into() })
+    }
 }
 
 #[cfg(feature = "tls")]

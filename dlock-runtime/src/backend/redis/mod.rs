@@ -1,7 +1,9 @@
 //! Locks on one Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
 //!
-//! `node` is the actor that owns the connections, `link` makes them, `codec` and `scripts` say what goes over them.
+//! `node` is the actor that owns the connections, `link` makes them, `batch` sends and answers, `codec` and `scripts` say what goes over
+//! them.
 
+mod batch;
 mod codec;
 mod link;
 mod node;
@@ -10,19 +12,22 @@ mod scripts;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
 use crate::backend::{Backend, Request};
-use crate::clock::Clock;
+use crate::clock::{Clock, boot_time};
 use crate::config::url::Server;
 use crate::config::{Settings, config};
+use crate::engine::effects::Effects;
 use crate::engine::{Engine, lock};
 use crate::error::{Error, Result};
 use crate::protocol::abandon::AbandonList;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::token::{Token, TokenSource};
 
@@ -36,16 +41,23 @@ struct Shared {
     asleep_until: AtomicU64,
     abandoned: Mutex<AbandonList>,
     abandoned_more: Notify,
-    /// The connection whose answers are being delivered.
-    answering: AtomicU64,
+    /// How many connections there were.
+    epochs: AtomicU64,
     /// Whether we can be told of grants.
     listening: AtomicBool,
     /// How many requests have not been answered.
     pending: AtomicUsize,
     settled: Notify,
+    /// Where timers can be had that do not need the caller's runtime.
+    runtime: OnceCell<tokio::runtime::Handle>,
 }
 
 impl Shared {
+    fn push(&self, request: Request) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        lock(&self.outbox).push(request);
+    }
+
     fn take(&self) -> Vec<Request> {
         std::mem::take(&mut *lock(&self.outbox))
     }
@@ -56,13 +68,43 @@ impl Shared {
             self.settled.notify_waiters();
         }
     }
+
+    /// Notes what is to be undone, of commands that went out on the connection of `epoch`.
+    fn abandon(&self, abandoned: Vec<(Arc<str>, Token)>, epoch: u64) {
+        if abandoned.is_empty() {
+            return;
+        }
+        let mut list = lock(&self.abandoned);
+        for (key, token) in abandoned {
+            list.add(key, token, epoch);
+        }
+        drop(list);
+        self.abandoned_more.notify_one();
+    }
+
+    /// Queues the leaves that are due.
+    fn push_due_leaves(&self) {
+        let due = lock(&self.abandoned).due_now(boot_time());
+        if due.is_empty() {
+            return;
+        }
+        for (key, token) in due {
+            self.push(Request { key, token, command: Command::Leave, answer: None });
+        }
+        self.wake.notify_one();
+    }
+
+    /// Returns whether something is not answered or not undone yet.
+    fn has_more(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0 || !lock(&self.abandoned).is_empty()
+    }
 }
 
 /// The engine's side of one Redis.
 #[derive(Debug)]
 struct Redis {
     shared: Arc<Shared>,
-    response_timeout: std::time::Duration,
+    response_timeout: Duration,
 }
 
 /// Connects to a server, on a thread of its own.
@@ -78,17 +120,21 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
     let (first, connected) = oneshot::channel();
     let (of_thread, grant_lease) = (Arc::downgrade(&engine), settings.rules.grant_lease);
     let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        match runtime {
-            Ok(runtime) => {
-                let node = Arc::new(Node { route, shared, engine: of_thread, grant_lease, process });
-                // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread.
-                let _ = runtime.block_on(runtime.spawn(node.run(first)));
-            }
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
             Err(error) => {
                 let text = format!("the i/o thread has no runtime: {error}");
                 let _ = first.send(Err(Failure::new(FailureKind::Passing, text)));
+                return;
             }
+        };
+        let _ = shared.runtime.set(runtime.handle().clone());
+        let node = Arc::new(Node { route, shared, engine: of_thread, grant_lease, process });
+        let mut first = Some(first);
+        // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics, as a
+        // tracing subscriber of the application might make it, is started again: a lock manager that hangs is worse.
+        while let Err(error) = runtime.block_on(runtime.spawn(Arc::clone(&node).run(first.take()))) {
+            tracing::error!(name: "dlock.actor_failed", target: "dlock", %error, "dlock.actor_failed");
         }
     });
     thread.map_err(|error| {
@@ -111,18 +157,11 @@ fn unavailable(Failure { reason, source, .. }: Failure) -> Error {
 
 impl Backend for Redis {
     fn push(&self, request: Request) {
-        self.shared.pending.fetch_add(1, Ordering::AcqRel);
-        lock(&self.shared.outbox).push(request);
+        self.shared.push(request);
     }
 
-    fn flush(&self, _engine: &Engine) {
+    fn flush(&self, _engine: &Engine, _now: BootTime, _effects: &mut Effects) {
         self.shared.wake.notify_one();
-    }
-
-    fn abandon(&self, key: Arc<str>, token: Token) {
-        let epoch = self.shared.answering.load(Ordering::Acquire);
-        lock(&self.shared.abandoned).add(key, token, epoch);
-        self.shared.abandoned_more.notify_one();
     }
 
     fn due_earlier(&self, due: BootTime) {
@@ -131,18 +170,31 @@ impl Backend for Redis {
         }
     }
 
-    fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let settled = async {
-            loop {
-                let settled = self.shared.settled.notified();
-                if self.shared.pending.load(Ordering::Acquire) == 0 {
-                    break;
-                }
-                settled.await;
-            }
-        };
+    fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let slept = self.shared.runtime.get().map(|runtime| runtime.spawn(tokio::time::sleep(time)));
         Box::pin(async {
-            let _ = tokio::time::timeout(self.response_timeout, settled).await;
+            if let Some(slept) = slept {
+                let _ = slept.await;
+            }
+        })
+    }
+
+    fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let patience = self.sleep(self.response_timeout);
+            let settled = async {
+                loop {
+                    let settled = self.shared.settled.notified();
+                    if !self.shared.has_more() {
+                        break;
+                    }
+                    settled.await;
+                }
+            };
+            tokio::select! {
+                () = settled => {}
+                () = patience => {}
+            }
         })
     }
 

@@ -1,4 +1,4 @@
-//! The actor of one Redis: it owns the connections, sends what is queued, answers the engine, and keeps the time.
+//! The actor of one Redis: it owns the connections, sends what is queued, and keeps the time.
 //!
 //! ```text
 //!            opened: scripts loaded, subscribed                    broken, out of service, two timeouts
@@ -8,25 +8,29 @@
 //! ```
 //!
 //! It runs on a thread of its own, so that leases are renewed while the application's threads are busy and after the runtime that
-//! made the manager has ended. While no connection is ready it refuses what is queued at once.
+//! made the manager has ended. While no connection is ready it refuses what is queued at once. When the engine is gone it sends what
+//! is left, undoes what nobody can have any more, and ends.
 //!
-//! Not here: how to connect (`link`), what bytes go over it (`codec`), what an answer means (`protocol`).
+//! Not here: how to connect (`link`), what becomes of requests (`batch`), what an answer means (`protocol`).
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::Shared;
+use crate::backend::redis::batch::Batch;
 use crate::backend::redis::codec;
 use crate::backend::redis::link::{Ear, Route};
 use crate::backend::redis::scripts::Loaded;
 use crate::clock::boot_time;
+use crate::engine::effects::Effects;
 use crate::engine::{Engine, lock};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
@@ -43,22 +47,49 @@ pub(super) struct Node {
 }
 
 /// A connection that works.
-struct Link {
-    connection: MultiplexedConnection,
-    scripts: Loaded,
+pub(super) struct Link {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) scripts: Loaded,
+    /// Which connection of this node it is.
+    pub(super) epoch: u64,
     /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
     ear: Mutex<Option<Ear>>,
-    epoch: u64,
     /// Told when the connection is to be given up.
     broken: Notify,
-    /// Why it was given up, and how many answers in a row were late.
     health: Mutex<Health>,
+    /// Asks for a ping at once.
+    doubt: Notify,
 }
 
+/// How many answers in a row were late, and why the connection is given up.
 #[derive(Default)]
 struct Health {
     late_in_a_row: u32,
     failure: Option<Failure>,
+}
+
+impl Link {
+    /// Notes that an answer came.
+    pub(super) fn answered(&self) {
+        lock(&self.health).late_in_a_row = 0;
+    }
+
+    /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
+    pub(super) fn unanswered(&self, failure: &Failure, gone: bool) {
+        let late_in_a_row = {
+            let mut health = lock(&self.health);
+            health.late_in_a_row += 1;
+            health.late_in_a_row
+        };
+        if gone || late_in_a_row >= 2 {
+            self.give_up(failure.clone());
+        }
+    }
+
+    pub(super) fn give_up(&self, failure: Failure) {
+        lock(&self.health).failure.get_or_insert(failure);
+        self.broken.notify_one();
+    }
 }
 
 /// Whether the engine is still there.
@@ -69,23 +100,27 @@ enum Drive<T> {
 
 impl Node {
     /// Runs until the engine is gone. `first` is told how the first attempt to connect ended; after a failure there is no second.
-    pub(super) async fn run(self: Arc<Self>, first: oneshot::Sender<Result<(), Failure>>) {
-        let mut first = Some(first);
-        let mut down =
-            Failure::new(FailureKind::Passing, format!("not connected to redis at {} yet", self.route.shown));
-        let mut attempt = 0;
-        for epoch in 1.. {
-            let opened =
-                match self.drive(self.open(epoch), |node, requests| node.refuse(requests, &down)).await {
-                    Drive::Done(opened) => opened,
-                    Drive::EngineGone => return,
-                };
-            let link = match (opened, first.take()) {
+    pub(super) async fn run(self: Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let text = format!("not connected to redis at {} yet", self.route.shown);
+        let mut down = Failure::new(FailureKind::Passing, text);
+        let mut failures = 0;
+        loop {
+            let opened = match self.drive(self.open(), |node, requests| node.refuse(requests, &down)).await {
+                Drive::Done(opened) => opened,
+                Drive::EngineGone => return,
+            };
+            match (opened, first.take()) {
                 (Ok(link), told) => {
                     if told.is_some_and(|told| told.send(Ok(())).is_err()) {
                         return;
                     }
-                    link
+                    let since = Instant::now();
+                    let Drive::Done(failure) = self.serve(&Arc::new(link)).await else { return };
+                    let reason = &*failure.reason;
+                    tracing::warn!(name: "dlock.disconnected", target: "dlock", reason, "dlock.disconnected");
+                    down = failure;
+                    // One that works for a while was a good one; a replica lets us in and refuses the first write.
+                    failures = if since.elapsed() >= PROVEN { 0 } else { failures + 1 };
                 }
                 (Err(failure), Some(told)) => {
                     let _ = told.send(Err(failure));
@@ -93,23 +128,10 @@ impl Node {
                 }
                 (Err(failure), None) => {
                     down = failure;
-                    let pause = tokio::time::sleep(self.backoff(attempt));
-                    attempt += 1;
-                    match self.drive(pause, |node, requests| node.refuse(requests, &down)).await {
-                        Drive::Done(()) => continue,
-                        Drive::EngineGone => return,
-                    }
+                    failures += 1;
                 }
-            };
-            attempt = 0;
-            match self.serve(&Arc::new(link)).await {
-                Drive::Done(failure) => {
-                    tracing::warn!(name: "dlock.disconnected", target: "dlock", reason = &*failure.reason, "dlock.disconnected");
-                    down = failure;
-                }
-                Drive::EngineGone => return,
             }
-            let pause = tokio::time::sleep(self.backoff(0));
+            let pause = tokio::time::sleep(self.backoff(failures));
             if let Drive::EngineGone = self.drive(pause, |node, requests| node.refuse(requests, &down)).await
             {
                 return;
@@ -117,50 +139,61 @@ impl Node {
         }
     }
 
-    async fn open(&self, epoch: u64) -> Result<Link, Failure> {
+    async fn open(&self) -> Result<Link, Failure> {
         let (commands, ear) = tokio::join!(self.route.connect(), self.route.listen(self.process));
         let (connection, scripts) = commands?;
         if let Err(failure) = &ear {
-            tracing::warn!(name: "dlock.not_listening", target: "dlock", reason = &*failure.reason, "dlock.not_listening");
+            let reason = &*failure.reason;
+            tracing::warn!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening");
         }
-        let ear = Mutex::new(ear.ok());
-        Ok(Link { connection, scripts, ear, epoch, broken: Notify::new(), health: Mutex::default() })
+        Ok(Link {
+            connection,
+            scripts,
+            epoch: self.shared.epochs.fetch_add(1, Ordering::AcqRel) + 1,
+            ear: Mutex::new(ear.ok()),
+            broken: Notify::new(),
+            health: Mutex::default(),
+            doubt: Notify::new(),
+        })
     }
 
     /// Uses a connection until it is to be given up, and returns why.
     async fn serve(self: &Arc<Self>, link: &Arc<Link>) -> Drive<Failure> {
-        let mut batches = tokio::task::JoinSet::new();
-        let send = |_: &Self, requests: Vec<Request>| Self::send(self, link, &mut batches, requests);
-        let ended = self.drive(
-            async {
-                let watched = async {
-                    tokio::join!(self.hear(lock(&link.ear).take()), self.undo(link), self.ping(link));
-                };
-                tokio::select! {
-                    () = link.broken.notified() => {}
-                    () = watched => {}
-                }
-            },
-            send,
-        );
-        let ended = ended.await;
+        // Dropped on the way out: what is under way then is answered "unknown", and the socket is closed with it.
+        let mut batches = JoinSet::new();
+        let used = async {
+            tokio::select! {
+                () = link.broken.notified() => {}
+                () = self.hear(link) => {}
+                () = self.undo() => {}
+                () = self.ping(link) => {}
+            }
+        };
+        let ended = self.drive(used, |_, requests| self.send(link, &mut batches, requests)).await;
         self.shared.listening.store(false, Ordering::Release);
         if let Drive::EngineGone = ended {
-            // What was pushed still goes out: releases above all.
-            let last = self.shared.take();
-            Self::send(self, link, &mut batches, last);
-            while batches.join_next().await.is_some() {}
+            let _ = tokio::time::timeout(LAST_WORDS, self.wind_up(link, &mut batches)).await;
             return Drive::EngineGone;
         }
-        // The batches that are still under way are answered "unknown" as they are dropped, and the socket is closed with them.
-        drop(batches);
         let failure = lock(&link.health).failure.take();
         Drive::Done(failure.unwrap_or_else(|| {
-            Failure::new(
-                FailureKind::Passing,
-                format!("the connection to redis at {} was given up", self.route.shown),
-            )
+            let text = format!("the connection to redis at {} was given up", self.route.shown);
+            Failure::new(FailureKind::Passing, text)
         }))
+    }
+
+    /// Sends what is left, and undoes what nobody can have any more.
+    async fn wind_up(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>) {
+        while self.shared.has_more() {
+            self.shared.push_due_leaves();
+            self.send(link, batches, self.shared.take());
+            let due = lock(&self.shared.abandoned).due();
+            let next = tokio::time::sleep(due.since(boot_time()).min(LAST_WORDS));
+            tokio::select! {
+                Some(_) = batches.join_next() => {}
+                () = next => {}
+            }
+        }
     }
 
     /// Waits for `until`, and meanwhile gives what is queued to `handle` and does what comes due.
@@ -175,7 +208,12 @@ impl Node {
             self.shared.asleep_until.store(0, Ordering::SeqCst);
             let now = boot_time();
             let due = match self.engine.upgrade() {
-                Some(engine) => engine.tick(now),
+                Some(engine) => {
+                    let mut effects = Effects::default();
+                    let due = engine.tick(now, &mut effects);
+                    effects.wake();
+                    due
+                }
                 None => return Drive::EngineGone,
             };
             let requests = self.shared.take();
@@ -190,7 +228,7 @@ impl Node {
                 if due == BootTime::NEVER {
                     std::future::pending::<()>().await;
                 } else {
-                    tokio::time::sleep(due.since(now)).await;
+                    tokio::time::sleep(due.since(now).min(LONGEST_SLEEP)).await;
                 }
             };
             tokio::select! {
@@ -205,32 +243,23 @@ impl Node {
     /// Answers what cannot be sent.
     fn refuse(&self, requests: Vec<Request>, failure: &Failure) {
         let Some(engine) = self.engine.upgrade() else { return };
-        for request in requests {
-            engine.reply(request, boot_time(), Reply::Refused(failure.clone()));
-            self.shared.answered(1);
-        }
+        let now = boot_time();
+        let count = requests.len();
+        let mut effects = Effects::default();
+        let replies = requests.into_iter().map(|request| (request, Reply::Refused(failure.clone())));
+        let abandoned = engine.replies(now, now, replies, &mut effects);
+        // Nothing was sent, so any connection proves that it is undone.
+        self.shared.abandon(abandoned, self.shared.epochs.load(Ordering::Acquire) + 1);
+        effects.wake();
+        self.shared.answered(count);
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others.
-    fn send(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        batches: &mut tokio::task::JoinSet<()>,
-        requests: Vec<Request>,
-    ) {
-        let mut requests = requests.into_iter().peekable();
+    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, requests: Vec<Request>) {
+        let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch {
-                node: Arc::clone(self),
-                epoch: link.epoch,
-                requests: requests
-                    .by_ref()
-                    .take(LONGEST_BATCH)
-                    .map(|request| self.without_an_ear(request))
-                    .collect(),
-                sent: boot_time(),
-            };
-            batches.spawn(batch.exchange(Arc::clone(link)));
+            let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false);
+            batches.spawn(batch.exchange());
         }
         while batches.try_join_next().is_some() {}
     }
@@ -247,20 +276,21 @@ impl Node {
 
     /// Hears of grants as long as the connection is used, over a connection of its own that is made anew when it breaks. After each
     /// subscription everything that waits is looked at again: messages were missed meanwhile.
-    async fn hear(&self, mut ear: Option<Ear>) {
-        let mut attempt = 0;
+    async fn hear(&self, link: &Link) {
+        let mut ear = lock(&link.ear).take();
+        self.look_again();
+        let mut failures = 0;
         loop {
+            let since = Instant::now();
             if let Some(mut ear) = ear.take() {
-                attempt = 0;
                 self.shared.listening.store(true, Ordering::Release);
                 self.look_again();
                 self.tell_grants(&mut ear).await;
                 self.shared.listening.store(false, Ordering::Release);
-            } else if attempt == 0 {
-                self.look_again();
+                link.doubt.notify_one(); // what cut this connection may have cut the other
             }
-            tokio::time::sleep(self.backoff(attempt)).await;
-            attempt += 1;
+            failures = if since.elapsed() >= PROVEN { 0 } else { failures + 1 };
+            tokio::time::sleep(self.backoff(failures)).await;
             ear = self.route.listen(self.process).await.ok();
         }
     }
@@ -272,188 +302,49 @@ impl Node {
     }
 
     async fn tell_grants(&self, ear: &mut Ear) {
-        while let Some((key, token)) = ear.next(PING_EVERY).await {
+        while let Some(grant) = ear.next(PING_EVERY).await {
             let Some(engine) = self.engine.upgrade() else { return };
-            engine.granted(&key, token);
+            let mut effects = Effects::default();
+            engine.granted(&grant.key, grant.token, grant.lease, boot_time(), &mut effects);
+            effects.wake();
         }
     }
 
     /// Undoes the effect of commands without an answer, as soon as they are known.
-    async fn undo(&self, link: &Arc<Link>) {
+    async fn undo(&self) {
         loop {
             let more = self.shared.abandoned_more.notified();
-            let (due, next) = {
-                let mut abandoned = lock(&self.shared.abandoned);
-                let due = abandoned.take_due(boot_time());
-                (due, abandoned.due())
-            };
-            for chunk in due.chunks(LONGEST_BATCH) {
-                let requests = chunk.iter().map(|entry| Request {
-                    key: Arc::clone(&entry.key),
-                    token: entry.token,
-                    command: Command::Leave,
-                    answer: None,
-                });
-                let mut pipeline = redis::pipe();
-                // By its text: rare enough that a script unknown to the server is not worth a second way.
-                requests.for_each(|request| codec::encode(&request, self.grant_lease, None, &mut pipeline));
-                let mut connection = link.connection.clone();
-                let answers =
-                    connection.send_packed_commands(&pipeline, 0, pipeline.len()).await.unwrap_or_default();
-                let now = boot_time();
-                let mut abandoned = lock(&self.shared.abandoned);
-                for (at, entry) in chunk.iter().enumerate() {
-                    let answered = matches!(answers.get(at), Some(redis::Value::Int(_)));
-                    abandoned.left(entry.clone(), answered, link.epoch, now);
-                }
-            }
-            let next = if due.is_empty() { next } else { lock(&self.shared.abandoned).due() };
-            let pause = next.since(boot_time()).min(Duration::from_secs(3600));
+            self.shared.push_due_leaves();
+            let due = lock(&self.shared.abandoned).due();
             tokio::select! {
                 () = more => {}
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(due.since(boot_time()).min(LONGEST_IDLE)) => {}
             }
         }
     }
 
     /// Finds out that a connection is dead before somebody needs it.
-    async fn ping(&self, link: &Arc<Link>) {
+    async fn ping(&self, link: &Link) {
         let ping = redis::cmd("PING");
         loop {
-            tokio::time::sleep(PING_EVERY).await;
+            let _ = tokio::time::timeout(PING_EVERY, link.doubt.notified()).await;
             match link.connection.clone().send_packed_command(&ping).await {
-                Ok(value) if codec::is_out_of_service(&value) => self.give_up(link, "it is out of service"),
+                Ok(value) if codec::is_out_of_service(&value) => {
+                    let text = format!("redis at {} is out of service", self.route.shown);
+                    link.give_up(Failure::new(FailureKind::Passing, text));
+                }
                 Ok(_) => {}
-                Err(error) => Self::unanswered(link, &self.route.failure(error), true),
+                Err(error) => link.unanswered(&self.route.failure(error), true),
             }
         }
-    }
-
-    /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
-    fn unanswered(link: &Link, failure: &Failure, gone: bool) {
-        let mut health = lock(&link.health);
-        health.late_in_a_row += 1;
-        if gone || health.late_in_a_row >= 2 {
-            health.failure.get_or_insert_with(|| failure.clone());
-            link.broken.notify_one();
-        }
-    }
-
-    fn give_up(&self, link: &Link, why: &str) {
-        let failure = Failure::new(FailureKind::Passing, format!("redis at {}: {why}", self.route.shown));
-        lock(&link.health).failure.get_or_insert(failure);
-        link.broken.notify_one();
     }
 
     /// From 10 ms doubling to 1 s, spread by half so that a fleet does not come back in step.
-    fn backoff(&self, attempt: u32) -> Duration {
+    fn backoff(&self, failures: u32) -> Duration {
         let longest =
-            Duration::from_millis(10).saturating_mul(1 << attempt.min(7)).min(Duration::from_secs(1));
+            Duration::from_millis(10).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(1));
         let draw = self.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
         longest.mul_f64(0.5 + 0.5 * f64::from(draw) / f64::from(u32::MAX))
-    }
-}
-
-/// Requests that went out together. Whatever is not answered when it is dropped is answered "unknown".
-struct Batch {
-    node: Arc<Node>,
-    epoch: u64,
-    requests: std::collections::VecDeque<Request>,
-    sent: BootTime,
-}
-
-impl Batch {
-    async fn exchange(mut self, link: Arc<Link>) {
-        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len());
-        for request in &self.requests {
-            codec::encode(request, self.node.grant_lease, Some(&link.scripts), &mut pipeline);
-        }
-        let mut connection = link.connection.clone();
-        match connection.send_packed_commands(&pipeline, 0, self.requests.len()).await {
-            Ok(answers) => {
-                lock(&link.health).late_in_a_row = 0;
-                self.deliver(&link, answers).await;
-            }
-            Err(error) => {
-                let gone = !error.is_timeout();
-                let failure = self.node.route.failure(error);
-                Node::unanswered(&link, &failure, gone);
-                self.fail(&failure);
-            }
-        }
-    }
-
-    async fn deliver(&mut self, link: &Link, answers: Vec<redis::Value>) {
-        if answers.iter().any(codec::is_out_of_service) {
-            self.node.give_up(link, "it is out of service");
-        }
-        let mut replies = Vec::with_capacity(answers.len());
-        for answer in answers {
-            let Some(request) = self.requests.pop_front() else { break };
-            if codec::is_unknown_script(&answer) {
-                self.reply(std::mem::take(&mut replies)); // what is known is not lost when the await below is the last
-                self.by_text(link, request).await;
-            } else {
-                let reply = codec::decode(request.command, &answer, &self.node.route.shown);
-                replies.push((request, reply));
-            }
-        }
-        self.reply(replies);
-    }
-
-    /// The server has forgotten the scripts (`SCRIPT FLUSH`, a restart behind a proxy): nothing ran, so it is said again by its text,
-    /// which teaches the server the script as well.
-    async fn by_text(&mut self, link: &Link, request: Request) {
-        let mut pipeline = redis::pipe();
-        codec::encode(&request, self.node.grant_lease, None, &mut pipeline);
-        self.requests.push_front(request);
-        self.sent = boot_time();
-        let answer = link.connection.clone().send_packed_commands(&pipeline, 0, 1).await;
-        let Some(request) = self.requests.pop_front() else { return };
-        match answer.map(|mut answers| answers.pop()) {
-            Ok(Some(answer)) => self.answer(request, &answer),
-            Ok(None) => {
-                let failure = Failure::new(FailureKind::Passing, "an empty answer");
-                self.reply(vec![(request, Reply::Unknown(failure))]);
-            }
-            Err(error) => {
-                let failure = self.node.route.failure(error);
-                Node::unanswered(link, &failure, false);
-                self.reply(vec![(request, Reply::Unknown(failure))]);
-            }
-        }
-    }
-
-    fn answer(&self, request: Request, answer: &redis::Value) {
-        let reply = codec::decode(request.command, answer, &self.node.route.shown);
-        self.reply(vec![(request, reply)]);
-    }
-
-    fn fail(&mut self, failure: &Failure) {
-        let requests = std::mem::take(&mut self.requests);
-        self.reply(requests.into_iter().map(|request| (request, Reply::Unknown(failure.clone()))).collect());
-    }
-
-    fn reply(&self, replies: Vec<(Request, Reply)>) {
-        // What is abandoned because of these replies was sent on this connection.
-        self.node.shared.answering.store(self.epoch, Ordering::Release);
-        let count = replies.len();
-        if let Some(engine) = self.node.engine.upgrade() {
-            engine.replies(self.sent, replies);
-        }
-        self.node.shared.answered(count);
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        if !self.requests.is_empty() {
-            let text = format!(
-                "the connection to redis at {} was given up before it answered",
-                self.node.route.shown
-            );
-            self.fail(&Failure::new(FailureKind::Passing, text));
-        }
     }
 }
 
@@ -462,3 +353,16 @@ const LONGEST_BATCH: usize = 100;
 
 /// How often a connection that may be idle is asked whether it is alive.
 const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a connection must have worked for the next failure to count as the first.
+const PROVEN: Duration = Duration::from_secs(1);
+
+/// The timers of the runtime do not count the time that the machine is suspended; the boot clock, which leases are measured by,
+/// does. So no sleep is longer while something is due.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// With nothing to undo, and nothing that would tell of it otherwise.
+const LONGEST_IDLE: Duration = Duration::from_secs(3600);
+
+/// How long an actor whose engine is gone goes on: longer than a response timeout and the second leave.
+const LAST_WORDS: Duration = Duration::from_secs(3);

@@ -8,6 +8,6 @@ if place == 1 then
   if not hand_over(value, token, ARGV[2], '') then redis.call('DEL', KEYS[1]) end
   return 1
 end
-redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), 1))
+keep_ttl()
 redis.call('SET', KEYS[1], string.sub(value, 1, place - 1) .. string.sub(value, place + #token), 'KEEPTTL')
 return 1

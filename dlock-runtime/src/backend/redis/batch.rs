@@ -1,0 +1,151 @@
+//! Requests that go out together, and their answers.
+//!
+//! Each request is answered exactly once, whatever happens: what has no answer when its batch is dropped is answered "unknown".
+//!
+//! Not here: which connection is used and when it is given up (`node`), what bytes go over it (`codec`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::backend::Request;
+use crate::backend::redis::codec;
+use crate::backend::redis::node::{Link, Node};
+use crate::clock::boot_time;
+use crate::engine::effects::Effects;
+use crate::engine::lock;
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::protocol::deadline::BootTime;
+
+/// Requests in one pipeline.
+pub(super) struct Batch {
+    node: Arc<Node>,
+    link: Arc<Link>,
+    requests: VecDeque<Request>,
+    /// When they left: read before the first byte.
+    sent: BootTime,
+    /// Whether scripts go by their text, which a server that has forgotten their names learns by.
+    by_text: bool,
+}
+
+impl Batch {
+    pub(super) fn new(
+        node: &Arc<Node>,
+        link: &Arc<Link>,
+        requests: impl Iterator<Item = Request>,
+        by_text: bool,
+    ) -> Self {
+        let (node, link) = (Arc::clone(node), Arc::clone(link));
+        Self { node, link, requests: requests.collect(), sent: boot_time(), by_text }
+    }
+
+    /// Sends the requests and deals with their answers. Those whose script the server does not know have not run; they are sent
+    /// again by their text, as a batch with a time of its own.
+    pub(super) async fn exchange(self) {
+        let mut batch = self;
+        while let Some(forgotten) = batch.exchange_once().await {
+            batch = forgotten;
+        }
+    }
+
+    async fn exchange_once(&mut self) -> Option<Self> {
+        let loaded = (!self.by_text).then_some(&self.link.scripts);
+        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len());
+        for request in &self.requests {
+            codec::encode(request, self.node.grant_lease, loaded, &mut pipeline);
+        }
+        let mut connection = self.link.connection.clone();
+        match connection.send_packed_commands(&pipeline, 0, self.requests.len()).await {
+            Ok(answers) => self.deliver(&answers),
+            Err(error) => {
+                let gone = !error.is_timeout();
+                let failure = self.node.route.failure(error);
+                self.link.unanswered(&failure, gone);
+                self.fail(&failure);
+                None
+            }
+        }
+    }
+
+    /// Gives the answers to whom they belong, and returns what is to be sent again.
+    fn deliver(&mut self, answers: &[Value]) -> Option<Self> {
+        if answers.iter().any(codec::is_out_of_service) {
+            let text = format!(
+                "redis at {} is out of service: read-only, loading or without a master",
+                self.node.route.shown
+            );
+            self.link.give_up(Failure::new(FailureKind::Passing, text));
+        } else {
+            self.link.answered();
+        }
+        let mut replies = Vec::with_capacity(answers.len());
+        let mut forgotten = VecDeque::new();
+        for answer in answers {
+            let Some(request) = self.requests.pop_front() else { break };
+            if codec::is_unknown_script(answer) && !self.by_text {
+                forgotten.push_back(request);
+            } else {
+                let reply = codec::decode(request.command, answer, &self.node.route.shown);
+                replies.push((request, reply));
+            }
+        }
+        self.reply(replies);
+        let again = !forgotten.is_empty();
+        again.then(|| Self::new(&self.node, &self.link, forgotten.into_iter(), true))
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        let requests = std::mem::take(&mut self.requests);
+        self.reply(requests.into_iter().map(|request| (request, Reply::Unknown(failure.clone()))).collect());
+    }
+
+    /// Hands the answers on: those to a leave of an abandoned token to the list, all others to the engine.
+    fn reply(&self, mut replies: Vec<(Request, Reply)>) {
+        let (node, count) = (&*self.node, replies.len());
+        let (epoch, now) = (self.link.epoch, boot_time());
+        replies.retain(|(request, reply)| {
+            let undoes = matches!(request.command, Command::Leave | Command::Release);
+            !(undoes && lock(&node.shared.abandoned).left(request.token, reply, epoch, now))
+        });
+        let abandoned = match node.engine.upgrade() {
+            Some(engine) => {
+                let mut effects = Effects::default();
+                let abandoned = engine.replies(now, self.sent, replies, &mut effects);
+                effects.wake();
+                abandoned
+            }
+            // Nobody is left to have what was granted.
+            None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
+        };
+        node.shared.abandon(abandoned, epoch);
+        node.shared.answered(count);
+    }
+}
+
+/// The tokens under which a command may have left something in the server.
+fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, crate::token::Token)> {
+    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
+    let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
+        && matches!(reply, Reply::Ours);
+    if nothing || undone {
+        return Vec::new();
+    }
+    let next = match request.command {
+        Command::Yield { next } => Some(next),
+        _ => None,
+    };
+    std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.requests.is_empty() {
+            let text = format!(
+                "the connection to redis at {} was given up before it answered",
+                self.node.route.shown
+            );
+            self.fail(&Failure::new(FailureKind::Passing, text));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What stands under one key and until when, and what each command makes of it: a server, in short.
+//!
+//! The scripts of `backend/redis` do the same in Lua; the in-memory backend and the simulation run this.
+//!
+//! Not here: the order of those who wait (`value`), the numbers of the fencing tokens (`fencing`).
+
+use std::time::Duration;
+
+use crate::protocol::command::{Command, Enqueue, Reply};
+use crate::protocol::deadline::BootTime;
+use crate::protocol::value::{LetGo, LockValue, Place};
+use crate::token::Token;
+
+/// One key of a server; empty when nothing stands there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Option<(LockValue, BootTime)>);
+
+impl Record {
+    /// Does one command at server time `now`. `grant_lease` is how long a lock that is handed over stays with a waiter who does not
+    /// confirm; `told` tells a waiter and returns whether anybody listened.
+    ///
+    /// [`Command::Fence`] is answered [`Reply::Ours`] where a token is to be issued.
+    pub(crate) fn run(
+        &mut self,
+        token: Token,
+        command: Command,
+        now: BootTime,
+        grant_lease: Duration,
+        mut told: impl FnMut(Token) -> bool,
+    ) -> Reply {
+        let Some((value, ends)) = self.0.as_mut().filter(|(_, ends)| now < *ends) else {
+            return self.run_on_nothing(token, command, now);
+        };
+        let ttl = Some(ends.since(now));
+        let let_go = match command {
+            Command::Acquire { .. } => return Reply::Taken,
+            Command::Enqueue { lease, mode } => {
+                let place = match mode {
+                    Enqueue::First => value.append(token),
+                    Enqueue::Again => value.place_of(token),
+                    Enqueue::Peek => return Reply::NotQueued { ttl },
+                };
+                return match place {
+                    Place::Holder => {
+                        *ends = (*ends).max(now.plus(lease));
+                        Reply::Ours
+                    }
+                    Place::Queued => Reply::Queued { ttl },
+                    Place::Full => Reply::NotQueued { ttl },
+                    Place::Gone => Reply::Gone,
+                };
+            }
+            Command::Renew { .. } | Command::Fence if value.holder() != token => return Reply::NotOurs,
+            Command::Renew { lease } => {
+                *ends = (*ends).max(now.plus(lease));
+                return Reply::Ours;
+            }
+            Command::Fence => return Reply::Ours,
+            Command::Release => value.release(token, &mut told),
+            Command::ForceRelease => value.force_release(&mut told),
+            Command::Leave => value.leave(token, &mut told),
+            Command::Yield { next } => value.hand_on(token, next, &mut told),
+        };
+        let yields = matches!(command, Command::Yield { .. });
+        match let_go {
+            LetGo::NotOurs => Reply::NotOurs,
+            LetGo::Freed if yields => Reply::Ours,
+            LetGo::Freed => {
+                self.0 = None;
+                Reply::Ours
+            }
+            LetGo::Granted(_) => {
+                *ends = now.plus(grant_lease);
+                if yields { Reply::Yielded } else { Reply::Ours }
+            }
+        }
+    }
+
+    fn run_on_nothing(&mut self, token: Token, command: Command, now: BootTime) -> Reply {
+        match command {
+            Command::Acquire { lease } | Command::Enqueue { lease, mode: Enqueue::First | Enqueue::Peek } => {
+                self.0 = Some((LockValue::held_by(token), now.plus(lease)));
+                Reply::Ours
+            }
+            Command::Enqueue { .. } => Reply::Gone,
+            _ => Reply::NotOurs,
+        }
+    }
+
+    /// Returns whether nothing stands there at `now`.
+    pub(crate) fn is_empty(&self, now: BootTime) -> bool {
+        self.0.as_ref().is_none_or(|(_, ends)| *ends <= now)
+    }
+
+    /// Returns the holder and those who wait, at `now`.
+    #[cfg(test)]
+    pub(crate) fn tokens(&self, now: BootTime) -> Vec<Token> {
+        self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
+    }
+}

@@ -1,0 +1,49 @@
+//! Grants for tokens that nobody here waits for.
+//!
+//! A waiter may give up while its grant is on the way; the lock is passed on by telling that token to leave. Anybody who may publish
+//! can send such messages, though: so only tokens that this manager has given are answered, and only so many in a second. What is
+//! not answered costs a grant lease.
+
+use crate::protocol::deadline::BootTime;
+
+/// How many strangers are still answered in the present second.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    since: BootTime,
+    answered: u32,
+}
+
+impl Strangers {
+    pub(crate) const fn new() -> Self {
+        Self { since: BootTime::START, answered: 0 }
+    }
+
+    /// Returns whether one more is answered at `now`.
+    pub(crate) fn may_answer(&mut self, now: BootTime) -> bool {
+        if now.since(self.since) >= SECOND {
+            *self = Self { since: now, answered: 0 };
+        }
+        self.answered += 1;
+        self.answered <= MOST_A_SECOND
+    }
+}
+
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+
+const MOST_A_SECOND: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_answered_at_a_bounded_rate() {
+        let mut strangers = Strangers::new();
+        let at = |ms: u64| BootTime::from_nanos(ms * 1_000_000);
+
+        let answered = (0..50_000_u64).filter(|n| strangers.may_answer(at(5_000 + n / 50))).count();
+
+        assert_eq!(answered, 100);
+        assert!(strangers.may_answer(at(6_000)));
+    }
+}
