@@ -295,4 +295,39 @@ mod tests {
 
         assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::Released);
     }
+
+    #[tokio::test]
+    async fn a_loss_stops_the_body_and_a_nested_one_in_another_task() {
+        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let (same, other) = (locks.clone(), locks.clone());
+        let (entered, has_entered) = oneshot::channel::<()>();
+        let (nested_alive, nested_dropped) = oneshot::channel::<()>();
+        let (alive, dropped) = oneshot::channel::<()>();
+        let nested = async move {
+            let lock = same.lock("order:7");
+            lock.run(async move |_guard| {
+                let _alive = nested_alive;
+                let _ = entered.send(());
+                std::future::pending::<()>().await;
+            })
+            .await
+        };
+        let root = tokio::spawn(async move {
+            let lock = locks.lock("order:7");
+            lock.run(async move |_guard| {
+                let _alive = alive;
+                let _spawned = tokio::spawn(in_current_scope(nested));
+                std::future::pending::<()>().await;
+            })
+            .await
+        });
+        let _ = has_entered.await;
+
+        other.shutdown(Duration::ZERO).await;
+        let both = async { (dropped.await, nested_dropped.await) };
+        let stopped = tokio::time::timeout(Duration::from_secs(5), both).await;
+
+        assert!(stopped.is_ok(), "a body is kept");
+        assert!(root.await.expect("no panic").is_err_and(|error| error.is_lost()));
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::engine::hold::{Alarm, Held};
-use crate::engine::turn::Phase;
+use crate::engine::turn::{Looker, Phase};
 use crate::engine::waiting::Waiting;
 use crate::error::{Error, LossCause, Result};
 use crate::guard::LockGuard;
@@ -78,6 +78,7 @@ pub(crate) struct Running<'a, F> {
     scope: Arc<Scope>,
     body: Pin<&'a mut Option<F>>,
     telemetry: &'a Hold,
+    looker: Option<Looker<'a>>,
     alarm: Alarm,
     on_lost: OnLost,
 }
@@ -90,7 +91,8 @@ impl<'a, F> Running<'a, F> {
         telemetry: &'a Hold,
     ) -> Self {
         let held = guard.held();
-        Self { held, scope: Scope::open(held), body, telemetry, alarm: Alarm::default(), on_lost }
+        let looker = (held.depth() > 0).then(|| held.root().looker());
+        Self { held, scope: Scope::open(held), body, telemetry, looker, alarm: Alarm::default(), on_lost }
     }
 }
 
@@ -115,8 +117,11 @@ impl<F: Future> Future for Running<'_, F> {
                 return Poll::Ready(Ok(output));
             }
             // A loss between the look above and this one is seen by the look; one after it wakes the task.
-            let lost =
-                root.look(Some(cx.waker()), |phase| (!matches!(phase, Phase::Held { .. })).then_some(()));
+            let over = |phase: &mut Phase| (!matches!(phase, Phase::Held { .. })).then_some(());
+            let lost = match &this.looker {
+                Some(looker) => looker.look(cx.waker(), over),
+                None => root.look(Some(cx.waker()), over),
+            };
             let stop = lost.is_some() && this.on_lost == OnLost::Abort;
             if !stop && this.alarm.ring(&this.held.engine, cx).is_pending() {
                 return Poll::Pending;

@@ -291,7 +291,7 @@ mod tests {
             turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
         }
         assert_eq!(count(&turn), 1);
-        turn.end();
+        turn.end().into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
         assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
@@ -322,7 +322,7 @@ mod tests {
         turn.look(Some(&wakers[0]), not_yet);
         first.look(&wakers[1], not_yet);
         second.look(&wakers[2], not_yet);
-        turn.end();
+        turn.end().into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells), [1, 1, 1]);
     }

@@ -75,6 +75,10 @@ impl Route {
             match answer {
                 Value::BulkString(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
                 Value::SimpleString(name) => names.push(name),
+                // Whoever connects without the password that is wanted is told when he connects.
+                Value::ServerError(error) if error.code() == "NOAUTH" => {
+                    return Err(Failure { kind: FailureKind::Lasting, ..self.shown.failure(&error) });
+                }
                 Value::ServerError(error) => return Err(self.shown.failure(&error)),
                 _ => {}
             }
