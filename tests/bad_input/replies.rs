@@ -100,7 +100,8 @@ async fn a_server_that_is_read_only_for_long_is_connected_to_less_and_less_often
     let connections = proxy.stats().connections - before;
 
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
-    assert!(connections <= 10, "{connections} connections in two seconds");
+    // From 10 ms doubling to a second, spread by half, that is nine attempts at most; each makes two connections.
+    assert!(connections <= 18, "{connections} connections in two seconds");
 }
 
 #[tokio::test]

@@ -40,6 +40,20 @@ async fn a_frozen_server_stops_the_body_before_the_lease_ends() {
 
 #[tokio::test]
 async fn a_process_that_was_frozen_past_its_lease_does_not_poll_its_body_again() {
+    // The freeze may hit the instant between the look at the clock and the poll that it allowed: that poll is what fencing tokens are
+    // for. It does not hit it three times in a row; a body that is polled without a look is polled each time.
+    let mut late_polls = Vec::new();
+    for _ in 0..3 {
+        match freeze_past_the_lease().await {
+            None => return,
+            Some(late) => late_polls.push(late),
+        }
+    }
+    panic!("polled after the next holder had the lock, each time: {late_polls:?}");
+}
+
+/// Freezes a holder until another has its lock, and returns how long after that its body was polled, if it was.
+async fn freeze_past_the_lease() -> Option<Duration> {
     let server = RedisServer::start();
     let mut frozen = Worker::spawn(WORKER, &[server.url()]).await;
     let mut other = Worker::spawn(WORKER, &[server.url()]).await;
@@ -57,7 +71,7 @@ async fn a_process_that_was_frozen_past_its_lease_does_not_poll_its_body_again()
     assert!(failed.detail.starts_with("Lost"), "{failed:?}");
     let last_poll = failed.detail.rsplit_once("last_poll=").and_then(|(_, nanos)| nanos.parse().ok());
     let last_poll = Moment::from_nanos(last_poll.expect("the worker says when it was polled last"));
-    assert!(last_poll < taken.at, "polled {:?} after the next holder", last_poll.since(taken.at));
+    (last_poll >= taken.at).then(|| last_poll.since(taken.at))
 }
 
 #[tokio::test]

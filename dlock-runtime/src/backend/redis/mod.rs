@@ -171,7 +171,11 @@ impl Backend for Redis {
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let slept = self.shared.runtime.get().map(|runtime| runtime.spawn(tokio::time::sleep(time)));
+        let slept = self
+            .shared
+            .runtime
+            .get()
+            .map(|runtime| runtime.spawn(async move { tokio::time::sleep(time).await }));
         Box::pin(async {
             if let Some(slept) = slept {
                 let _ = slept.await;

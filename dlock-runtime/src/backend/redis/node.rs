@@ -99,8 +99,13 @@ enum Drive<T> {
 }
 
 impl Node {
-    /// Runs until the engine is gone. `first` is told how the first attempt to connect ended; after a failure there is no second.
-    pub(super) async fn run(self: Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
+    /// Runs until the engine is gone and what it left is dealt with. `first` is told how the first attempt to connect ended; after a failure there is no second.
+    pub(super) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        self.run_for_the_engine(first).await;
+        let _ = tokio::time::timeout(LAST_WORDS, self.run_for_nobody()).await;
+    }
+
+    async fn run_for_the_engine(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let text = format!("not connected to redis at {} yet", self.route.shown);
         let mut down = Failure::new(FailureKind::Passing, text);
         let mut failures = 0;
@@ -182,7 +187,19 @@ impl Node {
         }))
     }
 
-    /// Sends what is left, and undoes what nobody can have any more.
+    /// Connects for what is left, where the connection that the engine used was gone with it.
+    async fn run_for_nobody(self: &Arc<Self>) {
+        let mut failures = 0;
+        while self.shared.has_more() {
+            if let Ok(link) = self.open().await {
+                self.wind_up(&Arc::new(link), &mut JoinSet::new()).await;
+            }
+            failures += 1;
+            tokio::time::sleep(self.backoff(failures)).await;
+        }
+    }
+
+    /// Sends what is left, and undoes what nobody can have any more, as long as the connection works.
     async fn wind_up(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>) {
         while self.shared.has_more() {
             self.shared.push_due_leaves();
@@ -191,6 +208,7 @@ impl Node {
             let next = tokio::time::sleep(due.since(boot_time()).min(LAST_WORDS));
             tokio::select! {
                 Some(_) = batches.join_next() => {}
+                () = link.broken.notified() => return,
                 () = next => {}
             }
         }
