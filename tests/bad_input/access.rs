@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockGuard, LockManager};
+use dlock_runtime::Error;
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, within};
 
@@ -78,37 +78,6 @@ async fn a_user_who_may_not_write_the_counters_can_lock_and_gets_no_token() {
 
     assert!(matches!(fence, Err(Error::Unavailable { .. })), "{fence:?}");
     assert!(released.is_ok(), "{released:?}");
-}
-
-/// Takes the lock `key` and puts a list in its place.
-async fn hold_of_a_list(server: &RedisServer, manager: &LockManager, key: &str) -> LockGuard {
-    let guard = manager.lock(key).lease(LONG).acquire().await.expect("the lock is free");
-    let name = format!("dlock:{key}");
-    server.call(&["DEL", &name]);
-    server.call(&["RPUSH", &name, "a"]);
-    guard
-}
-
-#[tokio::test]
-async fn what_became_a_list_is_the_wrong_kind_to_whoever_asks_for_it() {
-    let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
-    let keys = ["fenced", "extended", "released"];
-    let [fenced, extended, released] = keys.map(|key| hold_of_a_list(&server, &manager, key));
-
-    let asked = [
-        fenced.await.fencing_token().await.map(drop),
-        extended.await.extend(LONG).await,
-        released.await.release().await,
-        manager.force_release("released").await.map(drop),
-    ];
-
-    for answer in asked {
-        assert!(matches!(answer, Err(Error::WrongKind { .. })), "{answer:?}");
-    }
-    for key in keys {
-        assert_eq!(server.call(&["LLEN", &format!("dlock:{key}")]), Reply::Integer(1), "{key}");
-    }
 }
 
 #[tokio::test]

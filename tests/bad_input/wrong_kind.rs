@@ -42,17 +42,24 @@ async fn a_hold_that_became_a_list_is_lost() {
 }
 
 #[tokio::test]
-async fn a_guard_over_a_list_says_wrong_kind_or_lost_to_every_question() {
+async fn what_became_a_list_is_the_wrong_kind_to_whoever_asks_for_it() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await.expect("the server takes managers");
+    let keys = ["fenced", "extended", "released"];
+    let [fenced, extended, released] = keys.map(|key| hold_a_list(&server, &manager, key));
 
-    let extended = hold_a_list(&server, &manager, "extended").await.extend(LONG).await;
-    let fenced = hold_a_list(&server, &manager, "fenced").await.fencing_token().await.map(drop);
-    let released = hold_a_list(&server, &manager, "released").await.release().await;
+    let asked = [
+        fenced.await.fencing_token().await.map(drop),
+        extended.await.extend(LONG).await,
+        released.await.release().await,
+        manager.force_release("released").await.map(drop),
+    ];
 
-    for (outcome, what) in [(extended, "extend"), (fenced, "fencing_token"), (released, "release")] {
-        let is_told = matches!(outcome, Err(Error::WrongKind { .. } | Error::Lost { .. }));
-        assert!(is_told, "{what}: {outcome:?}");
+    for answer in asked {
+        assert!(matches!(answer, Err(Error::WrongKind { .. })), "{answer:?}");
+    }
+    for key in keys {
+        assert_eq!(server.call(&["LLEN", &name(key)]), Reply::Integer(1), "{key}");
     }
 }
 

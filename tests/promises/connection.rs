@@ -44,9 +44,8 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left(
 async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let holder = LockManager::connect(&server.url_with("?grant_lease=3s")).await.expect("it is open");
-    let url = proxy.url_with("?grant_lease=3s&response_timeout=150ms");
-    let waiter = LockManager::connect(&url).await.expect("it is open");
+    let holder = manager_of(&server).await;
+    let waiter = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").lease(LONG).wait(LONG);
     let call = tokio::spawn(async move { lock.acquire().await });

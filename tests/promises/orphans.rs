@@ -24,10 +24,11 @@ async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it
 
     proxy.black_hole();
     let undoing = proxy.on_request(b"dlock:order:7");
+    // A second command that is sent before the undoing and gets no answer either: the connection is given up in the midst of it.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let second = manager.lock("order:8").lease(LONG).acquire().await;
     let unanswered = unanswered.await.expect("the call does not panic");
     within(LONG, "the undoing", undoing).await;
-    // A second command without an answer: the connection is given up, and the undoing with it.
-    let second = manager.lock("order:8").lease(LONG).acquire().await;
     proxy.pass();
     proxy.reset_all();
 
@@ -71,21 +72,38 @@ async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_d
 }
 
 #[tokio::test]
-async fn a_release_without_an_answer_is_said_again_though_guard_and_manager_are_dropped() {
+async fn a_release_without_an_answer_is_said_again_though_its_connection_and_then_its_manager_go() {
+    let (server, proxy, manager) = with_a_release_without_an_answer().await;
+
+    proxy.pass();
+    proxy.reset_all();
+    drop(manager);
+
+    until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_said_again_though_its_manager_and_then_its_connection_go() {
+    let (server, proxy, manager) = with_a_release_without_an_answer().await;
+
+    drop(manager);
+    proxy.pass();
+    proxy.reset_all();
+
+    until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+/// A server, a way to it that swallows everything, and a manager with no guard left, whose release has been swallowed.
+async fn with_a_release_without_an_answer() -> (RedisServer, Proxy, LockManager) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     proxy.black_hole();
     let released = proxy.on_request(b"dlock:order:7");
-
     drop(guard);
     within(LONG, "the release", released).await;
-    drop(manager);
-    proxy.pass();
-    proxy.reset_all();
-
-    until_free(&server, "order:7", CLEANED_UP).await;
+    (server, proxy, manager)
 }
 
 async fn until_held(server: &RedisServer, key: &str) {
