@@ -140,7 +140,7 @@ async fn replies_that_come_byte_by_byte_are_understood() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     proxy.one_byte_at_a_time();
-    let patient = format!("{}?response_timeout=20s&connect_timeout=20s", proxy.url());
+    let patient = proxy.url_with("?response_timeout=20s&connect_timeout=20s");
     let manager = connect(&patient).await.expect("slow, not broken");
 
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");

@@ -1,0 +1,157 @@
+//! What a call tells the log: the span and the events by their fixed names, with their fields.
+//!
+//! A file of its own, since it installs the log of the whole process. Each test looks at the calls of its own key.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager, distributed_lock};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The fields of one span or event; its name stands under `name`.
+type Fields = BTreeMap<String, String>;
+
+/// Everything that was told, in its order: spans when they close, events when they happen.
+fn told() -> MutexGuard<'static, Vec<Fields>> {
+    static TOLD: OnceLock<Mutex<Vec<Fields>>> = OnceLock::new();
+    let told = TOLD.get_or_init(|| {
+        let log = tracing_subscriber::registry().with(Keeps);
+        tracing::subscriber::set_global_default(log).expect("nobody else installs a log in this file");
+        Mutex::default()
+    });
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns what was told under a name about a key.
+fn told_of(name: &str, key: &str) -> Vec<Fields> {
+    let is_it =
+        |fields: &&Fields| fields["name"] == name && fields.get("lock.key").is_some_and(|of| of == key);
+    told().iter().filter(is_it).cloned().collect()
+}
+
+struct Keeps;
+
+struct Reads<'a>(&'a mut Fields);
+
+impl Visit for Reads<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeps {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::from([("name".to_owned(), attributes.metadata().name().to_owned())]);
+        attributes.record(&mut Reads(&mut fields));
+        context.span(id).expect("it has just been made").extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).expect("it is open");
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(&mut Reads(fields));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::from([("name".to_owned(), event.metadata().name().to_owned())]);
+        event.record(&mut Reads(&mut fields));
+        told().push(fields);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let fields = context.span(&id).and_then(|span| span.extensions_mut().remove::<Fields>());
+        told().extend(fields);
+    }
+}
+
+async fn in_memory() -> LockManager {
+    drop(told());
+    LockManager::connect("memory://").await.expect("memory takes managers")
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks)]
+async fn place_order(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "mail:<address|hash>", manager = locks)]
+async fn write_to(locks: &LockManager, address: &str) -> Result<usize, Error> {
+    Ok(address.len())
+}
+
+#[distributed_lock(key = "slow:<id>", lease = "100ms", renew = false, manager = locks)]
+async fn outlive(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    Ok(id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_a_span_that_says_how_it_went() {
+    let locks = in_memory().await;
+
+    place_order(&locks, 1).await.expect("the lock is free");
+
+    let spans = told_of("dlock.hold", "order:1");
+    assert_eq!(spans.len(), 1, "{spans:?}");
+    let field = |name: &str| spans[0].get(name).map(String::as_str);
+    assert_eq!(field("lock.name"), Some("spans::place_order"));
+    assert_eq!((field("lock.attempts"), field("lock.wait_ms")), (Some("1"), Some("0")));
+    assert_eq!(field("lock.outcome"), Some("released"));
+    assert_eq!(told_of("dlock.acquired", "order:1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn contention_is_told_by_an_event_and_the_outcome() {
+    let locks = in_memory().await;
+    let _held = locks.lock("order:2").acquire().await.expect("the lock is free");
+
+    let refused = place_order(&locks, 2).await;
+
+    assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+    assert_eq!(told_of("dlock.contended", "order:2").len(), 1);
+    let outcomes: Vec<_> = told_of("dlock.hold", "order:2")
+        .iter()
+        .filter_map(|span| span.get("lock.outcome").cloned())
+        .collect();
+    assert_eq!(outcomes, ["contended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_once_by_an_event_and_the_outcome() {
+    let locks = in_memory().await;
+
+    let lost = outlive(&locks, 3).await;
+
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    assert_eq!(told_of("dlock.lost", "slow:3").len(), 1);
+    assert_eq!(told_of("dlock.hold", "slow:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_lost_its_lock_says_so_when_it_goes() {
+    let locks = in_memory().await;
+    let lock = locks.lock("slow:4").lease(Duration::from_millis(100)).renew(false);
+    let guard = lock.acquire().await.expect("the lock is free");
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(guard);
+
+    assert_eq!(told_of("dlock.lost", "slow:4").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hashed_value_is_told_to_nobody() {
+    let locks = in_memory().await;
+
+    write_to(&locks, "somebody@example.org").await.expect("the lock is free");
+
+    let everything = format!("{:?}", *told());
+    assert!(!everything.contains("somebody") && !everything.contains("mail:"), "{everything}");
+}
