@@ -115,3 +115,50 @@ fn a_manager_keeps_time_on_one_paused_runtime_after_another() {
         assert!(matches!(fixed.check(), Err(Error::Lost { .. })), "{:?}", fixed.check());
     });
 }
+
+#[test]
+fn managers_that_come_and_go_do_not_hang_their_world() {
+    let hammer = || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+        runtime.block_on(async {
+            for round in 0..400_u32 {
+                let manager =
+                    LockManager::connect("memory://come-and-go").await.expect("memory takes managers");
+                let lock = manager.lock(format!("k{}", round % 3));
+                drop(lock.try_acquire().await.expect("memory is always there"));
+            }
+        });
+    };
+    let (told, ended) = std::sync::mpsc::channel();
+    for _ in 0..4 {
+        let told = told.clone();
+        std::thread::spawn(move || {
+            hammer();
+            told.send(()).expect("the test waits");
+        });
+    }
+
+    for _ in 0..4 {
+        assert!(ended.recv_timeout(Duration::from_secs(30)).is_ok(), "a thread hangs");
+    }
+}
+
+#[test]
+fn a_hold_ends_in_a_runtime_that_another_one_has_overtaken() {
+    let slow = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    let fast = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let manager = slow.block_on(LockManager::connect("memory://")).expect("memory takes managers");
+
+    fast.expect("a runtime starts").block_on(async {
+        drop(manager.lock("seen").acquire().await.expect("the lock is free"));
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        drop(manager.lock("seen").acquire().await.expect("the lock is free"));
+    });
+    slow.block_on(async {
+        let lock = manager.lock("short").lease(Duration::from_millis(100)).renew(false);
+        let guard = lock.acquire().await.expect("the lock is free");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(guard.check().is_err(), "{guard:?}");
+    });
+}

@@ -120,7 +120,7 @@ async fn contention_is_told_by_an_event_and_the_outcome() {
         .iter()
         .filter_map(|span| span.get("lock.outcome").cloned())
         .collect();
-    assert_eq!(outcomes, ["contended"]);
+    assert_eq!(outcomes, ["guarded", "contended"]);
 }
 
 #[tokio::test(start_paused = true)]

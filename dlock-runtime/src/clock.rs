@@ -4,6 +4,7 @@
 //! clock, which counts sleep there; elsewhere `std::time::Instant`. `Instant` alone would believe a dead lease after a laptop or a
 //! VM has slept. The in-memory backend runs on tokio's clock, so that tests can pause it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub(crate) struct TokioClock {
 #[derive(Debug, Default)]
 struct Shown {
     latest: u64,
-    /// How far each runtime's clock is behind, for those that are.
-    behind: Vec<(Option<runtime::Id>, u64)>,
+    /// How far each runtime's clock is behind, for those that are; the oldest first.
+    behind: VecDeque<(Option<runtime::Id>, u64)>,
 }
 
 impl TokioClock {
@@ -52,18 +53,28 @@ impl TokioClock {
 
     pub(crate) fn now(&self) -> BootTime {
         let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
-        let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut shown = lock(&self.shown);
-        let known = shown.behind.iter().find(|(runtime, _)| *runtime == here).map(|(_, behind)| *behind);
-        let behind = known.unwrap_or_else(|| {
+        // Read under the lock: of two threads the later one never reads an earlier time.
+        let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let at = shown.behind.iter().position(|(runtime, _)| *runtime == here);
+        let behind = at.and_then(|at| shown.behind.get(at)).map_or(0, |(_, behind)| *behind);
+        let time = own.saturating_add(behind);
+        if time >= shown.latest {
+            shown.latest = time;
+        } else {
             let behind = shown.latest.saturating_sub(own);
-            shown.behind.push((here, behind));
-            behind
-        });
-        shown.latest = shown.latest.max(own.saturating_add(behind));
+            shown.behind.retain(|(runtime, _)| *runtime != here);
+            if shown.behind.len() >= MOST_RUNTIMES {
+                shown.behind.pop_front();
+            }
+            shown.behind.push_back((here, behind));
+        }
         BootTime::from_nanos(shown.latest)
     }
 }
+
+/// A runtime beyond these starts from the latest time again.
+const MOST_RUNTIMES: usize = 64;
 
 /// Returns the time on the boot clock.
 pub(crate) fn boot_time() -> BootTime {

@@ -203,7 +203,7 @@ pub enum LossCause {
 impl std::fmt::Display for LossCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out before a renewal was confirmed",
+            Self::Expired => "its lease ran out",
             Self::NotOurs => "the server says that it is not ours any more",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

@@ -200,18 +200,12 @@ impl LockGuard {
 
 /// Turns an answer that says nothing of the lock into an error.
 pub(crate) fn usable<E>(key: &LockKey, answer: std::result::Result<Reply, E>) -> Result<Reply> {
-    let key = key.clone();
     match answer {
-        Ok(Reply::Refused(Failure { kind: FailureKind::WrongKind, reason, .. })) => {
-            Err(Error::WrongKind { key, found: reason })
-        }
-        Ok(
-            Reply::Refused(Failure { reason, source, .. }) | Reply::Unknown(Failure { reason, source, .. }),
-        ) => Err(Error::Unavailable { key: Some(key), reason, source }),
+        Ok(Reply::Refused(failure) | Reply::Unknown(failure)) => Err(failure.into_error(key.clone())),
         Ok(reply) => Ok(reply),
         Err(_) => {
-            let reason = "the lock manager has ended".into();
-            Err(Error::Unavailable { key: Some(key), reason, source: None })
+            let ended = Failure::new(FailureKind::Passing, "the lock manager has ended");
+            Err(ended.into_error(key.clone()))
         }
     }
 }
@@ -264,9 +258,8 @@ mod tests {
             matches!(&wrong, Error::WrongKind { key, found } if key.as_str() == "order:7" && &**found == "the server said no"),
             "{wrong:?}"
         );
-        for kind in [FailureKind::Passing, FailureKind::Lasting] {
-            assert!(refused(kind).is_unavailable(), "{kind:?}");
-        }
+        assert!(refused(FailureKind::Passing).is_unavailable());
+        assert!(matches!(refused(FailureKind::Lasting), Error::Config { .. }));
     }
 
     #[tokio::test]

@@ -156,6 +156,7 @@ impl Lock {
         let telemetry = Hold::begin(None, key.as_ref().ok());
         let mut guard = Entering::new(&self.manager, &key, &options, &telemetry).await?;
         guard.stands_alone();
+        telemetry.guarded();
         Ok(guard)
     }
 }

@@ -64,7 +64,8 @@ impl LockManager {
                     name: "dlock.memory",
                     target: "dlock",
                     world = name.as_deref(),
-                    "memory:// excludes within this process alone"
+                    scope = "this process alone",
+                    "dlock.memory"
                 );
                 (World::of_name(name.as_deref()).join(&settings), "memory".to_owned())
             }

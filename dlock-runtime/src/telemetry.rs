@@ -2,15 +2,18 @@
 //!
 //! | name | level | when |
 //! |---|---|---|
-//! | span `dlock.hold` | info | around a call, from asking to release; fields `lock.name`, `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
+//! | span `dlock.hold` | info | around a call, from asking to release (of `acquire`: to the guard); fields `lock.name`, `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
 //! | `dlock.acquired` | debug | the lock was taken |
 //! | `dlock.contended` | debug | somebody else held it to the end |
-//! | `dlock.lost` | error | the lock was lost while the body ran |
+//! | `dlock.lost` | error | the lock was lost: told when the body stops, or when a guard is released or dropped |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
+//! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
+//! | `dlock.connected` | info | a connection is there, the first or a new one |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
 //! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
-//! | `dlock.memory` | warn | a manager of `memory://` was made |
+//! | `dlock.actor_failed` | error | the thread that talks to the server panicked, as a subscriber may make it; it is started again |
+//! | `dlock.memory` | warn | a manager of `memory://` was made: it excludes within this process alone |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
 
@@ -62,6 +65,16 @@ impl Hold {
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
+                if let Error::Unavailable { key: Some(key), reason, .. } = error {
+                    let reason = &**reason;
+                    tracing::warn!(
+                        name: "dlock.unavailable",
+                        target: "dlock",
+                        parent: &self.span,
+                        { lock.key = shown(key), lock.reason = reason },
+                        "dlock.unavailable"
+                    );
+                }
                 if let Error::Contended { key, attempts, waited, .. } = error {
                     self.record(*attempts, *waited);
                     tracing::debug!(
@@ -101,8 +114,22 @@ impl Hold {
     /// The call's value stands for an error that its return type cannot carry.
     pub(crate) fn swallowed(&self, error: &Error) {
         if !error.is_contended() {
-            tracing::error!(name: "dlock.swallowed", target: "dlock", parent: &self.span, { %error }, "dlock.swallowed");
+            let is_shown = error.key().is_none_or(|key| !key.is_hashed());
+            let error_text = is_shown.then(|| field::display(error));
+            let kind = error_outcome(error);
+            tracing::error!(
+                name: "dlock.swallowed",
+                target: "dlock",
+                parent: &self.span,
+                { lock.outcome = kind, error = error_text },
+                "dlock.swallowed"
+            );
         }
+    }
+
+    /// The call has ended with its lock held by a guard, which lives on.
+    pub(crate) fn guarded(&self) {
+        self.outcome("guarded");
     }
 
     fn record(&self, attempts: u32, waited: Duration) {
@@ -128,6 +155,39 @@ pub(crate) fn guard_lost(key: &LockKey, cause: LossCause, held: Duration) {
         { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
         "dlock.lost"
     );
+}
+
+/// The actor of a server has a connection.
+pub(crate) fn connected(server: &dyn std::fmt::Display) {
+    from_the_actor(
+        || tracing::info!(name: "dlock.connected", target: "dlock", { %server }, "dlock.connected"),
+    );
+}
+
+/// The actor of a server has lost its connection.
+pub(crate) fn disconnected(reason: &str) {
+    from_the_actor(
+        || tracing::warn!(name: "dlock.disconnected", target: "dlock", reason, "dlock.disconnected"),
+    );
+}
+
+/// The server does not tell us of grants.
+pub(crate) fn not_listening(reason: &str) {
+    from_the_actor(
+        || tracing::warn!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening"),
+    );
+}
+
+/// The actor of a server panicked and is started again.
+pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
+    from_the_actor(
+        || tracing::error!(name: "dlock.actor_failed", target: "dlock", { %error }, "dlock.actor_failed"),
+    );
+}
+
+/// A subscriber is foreign code: one that panics must not end the thread that renews all leases.
+fn from_the_actor(tell: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell));
 }
 
 fn millis(time: Duration) -> u64 {

@@ -105,6 +105,12 @@ impl TokenSource {
         Self { process: ProcessId(high.rotate_left(32) ^ low), counter: AtomicU64::new(0) }
     }
 
+    /// Starts a source whose tokens are the same in every run.
+    #[cfg(test)]
+    pub(crate) const fn of_process(number: u64) -> Self {
+        Self { process: ProcessId(number), counter: AtomicU64::new(0) }
+    }
+
     /// Returns a token that was never given before.
     pub(crate) fn next(&self) -> Token {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK;

@@ -1,6 +1,6 @@
 //! What is no lock under a lock's name: seen for what it is, left as it is, and not asked about for ever.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_runtime::{Error, LockGuard, LockManager, Result};
 use dlock_tests::resp::Reply;
@@ -109,4 +109,26 @@ async fn assert_quiet_after(call: impl AsyncFnOnce(&RedisServer, &LockManager) -
 
     assert_eq!(after - before, 0, "commands in a second, after {outcome:?}");
     assert_eq!(server.call(&["LLEN", "dlock:order:7"]), Reply::Integer(1));
+}
+
+#[tokio::test]
+async fn a_waiter_is_told_at_once_that_its_lock_became_a_list() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (ours, theirs) =
+        (ours.expect("the server takes managers"), theirs.expect("the server takes managers"));
+    let _held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let lock = theirs.lock("order:7").lease(LONG).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    while server.call(&["STRLEN", "dlock:order:7"]) != Reply::Integer(64) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    server.call(&["DEL", "dlock:order:7"]);
+    server.call(&["LPUSH", "dlock:order:7", "x"]);
+    let begun = Instant::now();
+    let told = waiter.await.expect("the waiter does not panic");
+
+    assert!(matches!(told, Err(Error::WrongKind { .. })), "{told:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::Error;
-use dlock_tests::{Moment, RedisServer, Worker, within};
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{Moment, Proxy, RedisServer, Worker, within};
 use tokio::sync::oneshot;
 
 use super::{BELIEVED, LEASE, SLACK, TOLD, WORKER, manager_of, tick};
@@ -111,4 +111,16 @@ async fn a_body_that_blocks_its_only_worker_keeps_its_lease() {
         .await;
 
     assert!(matches!(outcome, Ok(Ok(()))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_took_longer_than_the_lease_is_no_hold() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
+    proxy.delay_replies(Duration::from_millis(200));
+
+    let late = manager.lock("order:7").lease(Duration::from_millis(100)).acquire().await;
+
+    assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
 }

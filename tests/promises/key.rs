@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
+use dlock_tests::world::name;
 use dlock_tests::{RedisServer, within};
 
 use super::{LEASE, LONG, manager_of, until_waiting};
@@ -121,4 +122,26 @@ async fn every_key_has_a_ttl_at_every_instant() {
     }
 
     assert_eq!(bad, []);
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_in_a_keys_last_millisecond_does_not_prolong_it() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
+
+    for round in 0..60_u64 {
+        let key = format!("dying:{round}");
+        let holder = ours.lock(&key).lease(Duration::from_millis(100)).renew(false);
+        let held = holder.acquire().await.expect("the lock is free");
+        // Its time runs out about when the key's does.
+        let wait = Duration::from_millis(97 + round % 5);
+        let waited = theirs.lock(&key).lease(Duration::from_millis(100)).wait(wait).acquire().await;
+        std::mem::forget(held);
+        drop(waited);
+    }
+
+    for round in 0..60 {
+        let left = server.call(&["PTTL", &name(&format!("dying:{round}"))]);
+        assert!(matches!(left, Reply::Integer(..=1_100)), "{round}: {left:?}");
+    }
 }

@@ -113,9 +113,10 @@ impl World {
     fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
         let mut managers = lock(&self.managers);
         managers.retain(|_, engine| engine.strong_count() > 0);
-        let engines = managers.values().filter_map(Weak::upgrade);
-        let first = engines.map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
+        let engines: Vec<_> = managers.values().filter_map(Weak::upgrade).collect();
+        // The last of an engine's references may be one of these; its end wants this lock.
         drop(managers);
+        let first = engines.into_iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
         first.filter(|(due, _)| *due <= now)
     }
 }

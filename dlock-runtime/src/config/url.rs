@@ -132,14 +132,13 @@ fn server(url: &Url, tls: bool) -> Result<Server> {
         Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
         None => Err(config(part, "it is not percent-encoded UTF-8")),
     };
-    Ok(Server {
-        host,
-        port,
-        tls,
-        username: text("user", url.username())?,
-        password: text("password", url.password().unwrap_or_default())?,
-        database,
-    })
+    let username = text("user", url.username())?;
+    let password = text("password", url.password().unwrap_or_default())?;
+    if username.is_some() && password.is_none() {
+        let problem = "a user needs one: write `redis://user:password@host`; for a password alone, `redis://:password@host`";
+        return Err(config("password", problem));
+    }
+    Ok(Server { host, port, tls, username, password, database })
 }
 
 fn settings(url: &Url) -> Result<Settings> {
@@ -160,8 +159,8 @@ fn settings(url: &Url) -> Result<Settings> {
             "poll" => settings.rules.poll = time()?,
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
-                let looks_like_a_name =
-                    unknown.len() <= 24 && unknown.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+                let looks_like_a_name = unknown.len() <= 24
+                    && unknown.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b));
                 let shown =
                     if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
                 let problem = format!(

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::held::Scope;
 use crate::key::LockKey;
 use crate::options::Options;
-use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::lane::Refusal;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
@@ -105,12 +104,7 @@ impl Waiting {
             Refusal::Contended { attempts, waited, ttl } => {
                 Error::Contended { key, attempts, waited, retry_after: ttl }
             }
-            Refusal::Failed(Failure { kind: FailureKind::WrongKind, reason, .. }) => {
-                Error::WrongKind { key, found: reason }
-            }
-            Refusal::Failed(Failure { reason, source, .. }) => {
-                Error::Unavailable { key: Some(key), reason, source }
-            }
+            Refusal::Failed(failure) => failure.into_error(key),
             Refusal::NoAnswer { waited } => Error::Unavailable {
                 key: Some(key),
                 reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),

@@ -30,7 +30,7 @@ struct Abandoned {
     epoch: u64,
     /// Whether a leave has succeeded already.
     left_once: bool,
-    /// When the next leave is to be sent.
+    /// When the next leave is to be sent; [`BootTime::NEVER`] while one is on its way.
     due: BootTime,
 }
 
@@ -40,14 +40,16 @@ impl AbandonList {
         if self.entries.len() >= MOST {
             self.entries.pop_first();
         }
-        self.entries.insert(token, Abandoned { key, epoch, left_once: false, due: BootTime::START });
+        // What is in the list already was sent on an older connection, and that is the one to prove it by.
+        let new = Abandoned { key, epoch, left_once: false, due: BootTime::START };
+        self.entries.entry(token).or_insert(new).due = BootTime::START;
     }
 
-    /// Returns what is to be left now, on a connection that works. What gets no answer is due again a while later.
+    /// Returns what is to be left now, on a connection that works; each is answered by [`left`](Self::left).
     pub(crate) fn due_now(&mut self, now: BootTime) -> Vec<(Arc<str>, Token)> {
         let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now);
         due.map(|(token, entry)| {
-            entry.due = now.plus(AGAIN);
+            entry.due = BootTime::NEVER;
             (Arc::clone(&entry.key), *token)
         })
         .collect()
@@ -61,7 +63,7 @@ impl AbandonList {
             Reply::Refused(failure) if failure.kind != FailureKind::Passing => {
                 self.entries.remove(&token);
             }
-            Reply::Unknown(_) | Reply::Refused(_) => {}
+            Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),
             // A connection keeps its order: a leave that was answered there has run after the command it undoes.
             _ if entry.left_once || entry.epoch == epoch => {
                 self.entries.remove(&token);
@@ -138,7 +140,8 @@ mod tests {
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
         list.left(token, &unknown, 2, at(10));
 
-        assert_eq!(list.due_now(at(1_000)).len(), 1);
+        assert!(list.due_now(at(1_000)).is_empty());
+        assert_eq!(list.due_now(at(1_010)).len(), 1);
     }
 
     #[test]

@@ -132,6 +132,12 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.failed(failure, cx);
             }
             (Step::Trying | Step::Enqueuing(_), _, Reply::Refused(failure)) => self.failed(failure, cx),
+            (Step::Queued { .. } | Step::Confirming, _, Reply::Refused(failure))
+                if failure.kind != FailureKind::Passing =>
+            {
+                cx.send(token, Command::Leave);
+                self.failed(failure, cx);
+            }
             (
                 Step::Queued { proof, .. },
                 Command::Enqueue { .. },
@@ -224,6 +230,12 @@ impl<S: Clone + PartialEq> Lane<S> {
             None => {
                 cx.send(token, Command::Release);
                 self.stage = Stage::Idle;
+            }
+            Some(wanted) if wanted == lease && !Deadline::of_lease(sent, lease).holds_at(cx.now) => {
+                cx.send(token, Command::Release);
+                let late =
+                    Failure::new(FailureKind::Passing, "the server's answer took longer than the lease");
+                self.failed(late, cx);
             }
             Some(wanted) if wanted == lease => {
                 self.admit(token, Deadline::of_lease(sent, lease), cx);

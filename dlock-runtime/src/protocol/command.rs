@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Source;
+use crate::error::{Error, Source};
+use crate::key::LockKey;
 use crate::token::Token;
 
 /// One step on one key, under one token. Every backend does each of them atomically.
@@ -100,6 +101,16 @@ impl Failure {
     /// A failure in our own words.
     pub(crate) fn new(kind: FailureKind, reason: impl Into<Arc<str>>) -> Self {
         Self { kind, reason: reason.into(), source: None }
+    }
+
+    /// Returns the error that a caller who asked for `key` gets: one kind of failure, one thing to do about it.
+    pub(crate) fn into_error(self, key: LockKey) -> Error {
+        let Self { kind, reason, source } = self;
+        match kind {
+            FailureKind::Passing => Error::Unavailable { key: Some(key), reason, source },
+            FailureKind::Lasting => Error::Config { part: "server".into(), problem: reason },
+            FailureKind::WrongKind => Error::WrongKind { key, found: reason },
+        }
     }
 }
 

@@ -146,7 +146,10 @@ impl Patience {
             self.retries_used += 1;
             if self.retries_used >= self.retries {
                 let answers = self.response_timeout.saturating_mul(self.retries.saturating_add(1));
-                self.over_at = self.over_at.min(self.started.plus(self.delays).plus(answers).max(now));
+                // A process that was stopped meanwhile still waits for the answer to its last try.
+                let latest =
+                    self.started.plus(self.delays).plus(answers).max(now.plus(self.response_timeout));
+                self.over_at = self.over_at.min(latest);
             }
         }
         due
@@ -237,6 +240,16 @@ mod tests {
         let due = retrying.due();
         assert!(retrying.take_try(due));
         assert_eq!(retrying.due(), at(1_000).plus(due.since(at(500))));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_still_makes_its_last_try() {
+        let mut patience = patience(at(0), 1, None);
+        assert_eq!(patience.not_yet(at(1)), Verdict::Stay);
+
+        assert!(patience.take_try(at(30_000)));
+
+        assert!(!patience.is_over(at(30_000)) && patience.is_over(at(30_500)));
     }
 
     #[test]

@@ -91,9 +91,9 @@ const TIMEOUT: u64 = 500;
 impl World {
     fn new(seed: u64, told: bool) -> Self {
         let weather = weather(seed);
-        let processes = (0..PROCESSES).map(|_| Process {
+        let processes = (0..PROCESSES).map(|number| Process {
             lane: Lane::new(),
-            tokens: TokenSource::new(),
+            tokens: TokenSource::of_process(seed ^ u64::from(number)),
             abandoned: AbandonList::default(),
             epoch: 1,
             last_arrival: 0,
@@ -147,7 +147,7 @@ impl World {
     }
 
     fn run(mut self) -> Result<(), String> {
-        for _ in 0..4_000 {
+        for _ in 0..40_000 {
             let Some(Reverse((time, id))) = self.events.pop() else { return self.judge_the_end() };
             let Some(event) = self.what.remove(&id) else { continue };
             self.now = self.now.max(time);

@@ -100,26 +100,32 @@ impl Batch {
         self.reply(requests.into_iter().map(|request| (request, Reply::Unknown(failure.clone()))).collect());
     }
 
-    /// Hands the answers on: those to a leave of an abandoned token to the list, all others to the engine.
-    fn reply(&self, mut replies: Vec<(Request, Reply)>) {
-        let (node, count) = (&*self.node, replies.len());
-        let (epoch, now) = (self.link.epoch, boot_time());
+    fn reply(&self, replies: Vec<(Request, Reply)>) {
+        self.node.hand_on(replies, self.sent, self.link.epoch);
+    }
+}
+
+impl Node {
+    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
+    /// undone. `epoch` is the connection that the requests went out on; one that never was for those that did not.
+    pub(super) fn hand_on(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: u64) {
+        let (count, now) = (replies.len(), boot_time());
         replies.retain(|(request, reply)| {
             let undoes = matches!(request.command, Command::Leave | Command::Release);
-            !(undoes && lock(&node.shared.abandoned).left(request.token, reply, epoch, now))
+            !(undoes && lock(&self.shared.abandoned).left(request.token, reply, epoch, now))
         });
-        let abandoned = match node.engine.upgrade() {
+        let abandoned = match self.engine.upgrade() {
             Some(engine) => {
                 let mut effects = Effects::default();
-                let abandoned = engine.replies(now, self.sent, replies, &mut effects);
+                let abandoned = engine.replies(now, sent, replies, &mut effects);
                 effects.wake();
                 abandoned
             }
             // Nobody is left to have what was granted.
             None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
         };
-        node.shared.abandon(abandoned, epoch);
-        node.shared.answered(count);
+        self.shared.abandon(abandoned, epoch);
+        self.shared.answered(count);
     }
 }
 
@@ -128,7 +134,9 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, crate::token::T
     let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
     let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
         && matches!(reply, Reply::Ours);
-    if nothing || undone {
+    let never_ran =
+        matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
+    if nothing || undone || never_ran {
         return Vec::new();
     }
     let next = match request.command {

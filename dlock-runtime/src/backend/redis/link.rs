@@ -76,10 +76,7 @@ impl Route {
                 Value::BulkString(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
                 Value::SimpleString(name) => names.push(name),
                 // Whoever connects without the password that is wanted is told when he connects.
-                Value::ServerError(error) if error.code() == "NOAUTH" => {
-                    return Err(Failure { kind: FailureKind::Lasting, ..self.shown.failure(&error) });
-                }
-                Value::ServerError(error) => return Err(self.shown.failure(&error)),
+                Value::ServerError(error) => return Err(self.failure(error.into())),
                 _ => {}
             }
         }
@@ -121,12 +118,15 @@ impl Route {
         }
         if let Some(code) = error.code() {
             let said = format!("{code} {}", error.detail().unwrap_or_default());
-            let lasting = ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&code);
-            let kind = if lasting { FailureKind::Lasting } else { FailureKind::Passing };
-            return Failure::new(
-                kind,
-                format!("redis at {} answered: {}", self.shown, self.shown.clean(&said)),
-            );
+            let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
+            let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
+            let hint = if code == "NOAUTH" {
+                "; write `redis://:password@host` or `redis://user:password@host`"
+            } else {
+                ""
+            };
+            let reason = format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(&said));
+            return Failure::new(kind, reason);
         }
         let reason = if error.is_timeout() {
             format!("redis at {} did not answer in time", self.shown)
@@ -186,6 +186,10 @@ impl Grant {
         Some(Self { token: Token::parse(token)?, lease, key: key.into() })
     }
 }
+
+/// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
+const MAY_PASS: [&str; 7] =
+    ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
 
 #[cfg(feature = "tls")]
 fn use_our_crypto_provider() {

@@ -30,6 +30,7 @@ use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
+use crate::telemetry;
 use crate::token::{Token, TokenSource};
 
 /// What the engine's side and the actor's share.
@@ -132,10 +133,11 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
         let _ = shared.runtime.set(runtime.handle().clone());
         let node = Arc::new(Node { route, shared, engine: of_thread, grant_lease, process });
         let mut first = Some(first);
-        // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics, as a
-        // tracing subscriber of the application might make it, is started again: a lock manager that hangs is worse.
+        // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started
+        // again: a lock manager that hangs is worse.
         while let Err(error) = runtime.block_on(runtime.spawn(Arc::clone(&node).run(first.take()))) {
-            tracing::error!(name: "dlock.actor_failed", target: "dlock", %error, "dlock.actor_failed");
+            telemetry::actor_failed(&error);
+            std::thread::sleep(BEFORE_A_RESTART);
         }
     });
     thread.map_err(|error| {
@@ -151,6 +153,9 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
         ))),
     }
 }
+
+/// An actor that fails at once each time must not become a busy loop.
+const BEFORE_A_RESTART: Duration = Duration::from_millis(100);
 
 fn unavailable(Failure { reason, source, .. }: Failure) -> Error {
     Error::Unavailable { key: None, reason, source }

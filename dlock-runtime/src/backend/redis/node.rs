@@ -35,6 +35,7 @@ use crate::engine::effects::Effects;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
+use crate::telemetry;
 use crate::token::ProcessId;
 
 /// The actor.
@@ -102,8 +103,9 @@ enum Drive<T> {
 impl Node {
     /// Runs until the engine is gone and what it left is dealt with. `first` is told how the first attempt to connect ended; after a failure there is no second.
     pub(super) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        self.shared.listening.store(false, Ordering::Release);
         self.run_for_the_engine(first).await;
-        let _ = tokio::time::timeout(LAST_WORDS, self.run_for_nobody()).await;
+        let _ = tokio::time::timeout(self.last_words(), self.run_for_nobody()).await;
     }
 
     async fn run_for_the_engine(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
@@ -121,9 +123,9 @@ impl Node {
                         return;
                     }
                     let since = Instant::now();
+                    telemetry::connected(&self.route.shown);
                     let Drive::Done(failure) = self.serve(&Arc::new(link)).await else { return };
-                    let reason = &*failure.reason;
-                    tracing::warn!(name: "dlock.disconnected", target: "dlock", reason, "dlock.disconnected");
+                    telemetry::disconnected(&failure.reason);
                     down = failure;
                     // One that works for a while was a good one; a replica lets us in and refuses the first write.
                     failures = if since.elapsed() >= PROVEN { 0 } else { failures + 1 };
@@ -149,8 +151,7 @@ impl Node {
         let (commands, ear) = tokio::join!(self.route.connect(), self.route.listen(self.process));
         let (connection, scripts) = commands?;
         if let Err(failure) = &ear {
-            let reason = &*failure.reason;
-            tracing::warn!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening");
+            telemetry::not_listening(&failure.reason);
         }
         Ok(Link {
             connection,
@@ -178,7 +179,7 @@ impl Node {
         let ended = self.drive(used, |_, requests| self.send(link, &mut batches, requests)).await;
         self.shared.listening.store(false, Ordering::Release);
         if let Drive::EngineGone = ended {
-            let _ = tokio::time::timeout(LAST_WORDS, self.wind_up(link, &mut batches)).await;
+            let _ = tokio::time::timeout(self.last_words(), self.wind_up(link, &mut batches)).await;
             return Drive::EngineGone;
         }
         let failure = lock(&link.health).failure.take();
@@ -206,7 +207,7 @@ impl Node {
             self.shared.push_due_leaves();
             self.send(link, batches, self.shared.take());
             let due = lock(&self.shared.abandoned).due();
-            let next = tokio::time::sleep(due.since(boot_time()).min(LAST_WORDS));
+            let next = tokio::time::sleep(due.since(boot_time()).min(LONGEST_SLEEP));
             tokio::select! {
                 Some(_) = batches.join_next() => {}
                 () = link.broken.notified() => return,
@@ -259,18 +260,13 @@ impl Node {
         }
     }
 
-    /// Answers what cannot be sent.
+    /// Answers what cannot be sent. Nothing of it ran, so the next connection proves that it is undone.
     fn refuse(&self, requests: Vec<Request>, failure: &Failure) {
-        let Some(engine) = self.engine.upgrade() else { return };
-        let now = boot_time();
-        let count = requests.len();
-        let mut effects = Effects::default();
-        let replies = requests.into_iter().map(|request| (request, Reply::Refused(failure.clone())));
-        let abandoned = engine.replies(now, now, replies, &mut effects);
-        // Nothing was sent, so any connection proves that it is undone.
-        self.shared.abandon(abandoned, self.shared.epochs.load(Ordering::Acquire) + 1);
-        effects.wake();
-        self.shared.answered(count);
+        // Whatever keeps us from connecting, what was asked for may be had once we are connected.
+        let failure = Failure { kind: FailureKind::Passing, ..failure.clone() };
+        let replies =
+            requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
+        self.hand_on(replies, boot_time(), self.shared.epochs.load(Ordering::Acquire) + 1);
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others.
@@ -358,6 +354,11 @@ impl Node {
         }
     }
 
+    /// How long an actor whose engine is gone goes on.
+    fn last_words(&self) -> Duration {
+        self.route.response_timeout + LAST_WORDS
+    }
+
     /// From 10 ms doubling to 1 s, spread by half so that a fleet does not come back in step.
     fn backoff(&self, failures: u32) -> Duration {
         let longest =
@@ -383,5 +384,5 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// With nothing to undo, and nothing that would tell of it otherwise.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);
 
-/// How long an actor whose engine is gone goes on: longer than a response timeout and the second leave.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How much longer than an answer takes an actor whose engine is gone goes on: there is a second leave after a second.
+const LAST_WORDS: Duration = Duration::from_millis(2_500);

@@ -22,7 +22,8 @@ end
 -- live as it is. A key that somebody has made to live for ever gets a day: no lock may outlive everybody who knows of it.
 local function keep_ttl()
   local ttl = redis.call('PTTL', KEYS[1])
-  redis.call('PEXPIRE', KEYS[1], ttl > 0 and ttl or 86400000)
+  if ttl < 0 then ttl = 86400000 elseif ttl == 0 then ttl = 1 end -- 0: in its last millisecond
+  redis.call('PEXPIRE', KEYS[1], ttl)
 end
 
 -- Makes the first live waiter of `value` the holder and puts `behind` after the last; returns whether there was one.
