@@ -110,10 +110,14 @@ impl Node {
     /// undone. `epoch` is the connection that the requests went out on; one that never was for those that did not.
     pub(super) fn hand_on(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: u64) {
         let (count, now) = (replies.len(), boot_time());
-        replies.retain(|(request, reply)| {
-            let undoes = matches!(request.command, Command::Leave | Command::Release);
-            !(undoes && lock(&self.shared.abandoned).left(request.token, reply, epoch, now))
-        });
+        let mut list = lock(&self.shared.abandoned);
+        if !list.is_empty() {
+            replies.retain(|(request, reply)| {
+                let undoes = matches!(request.command, Command::Leave | Command::Release);
+                !(undoes && list.left(request.token, reply, epoch, now))
+            });
+        }
+        drop(list);
         let abandoned = match self.engine.upgrade() {
             Some(engine) => {
                 let mut effects = Effects::default();

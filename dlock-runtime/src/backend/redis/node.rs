@@ -378,8 +378,9 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 const PROVEN: Duration = Duration::from_secs(1);
 
 /// The timers of the runtime do not count the time that the machine is suspended; the boot clock, which leases are measured by,
-/// does. So no sleep is longer while something is due.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// does. So no sleep is longer while something is due: after a resume a loss is told within this, and a body is not polled before.
+/// Shorter would be dear: a virtual machine that wakes up from idling pays more than a renewal costs.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// With nothing to undo, and nothing that would tell of it otherwise.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);
