@@ -93,9 +93,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a URL or an option that cannot be used: it names the part, and never prints a password.
+    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used: it names the part, and never prints a password.
     /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need.
-    /// [`Error::Unavailable`] when the server cannot be reached, or is not ready.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when the server cannot be reached, or is not ready.
     ///
     /// # Cancel safety
     ///
