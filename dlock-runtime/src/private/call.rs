@@ -104,7 +104,7 @@ impl Call {
 
     /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
     ///
-    /// Nothing can replace the body's value any more, so there is no error. A loss is logged and counted.
+    /// Nothing can replace the body's value any more, so there is no error. A loss is logged.
     pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
         let ended = Running::new(self.guard(), body, OnLost::Finish, self.telemetry()).await;
         match Leaving::new(self.guard(), ended, self.telemetry()).await {
