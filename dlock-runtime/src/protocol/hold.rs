@@ -245,3 +245,80 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.ask(cx);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Rules;
+    use crate::protocol::command::Failure;
+    use crate::protocol::patience::{Limits, Patience};
+    use crate::retry::RetryPolicy;
+    use crate::token::TokenSource;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
+
+    fn at(ms: u64) -> BootTime {
+        BootTime::from_nanos(ms * 1_000_000)
+    }
+
+    fn happen(
+        lane: &mut Lane<u32>,
+        ms: u64,
+        event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
+    ) -> Vec<Action<u32>> {
+        let (tokens, mut actions) = (TokenSource::of_process(ms), Vec::new());
+        event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &tokens, actions: &mut actions });
+        actions
+    }
+
+    fn waiter(seat: u32) -> Waiter<u32> {
+        let wait = Some(Duration::from_secs(60));
+        let limits = Limits { retries: 0, wait, backoff: RetryPolicy::DEFAULT, response_timeout: LEASE };
+        Waiter { seat, lease: LEASE, renew: true, patience: Patience::new(at(0), limits, seat) }
+    }
+
+    /// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
+    fn yielding() -> (Lane<u32>, Token, Token) {
+        let mut lane = Lane::new();
+        happen(&mut lane, 0, |lane, cx| lane.join(waiter(1), cx));
+        let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+        let (old, acquire) = (asking.token, Command::Acquire { lease: LEASE });
+        happen(&mut lane, 1, |lane, cx| lane.reply(old, acquire, at(0), Reply::Ours, cx));
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2), cx));
+        happen(&mut lane, 100, |lane, cx| {
+            lane.release(&1, cx);
+        });
+        let Stage::Yielding(yielding) = &lane.stage else { panic!("{lane:?}") };
+        let next = yielding.next;
+        (lane, old, next)
+    }
+
+    #[test]
+    fn a_grant_after_a_yield_is_counted_from_when_the_yield_was_sent() {
+        let (mut lane, old, next) = yielding();
+        happen(&mut lane, 1_000, |lane, cx| {
+            lane.reply(old, Command::Yield { next }, at(100), Reply::Yielded, cx)
+        });
+
+        let actions = happen(&mut lane, 1_100, |lane, cx| {
+            lane.granted(next, RULES.grant_lease, cx);
+        });
+
+        assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
+    }
+
+    #[test]
+    fn a_yield_without_an_answer_leaves_both_its_tokens() {
+        let (mut lane, old, next) = yielding();
+
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+        let actions =
+            happen(&mut lane, 600, |lane, cx| lane.reply(old, Command::Yield { next }, at(100), unknown, cx));
+
+        let abandoned = |wanted| {
+            actions.iter().any(|action| matches!(action, Action::Abandon { token } if *token == wanted))
+        };
+        assert!(abandoned(old) && abandoned(next), "{actions:?}");
+    }
+}
