@@ -298,7 +298,7 @@ mod tests {
     fn a_grant_after_a_yield_is_counted_from_when_the_yield_was_sent() {
         let (mut lane, old, next) = yielding();
         happen(&mut lane, 1_000, |lane, cx| {
-            lane.reply(old, Command::Yield { next }, at(100), Reply::Yielded, cx)
+            lane.reply(old, Command::Yield { next }, at(100), Reply::Yielded, cx);
         });
 
         let actions = happen(&mut lane, 1_100, |lane, cx| {
