@@ -82,9 +82,9 @@ pub enum Error {
         found: Arc<str>,
     },
 
-    /// The current call chain holds this key already, and this way of asking cannot join it.
+    /// The current call chain holds this key already, and this way of asking does not join it.
     #[error(
-        "lock `{key}` is held by the call this one runs in: `acquire` cannot join it, `run` and the attribute can"
+        "lock `{key}` is held by the call this one runs in: `acquire` and `reentrant = false` do not join it, `run` and the attribute do"
     )]
     #[non_exhaustive]
     Reentrant {
@@ -194,6 +194,8 @@ pub enum LossCause {
     Expired,
     /// The server says that the lock is not ours any more: it was deleted, flushed, overwritten, or had expired there.
     NotOurs,
+    /// It was held for its `max_hold`; it was ours to the end.
+    MaxHold,
     /// The manager was shut down while the body ran, and the deadline given to `shutdown` passed.
     Shutdown,
     /// The guard was released while something still used the hold.
@@ -205,6 +207,7 @@ impl std::fmt::Display for LossCause {
         f.write_str(match self {
             Self::Expired => "its lease ran out",
             Self::NotOurs => "the server says that it is not ours any more",
+            Self::MaxHold => "its `max_hold` is over",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",
         })

@@ -21,27 +21,37 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 /// which do stop it.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
-    held: Held,
+    hold: std::result::Result<Held, Box<Unlocked>>,
+}
+
+/// Why there is no hold where `on_unavailable = run` has a body run without one.
+struct Unlocked {
+    key: LockKey,
+    error: Error,
 }
 
 impl LockGuard {
     pub(crate) fn new(held: Held) -> Self {
-        Self { held }
+        Self { hold: Ok(held) }
     }
 
-    /// Notes that no call reports what becomes of the hold, so that the guard has to.
-    pub(crate) fn stands_alone(&mut self) {
-        self.held.stands_alone = true;
+    /// The guard of a body that runs without the lock of `key`, because of `error`.
+    pub(crate) fn unlocked(key: LockKey, error: Error) -> Self {
+        Self { hold: Err(Box::new(Unlocked { key, error })) }
     }
 
-    pub(crate) fn held(&self) -> &Held {
-        &self.held
+    /// Returns the hold, if there is one.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.hold.as_ref().ok()
     }
 
     /// Returns what is locked.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.held.turn().key
+        match &self.hold {
+            Ok(held) => held.key(),
+            Err(unlocked) => &unlocked.key,
+        }
     }
 
     /// Returns how long the hold may still be believed; zero once it may not. A renewal prolongs it.
@@ -49,9 +59,7 @@ impl LockGuard {
     /// It ends before the key expires, by a hundredth of the lease and 2 ms, and counts the time that the machine is suspended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let root = self.held.root();
-        let now = self.held.engine.now();
-        if root.believed(now).is_ok() { root.deadline().since(now) } else { Duration::ZERO }
+        self.held().map_or(Duration::ZERO, Held::remaining)
     }
 
     /// Returns the instant until which the hold may be believed, as of now: for `tokio::time::timeout_at` and the like.
@@ -64,32 +72,33 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] once it may not.
+    /// [`Error::Lost`] once it may not; [`Error::Unavailable`] where the body runs without the lock (`on_unavailable = run`).
     pub fn check(&self) -> Result<()> {
-        let now = self.held.engine.now();
-        self.held.root().believed(now).map_err(|(cause, held)| self.lost_error(cause, held))
+        self.believed().map(|_| ())
     }
 
     /// Waits until the lock is lost, and returns how. It never ends while the lock is held.
     ///
-    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::Released`].
+    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::Released`]. Where the body runs
+    /// without the lock (`on_unavailable = run`) nothing can be lost, and it never ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping it only stops the waiting.
     pub async fn lost(&self) -> LossCause {
-        let looker = self.held.root().looker();
+        let Some(held) = self.held() else { return std::future::pending().await };
+        let looker = held.root().looker();
         let mut alarm = Alarm::default();
         poll_fn(|cx| {
             loop {
                 let lost = looker.look(cx.waker(), |phase| match phase {
                     Phase::Lost { cause, .. } => Some(*cause),
-                    Phase::Over => Some(LossCause::Released),
+                    Phase::Over { .. } => Some(LossCause::Released),
                     _ => None,
                 });
                 match lost {
                     Some(cause) => return std::task::Poll::Ready(cause),
-                    None if alarm.ring(&self.held.engine, cx).is_pending() => {
+                    None if alarm.ring(&held.engine, cx).is_pending() => {
                         return std::task::Poll::Pending;
                     }
                     None => {}
@@ -108,29 +117,30 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::Lost`] when the server says that the lock is not ours any more, or the hold may not be believed any more;
-    /// [`Error::Unavailable`] when it cannot be asked; [`Error::WrongKind`] when something that is no lock of this kind, or no counter,
-    /// stands under one of the names.
+    /// [`Error::Unavailable`] when it cannot be asked, and where the body runs without the lock (`on_unavailable = run`);
+    /// [`Error::WrongKind`] when something that is no lock of this kind, or no counter, stands under one of the names.
     ///
     /// # Cancel safety
     ///
     /// Dropping it may leave a number unused. Ask again: a later number is as good.
     pub async fn fencing_token(&self) -> Result<FencingToken> {
-        self.check()?;
-        let root = self.held.root();
-        if let Some(known) = root.fencing.get() {
+        let held = self.believed()?;
+        let fencing = &held.root().fencing;
+        if let Some(known) = fencing.get() {
             return Ok(FencingToken(*known));
         }
-        match self.ask(Command::Fence).await? {
-            Reply::Fenced(token) => Ok(FencingToken(*root.fencing.get_or_init(|| token))),
-            _ => Err(self.lost_error(LossCause::NotOurs, self.held_for())),
+        match ask(held, Command::Fence).await? {
+            Reply::Fenced(token) => Ok(FencingToken(*fencing.get_or_init(|| token))),
+            _ => Err(not_ours(held)),
         }
     }
 
-    /// Prolongs the hold to at least `lease` from now, by one round trip. It never shortens it.
+    /// Prolongs the hold to at least `lease` from now, by one round trip. It never shortens it, and a `max_hold` still ends it.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lock is not ours any more, [`Error::Unavailable`] when the server cannot be asked,
+    /// [`Error::Lost`] when the lock is not ours any more, [`Error::Unavailable`] when the server cannot be asked and where the
+    /// body runs without the lock (`on_unavailable = run`),
     /// [`Error::Config`] for a lease under 100 ms or over a year, [`Error::WrongKind`] when something that is no lock of this kind
     /// stands under its name by now.
     ///
@@ -139,10 +149,10 @@ impl LockGuard {
     /// Dropping it may or may not prolong the hold.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = checked_lease(lease)?;
-        self.check()?;
-        match self.ask(Command::Renew { lease }).await? {
+        let held = self.believed()?;
+        match ask(held, Command::Renew { lease }).await? {
             Reply::Ours => Ok(()),
-            _ => Err(self.lost_error(LossCause::NotOurs, self.held_for())),
+            _ => Err(not_ours(held)),
         }
     }
 
@@ -158,44 +168,37 @@ impl LockGuard {
     ///
     /// Dropping it does not undo the release: it has been handed over, or is by the drop.
     pub async fn release(self) -> Result<()> {
-        let state = self.check();
-        let held = self.held_for();
-        let answer = self.held.let_go(true);
-        state?;
-        let Some(answer) = answer else { return Ok(()) };
-        match usable(self.key(), answer.await)? {
-            Reply::NotOurs => Err(self.lost_error(LossCause::NotOurs, held)),
+        let believed = self.check();
+        let answer = self.held().and_then(|held| held.let_go(true));
+        believed?;
+        let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
+        match usable(held.key(), answer.await)? {
+            Reply::NotOurs => Err(not_ours(held)),
             _ => Ok(()),
         }
     }
 
-    /// Lets go of the hold; see [`Held::let_go`].
-    pub(crate) fn let_go(&self) -> Option<tokio::sync::oneshot::Receiver<Reply>> {
-        self.held.let_go(true)
+    /// Returns the hold if it may still be believed.
+    fn believed(&self) -> Result<&Held> {
+        let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
+        let believed = held.root().believed(held.engine.now());
+        believed.map(|()| held).map_err(|loss| held.lost_error(loss))
     }
+}
 
-    /// Asks the server something under this hold.
-    async fn ask(&self, command: Command) -> Result<Reply> {
-        let root = self.held.root();
-        let Some(token) = root.token() else {
-            return Err(self.lost_error(LossCause::Released, Duration::ZERO));
-        };
-        let answer = self.held.engine.ask(&root.key, token, command);
-        usable(self.key(), answer.await)
-    }
+/// Asks the server something under a hold.
+async fn ask(held: &Held, command: Command) -> Result<Reply> {
+    let root = held.root();
+    let Some(token) = root.token() else {
+        return Err(held.lost_error((LossCause::Released, Duration::ZERO)));
+    };
+    let answer = held.engine.ask(&root.key, token, command);
+    usable(held.key(), answer.await)
+}
 
-    pub(crate) fn held_for(&self) -> Duration {
-        let now = self.held.engine.now();
-        let since = self.held.root().look(None, |phase| match phase {
-            Phase::Held { since, .. } => Some(now.since(*since)),
-            _ => None,
-        });
-        since.unwrap_or_default()
-    }
-
-    pub(crate) fn lost_error(&self, cause: LossCause, held: Duration) -> Error {
-        Error::Lost { key: self.key().clone(), held, cause }
-    }
+/// The loss of a hold that the server does not know.
+fn not_ours(held: &Held) -> Error {
+    held.lost_error((LossCause::NotOurs, held.held_for()))
 }
 
 /// Turns an answer that says nothing of the lock into an error.

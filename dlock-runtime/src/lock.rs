@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::held::Scope;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
@@ -68,6 +67,29 @@ impl Lock {
     /// Sets the delays between tries: from `first` doubling to `last`, with full jitter. Default: 100 ms to 2 s.
     pub fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.options = self.options.backoff(first, last);
+        self
+    }
+
+    /// Sets after how long the hold ends though it could be renewed: it is lost then, by
+    /// [`LossCause::MaxHold`](crate::LossCause::MaxHold). Default: never. From 100 ms to 365 days; a default lease that is longer is
+    /// cut to it, and a lease that is set must not be longer.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets for how long nobody else gets the lock, counted from when it was taken, though it may be released earlier: for jobs
+    /// that must not run again too soon. Default: not at all. It outlives the process. What it does not outlive is a crash *before*
+    /// the release: then the lock is free after the lease.
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.options.at_least = Some(at_least);
+        self
+    }
+
+    /// Sets whether [`run`](Self::run) joins the hold that its call chain has of the key, or gets [`Error::Reentrant`]. Default: it
+    /// joins. A call that joins takes the hold as it is: its own lease, `max_hold` and `at_least` mean nothing then.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.options.reentrant = reentrant;
         self
     }
 
@@ -138,25 +160,22 @@ impl Lock {
     {
         let key = self.key.clone().map_err(Box::new);
         let telemetry = Hold::begin(None, key.as_ref().ok());
-        let guard = Entering::new(&self.manager, &key, &self.options, &telemetry).await?;
+        let held = Entering::new(&self.manager, &key, &self.options, &telemetry).await?;
+        let guard = LockGuard::new(held);
+        let held = guard.held().expect("the guard was made of a hold");
         let mut body = pin!(Some(body(&guard)));
-        let ended = Running::new(&guard, body.as_mut(), self.options.on_lost, &telemetry).await;
-        Leaving::new(&guard, ended, &telemetry).await
+        let ended = Running::new(held, body.as_mut(), self.options.on_lost, &telemetry).await;
+        Leaving::new(held, ended, &telemetry).await
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
-        let key = self.key.clone()?;
-        let scope = Scope::current();
-        if let Some(scope) = &scope
-            && Scope::of_key(scope, self.manager.engine(), &key).is_some()
-        {
-            return Err(Error::Reentrant { key });
-        }
-        let key = Ok(key);
+        let key = self.key.clone().map_err(Box::new);
         let telemetry = Hold::begin(None, key.as_ref().ok());
-        let mut guard = Entering::new(&self.manager, &key, &options, &telemetry).await?;
-        guard.stands_alone();
+        // A guard opens no scope, so it cannot take part in one.
+        let options = options.reentrant(false);
+        let mut held = Entering::new(&self.manager, &key, &options, &telemetry).await?;
+        held.stands_alone = true;
         telemetry.guarded();
-        Ok(guard)
+        Ok(LockGuard::new(held))
     }
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::protocol::terms::Terms;
 use crate::retry::RetryPolicy;
 
 /// The options of one acquisition. An option that is not set takes the manager's default.
@@ -15,6 +16,9 @@ pub struct Options {
     pub(crate) retry: u32,
     pub(crate) wait: Option<Duration>,
     pub(crate) backoff: RetryPolicy,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<Duration>,
+    pub(crate) reentrant: bool,
     pub(crate) on_lost: OnLost,
 }
 
@@ -28,6 +32,9 @@ impl Options {
             retry: 0,
             wait: None,
             backoff: RetryPolicy::DEFAULT,
+            max_hold: None,
+            at_least: None,
+            reentrant: true,
             on_lost: OnLost::Abort,
         }
     }
@@ -35,7 +42,50 @@ impl Options {
     /// Returns the options if they can be used.
     pub(crate) fn checked(&self) -> Result<Self> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
-        Ok(*self)
+        match self.contradiction() {
+            Some((part, problem)) => Err(Error::Config { part: part.into(), problem: problem.into() }),
+            None => Ok(*self),
+        }
+    }
+
+    /// Returns which option cannot be kept beside the others, and why. The attribute says the same of what is written out in it.
+    pub(crate) const fn contradiction(&self) -> Option<(&'static str, &'static str)> {
+        if let Some(lease) = self.lease
+            && !is_lease(lease)
+        {
+            return Some(("lease", "`lease` is not between 100 ms and 365 days"));
+        }
+        if let Some(max_hold) = self.max_hold
+            && !is_lease(max_hold)
+        {
+            return Some(("max_hold", "`max_hold` is not between 100 ms and 365 days"));
+        }
+        if let Some(at_least) = self.at_least
+            && is_longer(at_least, LONGEST_LEASE)
+        {
+            return Some(("at_least", "`at_least` is longer than 365 days"));
+        }
+        if let (Some(lease), Some(max_hold)) = (self.lease, self.max_hold)
+            && is_longer(lease, max_hold)
+        {
+            return Some(("lease", "`lease` is longer than `max_hold`, which ends the hold first"));
+        }
+        if let (Some(lease), Some(at_least), false) = (self.lease, self.at_least, self.renew)
+            && is_longer(at_least, lease)
+        {
+            return Some((
+                "at_least",
+                "`at_least` is longer than `lease`, and with `renew = false` a crash would end the lock before it",
+            ));
+        }
+        None
+    }
+
+    /// Returns what the options ask of a hold, where calls that name no lease get `default`.
+    pub(crate) fn terms(&self, default: Duration) -> Terms {
+        let Self { renew, max_hold, at_least, .. } = *self;
+        let longest = max_hold.unwrap_or(Duration::MAX);
+        Terms { lease: self.lease.unwrap_or_else(|| default.min(longest)), renew, max_hold, at_least }
     }
 
     /// Sets the lease: how long the server keeps the lock when nobody renews it.
@@ -49,6 +99,29 @@ impl Options {
     #[must_use]
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
+        self
+    }
+
+    /// Sets after how long the hold ends though it could be renewed: it is lost then, by
+    /// [`LossCause::MaxHold`](crate::LossCause::MaxHold). A default lease that is longer is cut to it.
+    #[must_use]
+    pub const fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets for how long nobody else gets the lock after it was taken, though it may be let go of earlier.
+    #[must_use]
+    pub const fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
+        self
+    }
+
+    /// Sets whether a call joins the hold that its call chain has of the key, or gets
+    /// [`Error::Reentrant`](crate::Error::Reentrant).
+    #[must_use]
+    pub const fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
         self
     }
 
@@ -99,7 +172,7 @@ pub enum OnLost {
 
 /// Checks a lease: a server counts in whole milliseconds, and a deadline needs room for a slow reply.
 pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
-    if (LEAST_LEASE..=LONGEST_LEASE).contains(&lease) {
+    if is_lease(lease) {
         return Ok(lease);
     }
     Err(Error::Config {
@@ -108,8 +181,17 @@ pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
     })
 }
 
+const fn is_lease(lease: Duration) -> bool {
+    !is_longer(SHORTEST_LEASE, lease) && !is_longer(lease, LONGEST_LEASE)
+}
+
+/// Durations cannot be compared by `<` where a constant is made.
+const fn is_longer(left: Duration, right: Duration) -> bool {
+    left.as_nanos() > right.as_nanos()
+}
+
 /// A renewal is due every third of it and must be answered before the margin at its end.
-const LEAST_LEASE: Duration = Duration::from_millis(100);
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// Far beyond any use, and far from where a server's arithmetic would overflow.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);

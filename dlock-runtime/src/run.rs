@@ -1,4 +1,4 @@
-//! A body under a lock, in three futures: [`Entering`], [`Running`], [`Leaving`].
+//! A body under a lock, in three futures: [`Entering`], [`Running`], [`Leaving`]; and one without: [`Unlocked`].
 //!
 //! [`Running`] looks at the deadline **before every poll** of the body: after a pause of any length the body of a lost lock is not
 //! polled again. When the body ends, or is stopped, it is dropped in place before anything is released or reported.
@@ -12,24 +12,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
-
 use tokio::sync::oneshot;
 
-use crate::engine::hold::{Alarm, Held};
+use crate::engine::hold::{Alarm, Held, Loss};
 use crate::engine::turn::{Looker, Phase};
 use crate::engine::waiting::Waiting;
 use crate::error::{Error, LossCause, Result};
-use crate::guard::LockGuard;
 use crate::held::Scope;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
 use crate::protocol::command::Reply;
 use crate::telemetry::Hold;
-
-/// How a lock was lost, and after how long.
-pub(crate) type Loss = (LossCause, Duration);
 
 /// Takes the lock, or joins the hold that the current call chain has.
 #[derive(Debug)]
@@ -46,18 +40,25 @@ impl<'a> Entering<'a> {
         telemetry: &'a Hold,
     ) -> Self {
         let waiting = match (key, options.checked()) {
-            (Ok(key), Ok(options)) => {
-                Ok(Waiting::join(manager.engine(), key.clone(), &options, Scope::current().as_ref()))
-            }
-            (Err(error), _) => Err(Some(error.clone())),
-            (_, Err(error)) => Err(Some(Box::new(error))),
+            (Ok(key), Ok(options)) => Self::begin(manager, key, &options).map_err(Box::new),
+            (Err(error), _) => Err(error.clone()),
+            (_, Err(error)) => Err(Box::new(error)),
         };
-        Self { telemetry, waiting }
+        Self { telemetry, waiting: waiting.map_err(Some) }
+    }
+
+    fn begin(manager: &LockManager, key: &LockKey, options: &Options) -> Result<Waiting> {
+        let (engine, scope) = (manager.engine(), Scope::current());
+        let holds = |scope| Scope::of_key(scope, engine, key).is_some();
+        if !options.reentrant && scope.as_ref().is_some_and(holds) {
+            return Err(Error::Reentrant { key: key.clone() });
+        }
+        Ok(Waiting::join(engine, key.clone(), options, scope.as_ref()))
     }
 }
 
 impl Future for Entering<'_> {
-    type Output = Result<LockGuard>;
+    type Output = Result<Held>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -67,7 +68,7 @@ impl Future for Entering<'_> {
             Err(error) => Err(*error.take().expect("a future is not polled again after it has ended")),
         };
         this.telemetry.entered(&entered);
-        Poll::Ready(entered.map(LockGuard::new))
+        Poll::Ready(entered)
     }
 }
 
@@ -85,12 +86,11 @@ pub(crate) struct Running<'a, F> {
 
 impl<'a, F> Running<'a, F> {
     pub(crate) fn new(
-        guard: &'a LockGuard,
+        held: &'a Held,
         body: Pin<&'a mut Option<F>>,
         on_lost: OnLost,
         telemetry: &'a Hold,
     ) -> Self {
-        let held = guard.held();
         let looker = (held.depth() > 0).then(|| held.root().looker());
         Self { held, scope: Scope::open(held), body, telemetry, looker, alarm: Alarm::default(), on_lost }
     }
@@ -134,32 +134,26 @@ impl<F: Future> Future for Running<'_, F> {
 /// own result: it is logged, and the lease is the backstop.
 #[derive(Debug)]
 pub(crate) struct Leaving<'a, R> {
-    guard: &'a LockGuard,
+    held: &'a Held,
     telemetry: &'a Hold,
     ended: Option<std::result::Result<R, Loss>>,
     answer: Option<oneshot::Receiver<Reply>>,
-    held_for: Duration,
 }
 
 /// No field is pinned.
 impl<R> Unpin for Leaving<'_, R> {}
 
 impl<'a, R> Leaving<'a, R> {
-    pub(crate) fn new(
-        guard: &'a LockGuard,
-        ended: std::result::Result<R, Loss>,
-        telemetry: &'a Hold,
-    ) -> Self {
-        let held_for = guard.held_for();
-        let lost_meanwhile = guard.held().root().believed(guard.held().engine.now()).err();
-        let mut answer = guard.let_go();
-        if let Some((cause, held)) = ended.as_ref().err().copied().or(lost_meanwhile) {
-            telemetry.lost(guard.key(), cause, held);
+    pub(crate) fn new(held: &'a Held, ended: std::result::Result<R, Loss>, telemetry: &'a Hold) -> Self {
+        let lost_meanwhile = held.root().believed(held.engine.now()).err();
+        let mut answer = held.let_go(true);
+        if let Some(loss) = ended.as_ref().err().copied().or(lost_meanwhile) {
+            telemetry.lost(held.key(), loss);
             answer = None;
         } else if answer.is_none() {
             telemetry.released();
         }
-        Self { guard, telemetry, ended: Some(ended), answer, held_for }
+        Self { held, telemetry, ended: Some(ended), answer }
     }
 }
 
@@ -173,13 +167,39 @@ impl<R> Future for Leaving<'_, R> {
             match ready!(Pin::new(answer).poll(cx)) {
                 Ok(Reply::Ours) => this.telemetry.released(),
                 Ok(Reply::NotOurs) => {
-                    this.telemetry.lost(this.guard.key(), LossCause::NotOurs, this.held_for);
+                    let loss = (LossCause::NotOurs, this.held.held_for());
+                    this.telemetry.lost(this.held.key(), loss);
                 }
-                Ok(reply) => this.telemetry.release_failed(this.guard.key(), &reply),
+                Ok(reply) => this.telemetry.release_failed(this.held.key(), &reply),
                 Err(_) => {}
             }
         }
         let ended = this.ended.take().expect("a future is not polled again after it has ended");
-        Poll::Ready(ended.map_err(|(cause, held)| this.guard.lost_error(cause, held)))
+        Poll::Ready(ended.map_err(|loss| this.held.lost_error(loss)))
+    }
+}
+
+/// Polls a body that has no lock, as `on_unavailable = run` says.
+#[derive(Debug)]
+pub(crate) struct Unlocked<'a, F> {
+    body: Pin<&'a mut Option<F>>,
+    telemetry: &'a Hold,
+}
+
+impl<'a, F> Unlocked<'a, F> {
+    pub(crate) fn new(body: Pin<&'a mut Option<F>>, telemetry: &'a Hold) -> Self {
+        Self { body, telemetry }
+    }
+}
+
+impl<F: Future> Future for Unlocked<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _entered = self.telemetry.enter();
+        let body = self.body.as_mut().as_pin_mut().expect("a body that has ended is not polled again");
+        let output = ready!(body.poll(cx));
+        self.body.set(None);
+        Poll::Ready(output)
     }
 }

@@ -7,6 +7,7 @@
 //! | `dlock.contended` | debug | somebody else held it to the end |
 //! | `dlock.lost` | error | the lock was lost: told when the body stops, or when a guard is released or dropped |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
+//! | `dlock.unlocked_run` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
 //! | `dlock.connected` | info | a connection is there, the first or a new one |
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use tracing::{Span, field};
 
-use crate::engine::hold::Held;
-use crate::error::{Error, LossCause, Result};
+use crate::engine::hold::{Held, Loss};
+use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 
@@ -61,7 +62,7 @@ impl Hold {
                 }
                 let (attempts, waited) = held.attempts_and_wait();
                 self.record(attempts, waited);
-                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = shown(&held.turn().key) }, "dlock.acquired");
+                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = shown(held.key()) }, "dlock.acquired");
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
@@ -90,10 +91,26 @@ impl Hold {
     }
 
     /// The lock was lost while the body ran.
-    pub(crate) fn lost(&self, key: &LockKey, cause: LossCause, held: Duration) {
+    pub(crate) fn lost(&self, key: &LockKey, loss: Loss) {
         self.outcome("lost");
         let _entered = self.enter();
-        guard_lost(key, cause, held);
+        guard_lost(key, loss);
+    }
+
+    /// The body runs without the lock, because of `error`.
+    pub(crate) fn unlocked_run(&self, key: &LockKey, error: &Error) {
+        self.outcome("unlocked_run");
+        let reason = match error {
+            Error::Unavailable { reason, .. } => Some(&**reason),
+            _ => None,
+        };
+        tracing::error!(
+            name: "dlock.unlocked_run",
+            target: "dlock",
+            parent: &self.span,
+            { lock.key = shown(key), lock.reason = reason },
+            "dlock.unlocked_run"
+        );
     }
 
     /// The lock was released, or handed to another task.
@@ -148,7 +165,7 @@ fn shown(key: &LockKey) -> Option<field::DisplayValue<&LockKey>> {
 }
 
 /// A lock was lost; the current span, if there is one, says in which call.
-pub(crate) fn guard_lost(key: &LockKey, cause: LossCause, held: Duration) {
+pub(crate) fn guard_lost(key: &LockKey, (cause, held): Loss) {
     tracing::error!(
         name: "dlock.lost",
         target: "dlock",

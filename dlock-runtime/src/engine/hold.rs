@@ -12,11 +12,15 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::turn::{Phase, Seat, Turn};
-use crate::error::LossCause;
+use crate::error::{Error, LossCause};
 use crate::held::Scope;
+use crate::key::LockKey;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
+
+/// How a lock was lost, and after how long.
+pub(crate) type Loss = (LossCause, Duration);
 
 /// A hold, or a place inside one. Dropping it releases: at once, without blocking, from any thread.
 #[derive(Debug)]
@@ -46,9 +50,29 @@ impl Held {
         self.nested.as_ref().map_or(&self.turn, |parent| parent.root())
     }
 
-    /// The turn of the call itself.
-    pub(crate) fn turn(&self) -> &Arc<Turn> {
-        &self.turn
+    /// How long the hold may still be believed; not at all once it may not.
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.engine.now();
+        let root = self.root();
+        if root.believed(now).is_ok() { root.remaining(now) } else { Duration::ZERO }
+    }
+
+    /// How long the lock has been held, or was since it was taken.
+    pub(crate) fn held_for(&self) -> Duration {
+        let now = self.engine.now();
+        let since = self.root().look(None, |phase| match phase {
+            Phase::Held { since, .. } | Phase::Over { since } => Some(now.since(*since)),
+            _ => None,
+        });
+        since.unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.turn.key
+    }
+
+    pub(crate) fn lost_error(&self, (cause, held): Loss) -> Error {
+        Error::Lost { key: self.key().clone(), held, cause }
     }
 
     /// How often the lock was asked for, and how long the call waited for it.
@@ -84,10 +108,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.let_go(false);
         if self.stands_alone
-            && let Err((cause, held)) = self.turn.believed(self.engine.now())
-            && cause != LossCause::Released
+            && let Err(loss) = self.turn.believed(self.engine.now())
+            && loss.0 != LossCause::Released
         {
-            telemetry::guard_lost(&self.turn.key, cause, held);
+            telemetry::guard_lost(&self.turn.key, loss);
         }
     }
 }

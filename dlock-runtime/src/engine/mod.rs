@@ -187,9 +187,9 @@ impl Engine {
         match action {
             Action::Send { token, command } => self.push(key, token, command, None, effects),
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
-            Action::Admit { seat, token, deadline, attempts } => {
+            Action::Admit { seat, token, deadline, ends, attempts } => {
                 self.held.fetch_add(1, Ordering::Relaxed);
-                effects.wakes(seat.admit(token, deadline, attempts, now));
+                effects.wakes(seat.admit(token, deadline, ends, attempts, now));
             }
             Action::Join { seat } => effects.wakes(seat.join()),
             Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),
@@ -242,9 +242,9 @@ impl Engine {
             if released != Released::NotHeld {
                 self.one_less();
             }
-            let Released::ToServer(token) = released else { return None };
+            let Released::ToServer(token, command) = released else { return None };
             let (answer, receiver) = answered.then(oneshot::channel).unzip();
-            self.push(key, token, Command::Release, answer, effects);
+            self.push(key, token, command, answer, effects);
             receiver
         });
         self.finish(now, effects);

@@ -42,15 +42,15 @@ pub(crate) enum Phase {
     /// It waits.
     Waiting,
     /// It holds the lock.
-    Held { token: Token, since: BootTime, attempts: u32 },
+    Held { token: Token, since: BootTime, ends: BootTime, attempts: u32 },
     /// It goes on inside a hold of its call chain.
     Joined,
     /// It did not get the lock; the reason is there until it is taken.
     Refused(Option<Box<Refusal>>),
     /// It held and does not any more.
     Lost { cause: LossCause, held: Duration },
-    /// It has let go.
-    Over,
+    /// It has let go of what it had since then.
+    Over { since: BootTime },
 }
 
 /// A turn as the rules see it: told apart from all others, and told what becomes of it.
@@ -64,9 +64,16 @@ impl PartialEq for Seat {
 }
 
 impl Seat {
-    pub(super) fn admit(&self, token: Token, deadline: Deadline, attempts: u32, now: BootTime) -> Wakers {
+    pub(super) fn admit(
+        &self,
+        token: Token,
+        deadline: Deadline,
+        ends: BootTime,
+        attempts: u32,
+        now: BootTime,
+    ) -> Wakers {
         self.0.deadline.store(deadline.at().nanos(), Ordering::Release);
-        self.0.become_(Phase::Held { token, since: now, attempts })
+        self.0.become_(Phase::Held { token, since: now, ends, attempts })
     }
 
     pub(super) fn join(&self) -> Wakers {
@@ -131,8 +138,16 @@ impl Turn {
         result
     }
 
-    /// Returns until when the hold is believed.
-    pub(crate) fn deadline(&self) -> BootTime {
+    /// Returns how long the hold is still believed at `now`.
+    pub(crate) fn remaining(&self, now: BootTime) -> Duration {
+        let remaining = self.look(None, |phase| match phase {
+            Phase::Held { ends, .. } => Some(self.deadline().min(*ends).since(now)),
+            _ => None,
+        });
+        remaining.unwrap_or_default()
+    }
+
+    fn deadline(&self) -> BootTime {
         BootTime::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
@@ -142,6 +157,9 @@ impl Turn {
             Phase::Lost { cause, held } => Some(Err((*cause, *held))),
             Phase::Held { since, .. } if now >= self.deadline() => {
                 Some(Err((LossCause::Expired, now.since(*since))))
+            }
+            Phase::Held { since, ends, .. } if now >= *ends => {
+                Some(Err((LossCause::MaxHold, now.since(*since))))
             }
             Phase::Held { .. } => Some(Ok(())),
             _ => Some(Err((LossCause::Released, Duration::ZERO))),
@@ -159,7 +177,16 @@ impl Turn {
 
     /// Marks the turn as over: its task has let go.
     pub(crate) fn end(&self) -> Wakers {
-        self.become_(Phase::Over)
+        let mut state = lock(&self.state);
+        let since = match state.phase {
+            Phase::Held { since, .. } | Phase::Over { since } => since,
+            _ => self.started,
+        };
+        // A loss stays visible: letting go of what is lost already does not undo it.
+        if !matches!(state.phase, Phase::Lost { .. }) {
+            state.phase = Phase::Over { since };
+        }
+        std::mem::take(&mut state.wakers)
     }
 
     fn lose(&self, cause: LossCause, now: BootTime) -> Wakers {
@@ -172,7 +199,6 @@ impl Turn {
 
     fn become_(&self, phase: Phase) -> Wakers {
         let mut state = lock(&self.state);
-        // A loss stays visible: letting go of what is lost already does not undo it.
         if !matches!(state.phase, Phase::Lost { .. }) {
             state.phase = phase;
         }

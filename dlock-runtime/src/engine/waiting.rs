@@ -63,8 +63,7 @@ impl Waiting {
             let root = Seat(Arc::clone(parent.root()));
             engine.on_lane(key, |lane, cx| lane.join_nested(&root, parent.depth(), seat, patience, cx));
         } else {
-            let lease = options.lease.unwrap_or(engine.lease);
-            let waiter = Waiter { seat, lease, renew: options.renew, patience };
+            let waiter = Waiter { seat, terms: options.terms(engine.lease), patience };
             // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
             engine.on_lane(key, |lane, cx| {
                 if engine.is_closed() {

@@ -14,7 +14,7 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Entering, Leaving, Running};
+use crate::run::{Entering, Leaving, Running, Unlocked};
 use crate::telemetry::Hold;
 
 /// An annotated function: what all its calls have in common.
@@ -22,13 +22,35 @@ use crate::telemetry::Hold;
 pub struct Site {
     name: &'static str,
     options: Options,
+    namespace: Option<&'static str>,
+    runs_unlocked: bool,
 }
 
 impl Site {
     /// Describes a function. `name` labels spans and metrics.
+    ///
+    /// # Panics
+    ///
+    /// Panics, where it is made: in the compiler, when the options contradict each other.
     #[must_use]
+    #[track_caller]
     pub const fn new(name: &'static str, options: Options) -> Self {
-        Self { name, options }
+        if let Some((_, problem)) = options.contradiction() {
+            panic!("{}", problem);
+        }
+        Self { name, options, namespace: None, runs_unlocked: false }
+    }
+
+    /// Puts the keys of the function into a namespace of their own, in place of the manager's.
+    #[must_use]
+    pub const fn namespace(self, namespace: &'static str) -> Self {
+        Self { namespace: Some(namespace), ..self }
+    }
+
+    /// Has the body run without the lock where the server cannot be asked.
+    #[must_use]
+    pub const fn runs_unlocked(self) -> Self {
+        Self { runs_unlocked: true, ..self }
     }
 
     /// Returns the function's name.
@@ -59,21 +81,25 @@ impl Call {
         Self { site, manager, key: Err(Box::new(key)), telemetry: OnceCell::new(), guard: OnceCell::new() }
     }
 
-    /// Starts the key of this call, in the manager's namespace.
+    /// Starts the key of this call.
     pub fn template(&self) -> KeyBuilder {
-        KeyBuilder::new(self.manager.as_ref().map_or("", LockManager::namespace))
+        KeyBuilder::new(self.namespace())
     }
 
     /// Sets the key of this call; a bad one is reported by [`run`](Self::run).
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
-        match &self.manager {
-            Some(manager) => {
-                let key = key.into_lock_key(manager.namespace()).map_err(Box::new);
-                Self { key, ..self }
-            }
-            None => self,
+        if self.manager.is_none() {
+            return self;
         }
+        let key = key.into_lock_key(self.namespace()).map_err(Box::new);
+        Self { key, ..self }
+    }
+
+    /// The function's own namespace, or the manager's.
+    fn namespace(&self) -> &str {
+        let of_manager = || self.manager.as_ref().map_or("", LockManager::namespace);
+        self.site.namespace.unwrap_or_else(of_manager)
     }
 
     /// Takes the lock, without a body yet: for `fallback`, whose arguments must be whole when it fails.
@@ -83,7 +109,14 @@ impl Call {
     /// Every cause for which a body cannot start.
     pub async fn acquire(&self) -> Result<()> {
         let manager = self.manager.as_ref().ok_or(Error::NotInstalled {})?;
-        let guard = Entering::new(manager, &self.key, &self.site.options, self.telemetry()).await?;
+        let entered = Entering::new(manager, &self.key, &self.site.options, self.telemetry()).await;
+        let guard = match (entered, &self.key) {
+            (Err(error), Ok(key)) if error.is_unavailable() && self.site.runs_unlocked => {
+                self.telemetry().unlocked_run(key, &error);
+                LockGuard::unlocked(key.clone(), error)
+            }
+            (entered, _) => LockGuard::new(entered?),
+        };
         // A call is asked once; were it twice, the second guard is released here.
         let _ = self.guard.set(guard);
         Ok(())
@@ -98,16 +131,17 @@ impl Call {
         if self.guard.get().is_none() {
             self.acquire().await?;
         }
-        let ended = Running::new(self.guard(), body, self.site.options.on_lost, self.telemetry()).await;
-        Leaving::new(self.guard(), ended, self.telemetry()).await
+        let Some(held) = self.guard().held() else { return Ok(Unlocked::new(body, self.telemetry()).await) };
+        let ended = Running::new(held, body, self.site.options.on_lost, self.telemetry()).await;
+        Leaving::new(held, ended, self.telemetry()).await
     }
 
     /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
     ///
     /// Nothing can replace the body's value any more, so there is no error. A loss is logged.
     pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
-        let ended = Running::new(self.guard(), body, OnLost::Finish, self.telemetry()).await;
-        match Leaving::new(self.guard(), ended, self.telemetry()).await {
+        debug_assert!(self.site.options.on_lost == OnLost::Finish, "the expansion calls this for no other");
+        match self.run(body).await {
             Ok(output) => output,
             Err(error) => unreachable!("a body that runs to its end is not stopped: {error}"),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use call::{Call, Site};
 pub use outcome::{
     Carrier, CarrierOfNone, CarriesLockError, DidNotRun, ReportsLockError, ReportsLoss, Skips, finish,
-    finish_or_skip, finish_started,
+    finish_or_skip, finish_started, skip_unavailable,
 };
 
 pub use crate::options::{OnLost, Options};

@@ -83,9 +83,9 @@ impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
     }
 }
 
-/// A success that can say that nothing was done.
+/// A value that can say that nothing was done.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no value that says that the body did not run, which `on_contended = skip` needs",
+    message = "`{Self}` has no value that says that the body did not run, which `skip` needs",
     label = "`skip` has nothing to return here",
     note = "return `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
     note = "or name the value: `on_contended = return(value)`"
@@ -93,6 +93,12 @@ impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
 pub trait DidNotRun {
     /// Makes that value.
     fn did_not_run() -> Self;
+}
+
+impl<T: DidNotRun, E> DidNotRun for Result<T, E> {
+    fn did_not_run() -> Self {
+        Ok(T::did_not_run())
+    }
 }
 
 impl DidNotRun for () {
@@ -133,6 +139,25 @@ pub fn finish<R: ReportsLockError>(result: Result<R, Error>) -> R {
 #[must_use]
 pub fn finish_or_skip<R: Skips>(result: Result<R, Error>, swallow: impl FnOnce(&Error)) -> R {
     result.unwrap_or_else(|error| R::skip(error, swallow))
+}
+
+/// Gives the value that says "did not run" where the server could not be asked, as `on_unavailable = skip` says, and tells `swallow`
+/// of it.
+///
+/// # Errors
+///
+/// Every other cause.
+pub fn skip_unavailable<R: DidNotRun>(
+    result: Result<R, Error>,
+    swallow: impl FnOnce(&Error),
+) -> Result<R, Error> {
+    result.or_else(|error| {
+        if !error.is_unavailable() {
+            return Err(error);
+        }
+        swallow(&error);
+        Ok(R::did_not_run())
+    })
 }
 
 /// Ends a call with `on_contended = fallback(..)` whose body has started.

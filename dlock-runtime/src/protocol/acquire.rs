@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
-use crate::protocol::lane::{Action, Cx, Heard, Lane, Refusal, Stage};
+use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
 use crate::token::Token;
 
 /// One contender: a token and how far it has come.
@@ -210,7 +210,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &self.stage {
             Stage::Asking(Asking { step: Step::Trying | Step::Enqueuing(Enqueue::Peek), .. })
             | Stage::Idle
-            | Stage::Held(_) => {}
+            | Stage::Held(_)
+            | Stage::Kept(_) => {}
             Stage::Asking(Asking { step: Step::Paused(_), .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
                 cx.send(asking.token, Command::Leave);
@@ -257,13 +258,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.pop() else { return };
         self.heard = Heard::Taken(None);
-        cx.actions.push(Action::Admit {
-            seat: head.seat.clone(),
-            token,
-            deadline,
-            attempts: head.patience.attempts(),
-        });
-        self.stage = Stage::Held(Hold::new(head, token, deadline, cx.now));
+        let hold = Hold::new(&head, token, deadline, cx.now);
+        cx.actions.push(hold.admits(&head));
+        self.stage = Stage::Held(hold);
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);
@@ -276,7 +273,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
-        let lease = head.lease;
+        let lease = head.terms.lease;
         self.stage = Stage::Asking(Asking { token, step: Step::Enqueuing(mode) });
         cx.send(token, Command::Enqueue { lease, mode });
     }
@@ -336,7 +333,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {
-        self.queue.head().map(|head| head.lease)
+        self.queue.head().map(|head| head.terms.lease)
     }
 }
 

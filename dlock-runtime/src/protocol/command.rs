@@ -29,6 +29,11 @@ pub(crate) enum Command {
         /// The least time to live afterwards.
         lease: Duration,
     },
+    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    Keep {
+        /// The time to live afterwards.
+        ttl: Duration,
+    },
     /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
     Release,
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.

@@ -1,6 +1,7 @@
 //! What a task that holds the lock does with it: it is renewed, lost, handed on, yielded, or released.
 //!
-//! Not here: how a task comes to hold (`acquire`), when a renewal is due (`renew`), calls inside the hold (`nesting`).
+//! Not here: how a task comes to hold (`acquire`), when a renewal is due (`renew`), calls inside the hold (`nesting`), what becomes
+//! of a turn that is over too early (`keep`).
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::nesting::Levels;
 use crate::protocol::queue::Waiter;
+use crate::protocol::terms::Terms;
 use crate::protocol::{acquire, renew};
 use crate::token::Token;
 
@@ -21,6 +23,10 @@ pub(crate) struct Hold<S> {
     pub(super) lease: Duration,
     renew: bool,
     deadline: Deadline,
+    /// When the turn of its task is over, however often it is renewed.
+    ends: BootTime,
+    /// Before then nobody else gets the lock.
+    kept_until: BootTime,
     /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
     since: BootTime,
     /// When the next renewal (or confirmation) is to be sent.
@@ -42,8 +48,8 @@ pub(crate) struct Yielding<S> {
 /// What a release comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// The server is to be told: release this token.
-    ToServer(Token),
+    /// The server is to be told, about this token.
+    ToServer(Token, Command),
     /// A task of this process has it now, or will.
     Kept,
     /// The seat did not hold.
@@ -51,13 +57,16 @@ pub(crate) enum Released {
 }
 
 impl<S: Clone + PartialEq> Hold<S> {
-    pub(super) fn new(waiter: Waiter<S>, token: Token, deadline: Deadline, since: BootTime) -> Self {
+    pub(super) fn new(waiter: &Waiter<S>, token: Token, deadline: Deadline, since: BootTime) -> Self {
+        let terms = &waiter.terms;
         Self {
-            seat: waiter.seat,
+            seat: waiter.seat.clone(),
             token,
-            lease: waiter.lease,
-            renew: waiter.renew,
+            lease: terms.lease,
+            renew: terms.renew,
             deadline,
+            ends: terms.ends(since),
+            kept_until: terms.kept_until(since),
             since,
             next_renewal: BootTime::NEVER,
             overdue: false,
@@ -66,7 +75,18 @@ impl<S: Clone + PartialEq> Hold<S> {
     }
 
     pub(super) fn due(&self) -> BootTime {
-        self.next_renewal.min(self.deadline.at()).min(self.levels.due())
+        self.next_renewal.min(self.deadline.at()).min(self.ends).min(self.levels.due())
+    }
+
+    /// Tells the waiter that has the hold now.
+    pub(super) fn admits(&self, waiter: &Waiter<S>) -> Action<S> {
+        Action::Admit {
+            seat: waiter.seat.clone(),
+            token: self.token,
+            deadline: self.deadline,
+            ends: self.ends,
+            attempts: waiter.patience.attempts(),
+        }
     }
 
     /// Asks the server to confirm a grant that has been believed already.
@@ -94,7 +114,8 @@ impl<S: Clone + PartialEq> Hold<S> {
 
     /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there.
     fn passes_to(&self, next: &Waiter<S>, now: BootTime) -> bool {
-        self.renew && next.renew && next.lease == self.lease && self.deadline.at().since(now) > self.lease / 2
+        let Terms { lease, renew, .. } = next.terms;
+        self.renew && renew && lease == self.lease && self.deadline.at().since(now) > lease / 2
     }
 }
 
@@ -106,10 +127,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             return Released::NotHeld;
         }
         hold.levels.close(cx);
-        let token = hold.token;
+        let (token, kept_until) = (hold.token, hold.kept_until);
+        if cx.now < kept_until {
+            return Released::ToServer(token, self.keep(token, kept_until, cx.now));
+        }
         let Some(next) = self.queue.head() else {
             self.stage = Stage::Idle;
-            return Released::ToServer(token);
+            return Released::ToServer(token, Command::Release);
         };
         if !hold.deadline.holds_at(cx.now) {
             cx.send(token, Command::Release);
@@ -121,7 +145,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         } else if hold.passes_to(next, cx.now) {
             self.hand_on(cx);
         } else {
-            let lease = next.lease;
+            let lease = next.terms.lease;
             self.confirm_for(token, lease, cx);
         }
         Released::Kept
@@ -132,12 +156,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Held(hold) = &mut self.stage else { return };
         let Some(next) = self.queue.pop() else { return };
         hold.seat = next.seat.clone();
-        cx.actions.push(Action::Admit {
-            seat: next.seat,
-            token: hold.token,
-            deadline: hold.deadline,
-            attempts: next.patience.attempts(),
-        });
+        (hold.ends, hold.kept_until) = (next.terms.ends(cx.now), next.terms.kept_until(cx.now));
+        cx.actions.push(hold.admits(&next));
     }
 
     /// The hand-off budget is used up: other processes get their turn, if any waits. From here on no body runs under the old
@@ -162,7 +182,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
                 } else {
-                    let lease = head.lease;
+                    let lease = head.terms.lease;
                     self.confirm_for(old, lease, cx);
                 }
             }
@@ -228,6 +248,10 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.lose(LossCause::Expired, cx);
             return;
         }
+        if cx.now >= hold.ends {
+            self.lose(LossCause::MaxHold, cx);
+            return;
+        }
         hold.levels.tick(cx);
         if cx.now >= hold.next_renewal {
             hold.confirm(cx);
@@ -239,8 +263,14 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Held(hold) = &mut self.stage else { return };
         hold.levels.close(cx);
         cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause });
+        let (token, kept_until) = (hold.token, hold.kept_until);
+        if cause != LossCause::NotOurs && cx.now < kept_until {
+            let keep = self.keep(token, kept_until, cx.now);
+            cx.send(token, keep);
+            return;
+        }
         if cause != LossCause::NotOurs {
-            cx.send(hold.token, Command::Release);
+            cx.send(token, Command::Release);
         }
         self.ask(cx);
     }
@@ -251,41 +281,12 @@ mod tests {
     use super::*;
     use crate::protocol::Rules;
     use crate::protocol::command::Failure;
-    use crate::protocol::patience::{Limits, Patience};
-    use crate::retry::RetryPolicy;
-    use crate::token::TokenSource;
-
-    const LEASE: Duration = Duration::from_secs(30);
-    const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
-
-    fn at(ms: u64) -> BootTime {
-        BootTime::from_nanos(ms * 1_000_000)
-    }
-
-    fn happen(
-        lane: &mut Lane<u32>,
-        ms: u64,
-        event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
-    ) -> Vec<Action<u32>> {
-        let (tokens, mut actions) = (TokenSource::of_process(ms), Vec::new());
-        event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &tokens, actions: &mut actions });
-        actions
-    }
-
-    fn waiter(seat: u32) -> Waiter<u32> {
-        let wait = Some(Duration::from_secs(60));
-        let limits = Limits { retries: 0, wait, backoff: RetryPolicy::DEFAULT, response_timeout: LEASE };
-        Waiter { seat, lease: LEASE, renew: true, patience: Patience::new(at(0), limits, seat) }
-    }
+    use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 
     /// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
     fn yielding() -> (Lane<u32>, Token, Token) {
-        let mut lane = Lane::new();
-        happen(&mut lane, 0, |lane, cx| lane.join(waiter(1), cx));
-        let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-        let (old, acquire) = (asking.token, Command::Acquire { lease: LEASE });
-        happen(&mut lane, 1, |lane, cx| lane.reply(old, acquire, at(0), Reply::Ours, cx));
-        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2), cx));
+        let (mut lane, old) = held(TERMS);
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, TERMS), cx));
         happen(&mut lane, 100, |lane, cx| {
             lane.release(&1, cx);
         });
@@ -320,5 +321,41 @@ mod tests {
             actions.iter().any(|action| matches!(action, Action::Abandon { token } if *token == wanted))
         };
         assert!(abandoned(old) && abandoned(next), "{actions:?}");
+    }
+
+    #[test]
+    fn a_turn_is_lost_and_released_when_its_max_hold_is_over() {
+        let (mut lane, held) = held(Terms { max_hold: Some(Duration::from_secs(40)), ..TERMS });
+        let renewed = Command::Renew { lease: TERMS.lease };
+        happen(&mut lane, 30_000, |lane, cx| lane.reply(held, renewed, at(29_999), Reply::Ours, cx));
+        assert_eq!(happen(&mut lane, 40_000, Lane::tick).len(), 1, "a renewal");
+        assert_eq!(lane.due(), at(40_001));
+
+        let actions = happen(&mut lane, 40_001, Lane::tick);
+
+        let [Action::Lose { cause, .. }, Action::Send { token, command: Command::Release }] = actions[..]
+        else {
+            panic!("{actions:?}")
+        };
+        assert_eq!((cause, token), (LossCause::MaxHold, held));
+    }
+
+    #[test]
+    fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
+        let (mut lane, _) = held(TERMS);
+        let terms = Terms { max_hold: Some(Duration::from_secs(1)), ..TERMS };
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(2, terms), cx));
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+
+        let actions = happen(&mut lane, 500, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&1, &mut cx);
+        });
+
+        assert!(
+            matches!(actions[..], [Action::Admit { seat: 2, ends, .. }] if ends == at(1_500)),
+            "{actions:?}"
+        );
+        assert_eq!(lane.due(), at(1_500));
     }
 }

@@ -6,10 +6,12 @@
 //!                       ^                                 |  release, nobody waits here
 //!                       |          yielded                |
 //!                       +------------------- Yielding <---+  release, the hand-off budget is used up
+//!                       |          over                   |
+//!                       +----------------------- Kept <---+  release, `at_least` is not over
 //! ```
 //!
 //! Events come in as methods, with the time in [`Cx`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
-//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `nesting`.
+//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `keep` (Kept), `nesting`.
 //!
 //! Not here: locks, wake-ups, sockets (`engine`, `backend`).
 
@@ -20,6 +22,7 @@ use crate::protocol::acquire::Asking;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::{Hold, Yielding};
+use crate::protocol::keep::Kept;
 use crate::protocol::patience::Patience;
 use crate::protocol::queue::{LocalQueue, Waiter};
 use crate::token::{Token, TokenSource};
@@ -44,6 +47,8 @@ pub(super) enum Stage<S> {
     Held(Hold<S>),
     /// No task has it until the server says whether it is still ours.
     Yielding(Yielding<S>),
+    /// No task has it until its `at_least` is over.
+    Kept(Kept),
 }
 
 /// What was last heard of the lock, for those who must be told why they do not get it.
@@ -72,8 +77,8 @@ pub(crate) enum Action<S> {
     Send { token: Token, command: Command },
     /// The command under this token has an unknown outcome and nobody waits for it any more: its effect is to be undone.
     Abandon { token: Token },
-    /// The seat's turn has come: it holds the lock until `deadline`.
-    Admit { seat: S, token: Token, deadline: Deadline, attempts: u32 },
+    /// The seat's turn has come: it holds the lock until `deadline`, which renewals move, and not beyond `ends`.
+    Admit { seat: S, token: Token, deadline: Deadline, ends: BootTime, attempts: u32 },
     /// The seat may go on inside the hold that its call chain has.
     Join { seat: S },
     /// The seat does not get the lock.
@@ -111,17 +116,13 @@ impl<S: Clone + PartialEq> Lane<S> {
         matches!(self.stage, Stage::Idle) && self.queue.is_empty()
     }
 
-    /// Returns whether a task of this process holds the lock.
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held(_))
-    }
-
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
     pub(crate) fn due(&self) -> BootTime {
         let stage = match &self.stage {
             Stage::Idle | Stage::Yielding(_) => BootTime::NEVER,
             Stage::Asking(asking) => asking.due(),
             Stage::Held(hold) => hold.due(),
+            Stage::Kept(kept) => kept.due(),
         };
         stage.min(self.queue.due())
     }
@@ -136,9 +137,11 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(asking) if waiter.patience.is_once() && !asking.is_unanswered() => {
                 self.refuse(waiter, cx);
             }
-            Stage::Held(_) | Stage::Yielding(_) if waiter.patience.is_once() => self.refuse(waiter, cx),
-            Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) => {
-                if !self.queue.is_empty() || self.is_held() {
+            Stage::Held(_) | Stage::Yielding(_) | Stage::Kept(_) if waiter.patience.is_once() => {
+                self.refuse(waiter, cx);
+            }
+            Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) | Stage::Kept(_) => {
+                if !self.queue.is_empty() || matches!(self.stage, Stage::Held(_) | Stage::Kept(_)) {
                     waiter.patience.not_yet(cx.now);
                 }
                 self.queue.push(waiter);
@@ -173,6 +176,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Yielding(yielding) if yielding.hold.token == token => {
                 self.yielded(command, sent, reply, cx);
             }
+            Stage::Kept(kept) if kept.token == token => self.told_to_keep(command, &reply, cx),
             _ => Self::reply_to_the_dead(token, command, &reply, cx),
         }
     }
@@ -188,6 +192,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             Stage::Held(hold) => hold.token == token,
             Stage::Yielding(yielding) => yielding.hold.token == token,
+            Stage::Kept(kept) => kept.token == token,
             Stage::Asking(_) | Stage::Idle => false,
         }
     }
@@ -204,13 +209,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(head_tries, cx),
             Stage::Held(_) => self.watch(cx),
+            Stage::Kept(_) => self.watch_kept(cx),
         }
     }
 
     /// The server can be asked again, on a new connection: what was missed meanwhile is looked up.
     pub(crate) fn reconnected(&mut self, cx: &mut Cx<'_, S>) {
         match &mut self.stage {
-            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Idle | Stage::Yielding(_) | Stage::Kept(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),
             Stage::Held(hold) => hold.renew_if_overdue(cx),
         }

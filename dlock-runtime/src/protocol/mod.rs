@@ -3,7 +3,8 @@
 //! ```text
 //! lane       one key's affairs in one process; an event goes in here, actions come out
 //!   acquire    the head of the local queue asks for the lock and waits for it
-//!   hold       a task has it: renewal, loss, hand-over, yield, release
+//!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
+//!   keep       nobody has it until its `at_least` is over
 //!   nesting    calls inside a hold that want the same key
 //!   queue      the tasks that wait, and how long each still does (patience)
 //! value      who holds and who waits, as it stands in the server · record  what each command makes of it
@@ -22,6 +23,7 @@ pub(crate) mod command;
 pub(crate) mod deadline;
 pub(crate) mod fencing;
 pub(crate) mod hold;
+pub(crate) mod keep;
 pub(crate) mod lane;
 pub(crate) mod nesting;
 pub(crate) mod patience;
@@ -29,8 +31,11 @@ pub(crate) mod queue;
 pub(crate) mod record;
 pub(crate) mod renew;
 #[cfg(test)]
+mod scene;
+#[cfg(test)]
 mod simulation;
 pub(crate) mod strangers;
+pub(crate) mod terms;
 pub(crate) mod value;
 pub(crate) mod waits;
 

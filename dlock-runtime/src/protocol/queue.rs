@@ -5,19 +5,17 @@
 //! Not here: how the head contends (`acquire`), when a holder hands over (`hold`).
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::protocol::deadline::BootTime;
 use crate::protocol::patience::{Patience, Verdict};
+use crate::protocol::terms::Terms;
 
 /// One task that waits for its turn. `S` is its seat: how it is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter<S> {
     pub(crate) seat: S,
-    /// The lease that it asks for.
-    pub(crate) lease: Duration,
-    /// Whether the watchdog is to renew its hold.
-    pub(crate) renew: bool,
+    /// What it asks of its hold.
+    pub(crate) terms: Terms,
     pub(crate) patience: Patience,
 }
 
@@ -151,6 +149,8 @@ impl<S: PartialEq> LocalQueue<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::protocol::patience::Limits;
     use crate::retry::RetryPolicy;
@@ -167,7 +167,8 @@ mod tests {
             response_timeout: Duration::from_millis(500),
         };
         let patience = Patience::new(at(0), limits, seat);
-        Waiter { seat, lease: Duration::from_secs(1), renew: true, patience }
+        let terms = Terms { lease: Duration::from_secs(1), renew: true, max_hold: None, at_least: None };
+        Waiter { seat, terms, patience }
     }
 
     #[test]

@@ -50,9 +50,15 @@ impl Record {
                     Place::Gone => Reply::Gone,
                 };
             }
-            Command::Renew { .. } | Command::Fence if value.holder() != token => return Reply::NotOurs,
+            Command::Renew { .. } | Command::Keep { .. } | Command::Fence if value.holder() != token => {
+                return Reply::NotOurs;
+            }
             Command::Renew { lease } => {
                 *ends = (*ends).max(now.plus(lease));
+                return Reply::Ours;
+            }
+            Command::Keep { ttl } => {
+                *ends = now.plus(ttl);
                 return Reply::Ours;
             }
             Command::Fence => return Reply::Ours,

@@ -20,6 +20,7 @@ use super::lane::{Action, Cx, Lane};
 use super::patience::{Limits, Patience};
 use super::queue::Waiter;
 use super::record::Record;
+use super::terms::Terms;
 use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
 
@@ -35,6 +36,9 @@ struct Weather {
     grant_lease: u64,
     work: u64,
     renew: bool,
+    /// None where 0.
+    max_hold: u64,
+    at_least: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +70,7 @@ struct Process {
 struct Hold {
     process: usize,
     until: BootTime,
+    ends: BootTime,
 }
 
 struct World {
@@ -242,8 +247,14 @@ impl World {
         let response_timeout = Duration::from_millis(TIMEOUT);
         let limits = Limits { retries, wait, backoff: policy, response_timeout };
         let patience = Patience::new(at(self.now), limits, seat);
-        let lease = Duration::from_millis(self.weather.lease + 50 * u64::from(seat % 2));
-        let waiter = Waiter { seat, lease, renew: self.weather.renew, patience };
+        let some = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
+        let terms = Terms {
+            lease: Duration::from_millis(self.weather.lease + 50 * u64::from(seat % 2)),
+            renew: self.weather.renew,
+            max_hold: some(self.weather.max_hold),
+            at_least: some(self.weather.at_least),
+        };
+        let waiter = Waiter { seat, terms, patience };
         self.processes[home(seat)].joined.push(seat);
         self.on_lane(home(seat), |lane, cx| lane.join(waiter, cx))
     }
@@ -252,14 +263,14 @@ impl World {
         if self.holds.remove(&seat).is_none() {
             return Ok(());
         }
-        let mut token = None;
+        let mut told = None;
         self.on_lane(home(seat), |lane, cx| {
-            if let Released::ToServer(released) = lane.release(&seat, cx) {
-                token = Some(released);
+            if let Released::ToServer(token, command) = lane.release(&seat, cx) {
+                told = Some((token, command));
             }
         })?;
-        if let Some(token) = token {
-            self.send(home(seat), token, Command::Release);
+        if let Some((token, command)) = told {
+            self.send(home(seat), token, command);
         }
         Ok(())
     }
@@ -297,16 +308,16 @@ impl World {
                 abandoned.add("k".into(), token, *epoch - 1);
                 self.undo_later(process);
             }
-            Action::Admit { seat, deadline, .. } => {
+            Action::Admit { seat, deadline, ends, .. } => {
                 self.outcomes.insert(seat, "admitted");
                 self.processes[process].admitted.push(seat);
-                self.believe(seat, Hold { process, until: deadline.at() })?;
+                self.believe(seat, Hold { process, until: deadline.at().min(ends), ends })?;
                 let work = self.up_to(self.weather.work);
                 self.at(self.now + work, Event::WorkEnds { seat });
             }
             Action::Prolong { seat, deadline } => {
                 if let Some(hold) = self.holds.get(&seat).copied() {
-                    self.believe(seat, Hold { until: deadline.at(), ..hold })?;
+                    self.believe(seat, Hold { until: deadline.at().min(hold.ends), ..hold })?;
                 }
             }
             Action::Lose { seat, .. } => {
@@ -334,12 +345,15 @@ impl World {
         let delay = 1 + self.up_to(self.weather.delay);
         let request_lost = self.chance(self.weather.lost);
         let reply_lost = self.chance(self.weather.lost);
-        let (sent, arrival) = (self.now, self.now + delay);
-        let Process { epoch, last_arrival, .. } = &mut self.processes[process];
-        let epoch = *epoch;
-        let arrival = arrival.max(*last_arrival);
-        *last_arrival = arrival;
+        let sent = self.now;
+        let Process { epoch, last_arrival, .. } = self.processes[process];
+        let mut arrival = (sent + delay).max(last_arrival);
         let answered = !request_lost && !reply_lost && arrival < sent + TIMEOUT;
+        if !answered && !request_lost {
+            // A request without an answer may be executed much later, and what was sent behind it on its connection after it.
+            arrival += self.up_to(2 * TIMEOUT);
+        }
+        self.processes[process].last_arrival = arrival;
         if !answered {
             let failure = Failure::new(FailureKind::Passing, "no answer");
             let reply = Reply::Unknown(failure);
@@ -347,9 +361,7 @@ impl World {
             self.at(sent + TIMEOUT, event);
         }
         if !request_lost {
-            // A request without an answer may be executed much later.
-            let late = if answered { 0 } else { self.up_to(2 * TIMEOUT) };
-            self.at(arrival + late, Event::Executed { process, epoch, token, command, sent, answered });
+            self.at(arrival, Event::Executed { process, epoch, token, command, sent, answered });
         }
     }
 
@@ -469,6 +481,8 @@ fn weather(seed: u64) -> Weather {
         grant_lease: pick(48, &[100, 300, 1_000]),
         work: pick(39, &[1, 50, 400, 3_000]),
         renew: pick(45, &[0, 1, 1]) == 1,
+        max_hold: pick(51, &[0, 0, 0, 150, 900]),
+        at_least: pick(54, &[0, 0, 0, 100, 1_200]),
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn encode(
         }
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
+        Command::Keep { .. } => (Script::Keep, 1),
         Command::Release => (Script::Release, 1),
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
@@ -53,8 +54,8 @@ pub(super) fn encode(
                 Enqueue::Peek => "peek",
             });
         }
-        Command::Renew { lease } => {
-            call.arg(millis(*lease));
+        Command::Renew { lease: time } | Command::Keep { ttl: time } => {
+            call.arg(millis(*time));
         }
         Command::Release | Command::ForceRelease | Command::Leave => {
             call.arg(millis(grant_lease));

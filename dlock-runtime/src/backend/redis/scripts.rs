@@ -9,6 +9,7 @@ use redis::Pipeline;
 pub(super) enum Script {
     Enqueue,
     Renew,
+    Keep,
     Release,
     ForceRelease,
     Leave,
@@ -22,9 +23,10 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     source!("enqueue.lua"),
     source!("renew.lua"),
+    source!("keep.lua"),
     // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
     concat!(
         include_str!("scripts/release_alone.lua"),

@@ -1,0 +1,51 @@
+//! A lane in a unit test: events happen to it at given times, and what it wants done is looked at.
+//!
+//! Not here: whole schedules (`simulation`).
+
+use std::time::Duration;
+
+use super::Rules;
+use super::deadline::BootTime;
+use super::lane::{Action, Cx, Lane, Stage};
+use super::patience::{Limits, Patience};
+use super::queue::Waiter;
+use super::terms::Terms;
+use crate::protocol::command::{Command, Reply};
+use crate::retry::RetryPolicy;
+use crate::token::{Token, TokenSource};
+
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub(super) const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
+pub(super) const TERMS: Terms = Terms { lease: LEASE, renew: true, max_hold: None, at_least: None };
+
+pub(super) fn at(ms: u64) -> BootTime {
+    BootTime::from_nanos(ms * 1_000_000)
+}
+
+/// Lets `event` happen to the lane, `ms` after the start.
+pub(super) fn happen(
+    lane: &mut Lane<u32>,
+    ms: u64,
+    event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
+) -> Vec<Action<u32>> {
+    let (tokens, mut actions) = (TokenSource::of_process(ms), Vec::new());
+    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &tokens, actions: &mut actions });
+    actions
+}
+
+/// A task that waits for a minute.
+pub(super) fn waiter(seat: u32, terms: Terms) -> Waiter<u32> {
+    let wait = Some(Duration::from_secs(60));
+    let limits = Limits { retries: 0, wait, backoff: RetryPolicy::DEFAULT, response_timeout: LEASE };
+    Waiter { seat, terms, patience: Patience::new(at(0), limits, seat) }
+}
+
+/// A lane whose task 1 holds the lock since 1 ms, and its token.
+pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, terms), cx));
+    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+    let (token, acquire) = (asking.token, Command::Acquire { lease: terms.lease });
+    happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
+    (lane, token)
+}
