@@ -5,11 +5,13 @@
 //! value := an expression, whose form depends on the name
 //! ```
 //!
-//! Not here: whether they fit the function (`expand`), and the inside of a key template (`template`, `key`).
+//! Not here: whether they fit each other (`conflicts`) and the function (`expand`), and the inside of a key template (`template`,
+//! `key`).
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{Error, Expr, ExprLit, ExprPath, Lit, LitBool, LitStr, Path};
 
+use crate::conflicts;
 use crate::duration::{self, Time};
 use crate::entry;
 use crate::names;
@@ -19,15 +21,27 @@ use crate::values;
 /// The parameters of one attribute.
 pub(crate) struct Args {
     pub(crate) key: KeySource,
+    pub(crate) options: Options,
+}
+
+/// The parameters that can be left out.
+#[derive(Default)]
+pub(crate) struct Options {
     pub(crate) lease: Option<Time>,
     pub(crate) renew: Option<LitBool>,
     pub(crate) retry: Option<Expr>,
     pub(crate) wait: Option<Time>,
     pub(crate) backoff: Option<(Time, Time)>,
+    pub(crate) max_hold: Option<Time>,
+    pub(crate) at_least: Option<Time>,
+    pub(crate) reentrant: Option<LitBool>,
     pub(crate) on_contended: OnContended,
     pub(crate) on_lost: OnLost,
+    pub(crate) on_unavailable: OnUnavailable,
     pub(crate) guard: Option<Ident>,
     pub(crate) manager: Option<Expr>,
+    pub(crate) namespace: Option<Expr>,
+    pub(crate) name: Option<Expr>,
     pub(crate) runtime: Option<Path>,
 }
 
@@ -40,7 +54,9 @@ pub(crate) enum KeySource {
 }
 
 /// What a call gives when somebody else holds the lock.
+#[derive(Default)]
 pub(crate) enum OnContended {
+    #[default]
     Error,
     Skip,
     Return(Expr),
@@ -48,10 +64,20 @@ pub(crate) enum OnContended {
 }
 
 /// What a loss does to the body.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnLost {
+    #[default]
     Abort,
     Finish,
+}
+
+/// What a call does when the server cannot be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnUnavailable {
+    #[default]
+    Error,
+    Skip,
+    Run,
 }
 
 impl Args {
@@ -81,59 +107,54 @@ impl Args {
                 "nothing says what to lock: write `key = \"order:<user_id>\"`, with an argument between `<` and `>`",
             ));
         }
-        Some(Self {
-            key: draft.key?,
-            lease: draft.lease,
-            renew: draft.renew,
-            retry: draft.retry,
-            wait: draft.wait,
-            backoff: draft.backoff,
-            on_contended: draft.on_contended.unwrap_or(OnContended::Error),
-            on_lost: draft.on_lost.unwrap_or(OnLost::Abort),
-            guard: draft.guard,
-            manager: draft.manager,
-            runtime: draft.runtime,
-        })
+        let Draft { key, options, .. } = draft;
+        conflicts::check(&options, report);
+        Some(Self { key: key?, options })
     }
 }
 
+/// What has been read so far.
 #[derive(Default)]
 struct Draft {
     key: Option<KeySource>,
+    /// Whether something was meant to be the key and was refused.
     key_refused: bool,
-    lease: Option<Time>,
-    renew: Option<LitBool>,
-    retry: Option<Expr>,
-    wait: Option<Time>,
-    backoff: Option<(Time, Time)>,
-    on_contended: Option<OnContended>,
-    on_lost: Option<OnLost>,
-    guard: Option<Ident>,
-    manager: Option<Expr>,
-    runtime: Option<Path>,
+    options: Options,
 }
 
 impl Draft {
     fn set(&mut self, name: &Ident, value: Expr) -> syn::Result<()> {
+        let Self { key, key_refused, options } = self;
         match name.to_string().as_str() {
             "key" => {
-                self.key = Some(match value {
+                *key = Some(match value {
                     Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => KeySource::Template(template),
                     whole => KeySource::Whole(whole),
                 });
             }
-            "lease" => self.lease = Some(values::lease(&value)?),
-            "renew" => self.renew = Some(values::boolean("renew", &value)?),
-            "retry" => self.retry = Some(values::retry(value)?),
-            "wait" => self.wait = Some(Time::parse("wait", &value, "5s")?),
-            "backoff" => self.backoff = Some(duration::parse_range("backoff", &value)?),
-            "on_contended" => self.on_contended = Some(values::on_contended(value)?),
-            "on_lost" => self.on_lost = Some(values::on_lost(&value)?),
-            "guard" => self.guard = Some(values::guard(&value)?),
-            "manager" => self.manager = Some(value),
-            "crate" => self.runtime = Some(values::runtime(value)?),
+            "lease" => options.lease = Some(values::lease("lease", &value, "30s")?),
+            "renew" => options.renew = Some(values::boolean("renew", &value)?),
+            "retry" => options.retry = Some(values::retry(value)?),
+            "wait" => options.wait = Some(Time::parse("wait", &value, "5s")?),
+            "backoff" => options.backoff = Some(duration::parse_range("backoff", &value)?),
+            "max_hold" => options.max_hold = Some(values::lease("max_hold", &value, "10m")?),
+            "at_least" => options.at_least = Some(Time::parse("at_least", &value, "50s")?),
+            "reentrant" => options.reentrant = Some(values::boolean("reentrant", &value)?),
+            "on_contended" => options.on_contended = values::on_contended(value)?,
+            "on_lost" => options.on_lost = values::on_lost(&value)?,
+            "on_unavailable" => options.on_unavailable = values::on_unavailable(&value)?,
+            "guard" => options.guard = Some(values::guard(&value)?),
+            "manager" => options.manager = Some(value),
+            "namespace" => options.namespace = Some(values::namespace(value)?),
+            "name" => options.name = Some(values::name(value)?),
+            "kind" => values::kind(&value)?,
+            "crate" => options.runtime = Some(values::runtime(value)?),
+            "keys" if key.is_some() => {
+                let problem = "`key` and `keys` both say what to lock, and this version of dlock locks one key: keep `key`";
+                return Err(Error::new(name.span(), problem));
+            }
             other => {
-                self.key_refused |= other == "keys" || names::here(other) == Some("key");
+                *key_refused |= other == "keys" || names::here(other) == Some("key");
                 return Err(Error::new(name.span(), unknown(other)));
             }
         }
@@ -143,25 +164,25 @@ impl Draft {
 
 /// Says what to write instead of a name that is none of ours.
 fn unknown(name: &str) -> String {
-    let options = || format!("the parameters are {}", list(names::KNOWN));
-    if names::LATER.contains(&name) {
-        return format!("`{name}` is not available in this version of dlock; {}", options());
-    }
     if name == "timeout" {
         return "`timeout` is two things here: `wait` is how long to wait for the lock, `lease` how long it outlives a crash"
             .to_owned();
     }
-    let all = || names::KNOWN.iter().chain(names::LATER).copied();
-    match (names::here(name), names::nearest(name, all())) {
-        (Some(ours), _) if names::LATER.contains(&ours) => {
-            format!(
-                "there is no parameter `{name}`: here it is called `{ours}`, which is not available in this version of dlock"
-            )
-        }
-        (Some(ours), _) => format!("there is no parameter `{name}`: here it is called `{ours}`"),
-        (None, Some(near)) => format!("there is no parameter `{name}`: did you mean `{near}`; {}", options()),
-        (None, None) => format!("there is no parameter `{name}`; {}", options()),
+    let none = format!("there is no parameter `{name}`");
+    let later = |ours| {
+        let instead = names::LATER.iter().find(|(later, _)| *later == ours).map(|(_, instead)| instead);
+        instead.map(|instead| format!("`{ours}` is not available in this version of dlock: {instead}"))
+    };
+    if let Some(later) = later(name) {
+        return later;
     }
+    if let Some(ours) = names::here(name) {
+        let here = format!("{none}: here it is called `{ours}`");
+        return later(ours).map_or(here, |later| format!("{none}; {later}"));
+    }
+    let near = names::nearest(name, names::KNOWN.iter().copied());
+    let near = near.map_or_else(String::new, |near| format!(": did you mean `{near}`"));
+    format!("{none}{near}; the parameters are {}", list(names::KNOWN))
 }
 
 #[cfg(test)]

@@ -16,31 +16,66 @@ pub(crate) fn whole(template: &str, pieces: &[Piece], used: &[Ident], function: 
         .or_else(|| fixed_part(template, pieces, function))
 }
 
-/// Finds `{user_id}` typed by habit: literal text that names an argument which no hole uses.
+/// Finds `{user_id}`, `{0}` and `$user_id`, typed by habit: literal text that stands for an argument which no hole uses.
 fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
-    for piece in pieces {
-        let Piece::Text(text) = piece else { continue };
-        for inside in
-            text.split('{').skip(1).filter_map(|after| after.split_once('}').map(|(inside, _)| inside))
-        {
+    for text in texts(pieces) {
+        for inside in braced(text) {
             let root = inside.split(['.', ':']).next().unwrap_or_default();
-            let Some(name) = function.name(root) else {
-                if inside.is_empty() || inside.starts_with(':') {
-                    return Some(format!(
-                        "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument; {}",
-                        function.arguments()
-                    ));
-                }
-                continue;
-            };
-            if !used.contains(&name) {
+            let unused = function.name(root).filter(|name| !used.contains(name));
+            let positional = root.chars().all(|c| c.is_ascii_digit()) && function.names().next().is_some();
+            if unused.is_some() {
                 return Some(format!(
                     "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to have it as a hash tag as well"
+                ));
+            }
+            if inside.is_empty() || positional {
+                return Some(format!(
+                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument; {}",
+                    function.arguments()
+                ));
+            }
+        }
+        for (mark, name) in marked(text) {
+            if function.name(name).is_some_and(|name| !used.contains(&name)) {
+                return Some(format!(
+                    "`{mark}{name}` is literal text, so all callers would share ONE lock: write `<{name}>` for the argument"
                 ));
             }
         }
     }
     None
+}
+
+/// Returns whether a word of the text is an argument's name, in a key that uses no argument at all: brackets may be missing.
+///
+/// It may as well be meant, so this is a question and no error.
+pub(crate) fn is_questionable(pieces: &[Piece], used: &[Ident], function: &Function) -> bool {
+    let mut words = texts(pieces).flat_map(|text| text.split(|c: char| !is_name_letter(c)));
+    used.is_empty() && words.any(|word| function.name(word).is_some())
+}
+
+fn texts(pieces: &[Piece]) -> impl Iterator<Item = &str> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Text(text) => Some(text.as_str()),
+        Piece::Hole(_) => None,
+    })
+}
+
+/// The insides of all `{..}`.
+fn braced(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{').skip(1).filter_map(|after| after.split_once('}').map(|(inside, _)| inside))
+}
+
+/// The names behind the marks that other languages put before them.
+fn marked(text: &str) -> impl Iterator<Item = (char, &str)> {
+    text.match_indices(['$', '#', '@', '%']).filter_map(|(at, mark)| {
+        let name = text.get(at + 1..)?.split(|c| !is_name_letter(c)).next()?;
+        Some((mark.chars().next()?, name))
+    })
+}
+
+fn is_name_letter(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
 }
 
 /// Text that pairs no braces, pairs them around nothing, or pairs them twice cannot say which slot of a cluster it is for.

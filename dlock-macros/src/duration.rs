@@ -1,7 +1,7 @@
-//! Durations as the attribute writes them: `"30s"`, or a path to a `const Duration`.
+//! Durations as the attribute writes them: `"30s"`, or a constant `Duration`.
 //!
 //! ```text
-//! duration := DIGITS unit | a path to a const Duration
+//! duration := DIGITS unit | the path of a const Duration | a call of a const fn, such as Duration::from_secs(30)
 //! unit     := "ms" | "s" | "m" | "h"
 //! backoff  := duration | DIGITS unit ".." DIGITS unit
 //! ```
@@ -13,31 +13,35 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, ExprPath, Lit};
+use syn::{Error, Expr, ExprLit, Lit};
 
-/// A duration that is known now, or the path of one that the compiler will know.
+/// A duration that is known now, or an expression for one that the compiler will know.
 #[derive(Clone)]
 pub(crate) enum Time {
     Known(Duration, Span),
-    Named(ExprPath),
+    Named(Expr),
 }
 
 impl Time {
     /// Reads the value of the parameter `name`. `example` is a duration that fits the parameter.
     pub(crate) fn parse(name: &str, value: &Expr, example: &str) -> syn::Result<Self> {
         match value {
-            Expr::Path(path) => Ok(Self::Named(path.clone())),
+            Expr::Path(_) | Expr::Call(_) => Ok(Self::Named(value.clone())),
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
                 let duration = parse(name, &text.value(), example);
                 Ok(Self::Known(duration.map_err(|problem| Error::new(text.span(), problem))?, text.span()))
             }
-            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
-                Err(Error::new(number.span(), no_unit(name, &number.to_string(), example)))
-            }
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => Err(Error::new(
+                number.span(),
+                match number.suffix() {
+                    "" => no_unit(name, number.base10_digits(), example),
+                    _ => format!("a duration stands in quotes: write `{name} = \"{number}\"`; {UNITS_ARE}"),
+                },
+            )),
             other => Err(Error::new(
                 other.span(),
                 format!(
-                    "`{name}` takes a duration with a unit or a path to a `const Duration`: write `{name} = \"{example}\"`"
+                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`"
                 ),
             )),
         }
@@ -88,41 +92,83 @@ pub(crate) fn parse_range(name: &str, value: &Expr) -> syn::Result<(Time, Time)>
 fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
+    let wrong = |problem: &str| format!("`{text}` {problem}: {}", how(name, example));
     if number.is_empty() {
-        return Err(format!("`{text}` is not a duration: {}", how(name, example)));
+        return Err(wrong("is not a duration"));
     }
     if unit.is_empty() {
         return Err(no_unit(name, number, example));
     }
-    let too_long = || format!("`{text}` is longer than any lock lives: {}", how(name, example));
-    let number: u64 = number.parse().map_err(|_| too_long())?;
-    let millis = match unit {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        _ => return Err(format!("`{text}` has no unit of time: {}", how(name, example))),
+    let Some((_, millis)) = UNITS.iter().find(|(known, _)| *known == unit) else {
+        return Err(match meant(number, unit) {
+            Some(meant) => {
+                format!(
+                    "`{text}` is not how a duration is written here: write `{name} = \"{meant}\"`; {UNITS_ARE}"
+                )
+            }
+            None => wrong("has no unit of time that is known here"),
+        });
     };
+    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
     // A century: far above every use, and far below where sums of durations overflow.
     match millis.filter(|millis| *millis <= 100 * 365 * 24 * 3_600_000) {
-        Some(0) => Err(format!("`{name}` cannot be zero: {}", how(name, example))),
+        Some(0) => Err(format!("`{name}` cannot be zero: write `{name} = \"{example}\"`, or leave it out")),
         Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err(too_long()),
+        None => Err(wrong("is longer than any lock lives")),
     }
 }
 
+/// Returns what `5 min`, `1.5s` and `2d` are here, where that is clear.
+fn meant(number: &str, unit: &str) -> Option<String> {
+    let (fraction, unit) = match unit.strip_prefix('.') {
+        Some(rest) => rest.split_at_checked(rest.find(|c: char| !c.is_ascii_digit())?)?,
+        None => ("", unit),
+    };
+    let unit = unit.trim_start_matches([' ', '_']).to_lowercase();
+    let millis =
+        SPELLINGS.iter().find(|(spellings, _)| spellings.contains(&&*unit)).map(|(_, millis)| millis)?;
+    let whole = number.parse::<u64>().ok()?.checked_mul(*millis)?;
+    let part = match u32::try_from(fraction.len()).ok().and_then(|digits| 10_u64.checked_pow(digits)) {
+        Some(_) if fraction.is_empty() => 0,
+        Some(scale) => fraction.parse::<u64>().ok()?.checked_mul(*millis)? / scale,
+        None => return None,
+    };
+    let millis = whole.checked_add(part).filter(|millis| *millis > 0)?;
+    Some(written(Duration::from_millis(millis)))
+}
+
+/// Writes a duration in the largest unit that divides it.
+pub(crate) fn written(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let unit = UNITS.iter().rev().find(|(_, unit)| millis.is_multiple_of(u128::from(*unit)));
+    unit.map_or_else(String::new, |(name, unit)| format!("{}{name}", millis / u128::from(*unit)))
+}
+
 fn no_unit(name: &str, number: &str, example: &str) -> String {
-    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-    if digits.is_empty() || digits.chars().all(|digit| digit == '0') {
+    if number.chars().all(|digit| digit == '0') {
         format!("`{name}` cannot be zero and needs a unit: {}", how(name, example))
     } else {
-        format!("`{number}` has no unit: write `{name} = \"{digits}s\"`; the units are `ms`, `s`, `m`, `h`")
+        format!("`{number}` has no unit: write `{name} = \"{number}s\"`; {UNITS_ARE}")
     }
 }
 
 fn how(name: &str, example: &str) -> String {
-    format!("write `{name} = \"{example}\"`; the units are `ms`, `s`, `m`, `h`")
+    format!("write `{name} = \"{example}\"`; {UNITS_ARE}")
 }
+
+/// The units and their milliseconds.
+const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
+
+/// How else units are written, and their milliseconds.
+const SPELLINGS: [(&[&str], u64); 5] = [
+    (&["ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"], 1),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600_000),
+    (&["d", "day", "days"], 86_400_000),
+];
 
 #[cfg(test)]
 mod tests {
@@ -155,6 +201,30 @@ mod tests {
         {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_meant_is_told() {
+        let told = |text| read(text).expect_err("it is no duration here");
+
+        for (text, meant) in [
+            ("5 min", "5m"),
+            ("1.5s", "1500ms"),
+            ("0.25 h", "15m"),
+            ("2d", "48h"),
+            ("30sec", "30s"),
+            ("30S", "30s"),
+            ("90_000 ms", ""),
+        ] {
+            assert!(told(text).contains(&format!("write `lease = \"{meant}")), "{}", told(text));
+        }
+        assert!(told("3w").contains("no unit of time that is known here"));
+    }
+
+    #[test]
+    fn a_duration_is_written_in_its_largest_unit() {
+        assert_eq!(written(Duration::from_millis(1_500)), "1500ms");
+        assert_eq!(written(Duration::from_secs(7_200)), "2h");
     }
 
     #[test]

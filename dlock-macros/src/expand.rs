@@ -17,7 +17,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use crate::args::{Args, KeySource, OnLost};
+use crate::args::{Args, KeySource, OnLost, OnUnavailable};
 use crate::duration::Time;
 use crate::function::{self, Function};
 use crate::key::Key;
@@ -35,7 +35,7 @@ fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let args = Args::parse(args, &mut report);
     let function = report.check(Function::parse(item));
     let parts = args.zip(function).map(|(args, function)| {
-        report.check(function.output.check(&args.on_contended, args.on_lost));
+        report.check(function.output.check(&args.options));
         let key = match &args.key {
             KeySource::Template(template) => Some(Key::parse(template, &function, &mut report)),
             KeySource::Whole(_) => None,
@@ -50,7 +50,7 @@ fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
 fn private(args: &Args) -> TokenStream {
     let span = Span::mixed_site();
     let installed = || quote_spanned!(span=> ::dlock_runtime::__private);
-    args.runtime.as_ref().map_or_else(installed, |runtime| quote_spanned!(span=> #runtime::__private))
+    args.options.runtime.as_ref().map_or_else(installed, |runtime| quote_spanned!(span=> #runtime::__private))
 }
 
 /// All that is known, and no mistake in it.
@@ -85,15 +85,14 @@ impl Expansion<'_> {
 
     /// The call: manager, name, options and key. It is one block, so that nothing that it needs lives longer.
     fn call(&self) -> TokenStream {
-        let Self { private, args, function, .. } = self;
+        let Self { private, args, .. } = self;
         let bindings = self.bindings();
         let span = Span::mixed_site();
-        let manager = args.manager.as_ref().map_or_else(
+        let manager = args.options.manager.as_ref().map_or_else(
             || quote_spanned!(span=> ::core::option::Option::None),
             |manager| quote_spanned!(span.located_at(manager.span())=> ::core::option::Option::Some(&#manager)),
         );
-        let name = format!("::{}", function.signature.ident.unraw());
-        let options = self.options();
+        let site = self.site();
         let at_key = match &args.key {
             KeySource::Template(_) => span,
             KeySource::Whole(key) => span.located_at(key.span()),
@@ -109,13 +108,16 @@ impl Expansion<'_> {
             (None, KeySource::Whole(key)) => key.to_token_stream(),
             (None, KeySource::Template(_)) => TokenStream::new(),
         };
+        let question = self.key.as_ref().and_then(|key| key.questionable).map(|span| {
+            let question = self.question("literal_argument", span);
+            quote_spanned!(Span::mixed_site()=> #question();)
+        });
         quote_spanned! {span=>
             {
+                #question
                 #bindings
                 // What is known at compile time stays out of the future.
-                let __dlock_call = #private::Call::new(#manager, const {
-                    &#private::Site::new(::core::concat!(::core::module_path!(), #name), #options)
-                });
+                let __dlock_call = #private::Call::new(#manager, const { &#site });
                 let __dlock_key = #key;
                 #with_key
             }
@@ -124,7 +126,7 @@ impl Expansion<'_> {
 
     /// Binds what patterns bind, by reference, as far as the key or the manager may use it.
     fn bindings(&self) -> TokenStream {
-        let free = self.args.manager.is_some() || self.key.is_none();
+        let free = self.args.options.manager.is_some() || self.key.is_none();
         let used = self.key.iter().flat_map(|key| &key.used);
         let bindings = self.function.parameters.iter().filter_map(|parameter| {
             let given = parameter.pattern.as_ref()?;
@@ -144,8 +146,26 @@ impl Expansion<'_> {
         bindings.collect()
     }
 
+    /// What all calls of the function have in common.
+    fn site(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let span = Span::mixed_site();
+        let path = format!("::{}", function.signature.ident.unraw());
+        let name = args.options.name.as_ref().map_or_else(
+            || quote_spanned!(span=> ::core::concat!(::core::module_path!(), #path)),
+            ToTokens::to_token_stream,
+        );
+        let options = self.options();
+        let namespace = args.options.namespace.as_ref();
+        let namespace = namespace.map(|namespace| quote_spanned!(span=> .namespace(#namespace)));
+        let runs_unlocked = (args.options.on_unavailable == OnUnavailable::Run)
+            .then(|| quote_spanned!(span=> .runs_unlocked()));
+        quote_spanned!(span=> #private::Site::new(#name, #options) #namespace #runs_unlocked)
+    }
+
     fn options(&self) -> TokenStream {
-        let Self { private, args, .. } = self;
+        let private = &self.private;
+        let args = &self.args.options;
         let span = Span::mixed_site();
         let lease = args.lease.as_ref().map(|lease| {
             let lease = self.questioned(lease);
@@ -158,19 +178,32 @@ impl Expansion<'_> {
             args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
         let on_lost = (args.on_lost == OnLost::Finish)
             .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
-        quote_spanned!(span=> #private::Options::new() #lease #renew #retry #wait #backoff #on_lost)
+        let max_hold = args.max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
+        let at_least = args.at_least.as_ref().map(|at_least| quote_spanned!(span=> .at_least(#at_least)));
+        let reentrant =
+            args.reentrant.as_ref().map(|reentrant| quote_spanned!(span=> .reentrant(#reentrant)));
+        quote_spanned! {span=>
+            #private::Options::new()
+                #lease #renew #retry #wait #backoff #max_hold #at_least #reentrant #on_lost
+        }
     }
 
-    /// A lease of over an hour is questioned by a warning, which only a use of something deprecated can give on stable.
+    /// A lease of over an hour is questioned.
     fn questioned(&self, lease: &Time) -> TokenStream {
         match lease.known() {
             Some((long, span)) if long > std::time::Duration::from_secs(3600) => {
-                let private = &self.private;
-                let question = quote_spanned!(Span::call_site().located_at(span)=> long_lease);
-                quote_spanned!(Span::mixed_site()=> #private::#question(#lease))
+                let question = self.question("long_lease", span);
+                quote_spanned!(Span::mixed_site()=> #question(#lease))
             }
             _ => lease.to_token_stream(),
         }
+    }
+
+    /// A warning, which only a use of something deprecated can give on stable.
+    fn question(&self, name: &str, span: Span) -> TokenStream {
+        let private = &self.private;
+        let question = Ident::new(name, Span::call_site().located_at(span));
+        quote_spanned!(Span::mixed_site()=> #private::#question)
     }
 
     /// The body, as a future that owns every argument.
@@ -195,8 +228,12 @@ impl Expansion<'_> {
                 let conditions = &parameter.conditions;
                 Some(quote_spanned!(span=> #(#conditions)* let #pattern = #name;))
             });
-        let guard =
-            self.args.guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
+        let guard = self
+            .args
+            .options
+            .guard
+            .as_ref()
+            .map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
         let body = function::braces(function.body.stream(), function.body.span());
         quote_spanned! {span=>
             async move {

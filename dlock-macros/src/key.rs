@@ -25,6 +25,8 @@ pub(crate) struct Key {
     pub(crate) chain: TokenStream,
     /// The names of arguments that the holes use.
     pub(crate) used: Vec<Ident>,
+    /// Where a word stands that may have been meant as a hole.
+    pub(crate) questionable: Option<Span>,
 }
 
 impl Key {
@@ -38,7 +40,7 @@ impl Key {
             report.push(Error::new(source.span(problem.at), problem.message));
         }
 
-        let mut key = Self { chain: TokenStream::new(), used: Vec::new() };
+        let mut key = Self { chain: TokenStream::new(), used: Vec::new(), questionable: None };
         for piece in &pieces {
             match piece {
                 Piece::Text(text) => key.chain.extend(quote!(.text(#text))),
@@ -55,6 +57,8 @@ impl Key {
             if let Some(message) = problem {
                 report.push(Error::new(literal.span(), message));
             }
+            let questionable = checks::is_questionable(&pieces, &key.used, function);
+            key.questionable = questionable.then(|| literal.span());
             for (at, message) in checks::ambiguous(&pieces, function) {
                 report.push(Error::new(source.span(at), message));
             }

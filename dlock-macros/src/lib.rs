@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! expand                puts the parts together
-//! ├── args              name = value, ..        ── entry, values, duration, names
+//! ├── args              name = value, ..        ── entry, values, duration, names, conflicts
 //! ├── function          the item under it       ── boxed, output, pattern
 //! ├── key               holes and arguments     ── template, checks
 //! └── outcome           from result to return value
@@ -17,6 +17,7 @@
 mod args;
 mod boxed;
 mod checks;
+mod conflicts;
 mod duration;
 mod entry;
 mod expand;

@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 
-use crate::args::{OnContended, OnLost};
+use crate::args::{OnContended, OnLost, OnUnavailable, Options};
 use crate::expand::Expansion;
 
 /// Runs `body` under `__dlock_call`, and gives the function's value.
@@ -16,30 +16,35 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let span = Span::mixed_site();
     // The bound is blamed at the return type.
     let at_output = span.located_at(output.span);
-    let held = args.guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
+    let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
+    let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
     let pinned = quote_spanned! {span=>
         #held
         let __dlock_body = ::core::pin::pin!(::core::option::Option::Some(#body));
     };
+    let swallow = quote_spanned!(span=> |__dlock_error| __dlock_call.swallow(__dlock_error));
+    let skipping = (*on_unavailable == OnUnavailable::Skip)
+        .then(|| quote_spanned!(at_output=> #private::skip_unavailable::<#output>(__dlock_result, #swallow)))
+        .map(|skipping| quote_spanned!(span=> let __dlock_result = #skipping;));
     let run = quote_spanned! {span=>
         #pinned
         let __dlock_result = __dlock_call.run(__dlock_body).await;
     };
-    match &args.on_contended {
+    match on_contended {
         OnContended::Error => {
             let finish = quote_spanned!(at_output=> #private::finish::<#output>(__dlock_result));
-            quote_spanned!(span=> #run #finish)
+            quote_spanned!(span=> #run #skipping #finish)
         }
         OnContended::Skip => {
-            let swallow = quote_spanned!(span=> |__dlock_error| __dlock_call.swallow(__dlock_error));
             let finish =
                 quote_spanned!(at_output=> #private::finish_or_skip::<#output>(__dlock_result, #swallow));
-            quote_spanned!(span=> #run #finish)
+            quote_spanned!(span=> #run #skipping #finish)
         }
         OnContended::Return(value) => {
             let instead = instead(expansion, &value.to_token_stream());
             quote_spanned! {span=>
                 #run
+                #skipping
                 match __dlock_result {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,
                     ::core::result::Result::Err(__dlock_error) => #instead,
@@ -56,8 +61,21 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             let at_path = span.located_at(path.span());
             let fallback = quote_spanned!(at_path=> #path(#(#arguments),*).await);
             let instead = instead(expansion, &fallback);
+            let refused = match &skipping {
+                None => instead,
+                Some(skipping) => quote_spanned! {span=>
+                    {
+                        let __dlock_result = ::core::result::Result::Err(__dlock_error);
+                        #skipping
+                        match __dlock_result {
+                            ::core::result::Result::Ok(__dlock_value) => __dlock_value,
+                            ::core::result::Result::Err(__dlock_error) => #instead,
+                        }
+                    }
+                },
+            };
             // The arguments are in the body by now: what happens from here on the type must carry, or cannot happen.
-            let started = if args.on_lost == OnLost::Finish {
+            let started = if *on_lost == OnLost::Finish {
                 quote_spanned!(span=> #pinned __dlock_call.run_to_end(__dlock_body).await)
             } else {
                 let finish = quote_spanned!(at_output=> #private::finish_started::<#output>(__dlock_result));
@@ -66,7 +84,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             quote_spanned! {span=>
                 match __dlock_call.acquire().await {
                     ::core::result::Result::Ok(()) => { #started }
-                    ::core::result::Result::Err(__dlock_error) => #instead,
+                    ::core::result::Result::Err(__dlock_error) => #refused,
                 }
             }
         }

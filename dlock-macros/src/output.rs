@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Error, ReturnType, Token, Type, TypeInfer, TypeTuple};
 
-use crate::args::{OnContended, OnLost};
+use crate::args::{OnContended, OnLost, OnUnavailable, Options};
 
 /// What the body gives.
 pub(crate) struct Output {
@@ -44,7 +44,8 @@ impl Output {
     }
 
     /// Refuses the return types that no trait could judge.
-    pub(crate) fn check(&self, on_contended: &OnContended, on_lost: OnLost) -> syn::Result<()> {
+    pub(crate) fn check(&self, options: &Options) -> syn::Result<()> {
+        let Options { on_contended, on_lost, on_unavailable, .. } = options;
         let refuse = |problem: &str| Err(Error::new(self.span, problem));
         if matches!(self.named, Type::Never(_)) {
             return refuse("`!` cannot report that the lock was not taken: return `Result<Infallible, E>`");
@@ -52,11 +53,16 @@ impl Output {
         if !self.opaque {
             return Ok(());
         }
+        if *on_unavailable == OnUnavailable::Skip {
+            return refuse(
+                "`impl Trait` has no value that says that the body did not run, which `on_unavailable = skip` needs: leave it out, or return `Result<T, E>`",
+            );
+        }
         match on_contended {
             OnContended::Error | OnContended::Skip => refuse(
                 "`impl Trait` cannot report that the lock was not taken: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
             ),
-            OnContended::Fallback(_) if on_lost == OnLost::Abort => refuse(
+            OnContended::Fallback(_) if *on_lost == OnLost::Abort => refuse(
                 "`impl Trait` cannot report that the lock was lost while the body ran, when the arguments of `fallback` are gone: write `on_lost = finish`, or return `Result<T, E>`",
             ),
             OnContended::Fallback(_) | OnContended::Return(_) => Ok(()),

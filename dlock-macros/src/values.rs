@@ -5,19 +5,22 @@
 use std::time::Duration;
 
 use proc_macro2::Ident;
+use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitBool, Path};
 
-use crate::args::{OnContended, OnLost};
+use crate::args::{OnContended, OnLost, OnUnavailable};
 use crate::duration::Time;
 
-/// Reads `lease`: no shorter than the renewals of it could be.
-pub(crate) fn lease(value: &Expr) -> syn::Result<Time> {
-    let lease = Time::parse("lease", value, "30s")?;
+/// Reads `lease`, or `max_hold`, which no lease is longer than: not shorter than the renewals of a lease could be.
+pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time> {
+    let lease = Time::parse(name, value, example)?;
     match lease.known() {
         Some((short, span)) if short < SHORTEST_LEASE => Err(Error::new(
             span,
-            "a lease is at least 100 ms, since it must outlive the round trips that renew it: write `lease = \"30s\"`",
+            format!(
+                "`{name}` is at least 100 ms, since a lease must outlive the round trips that renew it: write `{name} = \"{example}\"`"
+            ),
         )),
         _ => Ok(lease),
     }
@@ -99,6 +102,63 @@ pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {
             "`on_lost` is `abort` (the body is dropped at its next await) or `finish` (it runs on): write `on_lost = abort`",
         )),
     }
+}
+
+/// Reads `on_unavailable`.
+pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("error") => Ok(OnUnavailable::Error),
+        Expr::Path(path) if path.path.is_ident("skip") => Ok(OnUnavailable::Skip),
+        Expr::Path(path) if path.path.is_ident("run") => Ok(OnUnavailable::Run),
+        other => Err(Error::new(
+            other.span(),
+            "`on_unavailable` is `error`, `skip` (the body does not run) or `run` (the body runs WITHOUT the lock): write `on_unavailable = error`",
+        )),
+    }
+}
+
+/// Reads `kind`, of which this version has one.
+pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
+    let problem = match value {
+        Expr::Path(path) if path.path.is_ident("mutex") => return Ok(()),
+        Expr::Path(path) if ["fair", "read", "write"].iter().any(|kind| path.path.is_ident(kind)) => {
+            format!("`kind = {}` is not available in this version of dlock", path.path.to_token_stream())
+        }
+        _ => "`kind` is `mutex`".to_owned(),
+    };
+    Err(Error::new(value.span(), format!("{problem}: leave `kind` out, or write `kind = mutex`")))
+}
+
+/// Reads `name`: what spans and metrics call the function.
+pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
+    let problem = match &value {
+        Expr::Path(_) => return Ok(value),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is not empty",
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => return Ok(value),
+        _ => "is a string, or the path of a `const &str`",
+    };
+    let span = value.span();
+    Err(Error::new(
+        span,
+        format!("`name` {problem}, and labels spans and metrics: write `name = \"place_order\"`"),
+    ))
+}
+
+/// Reads `namespace`: what stands before the key in Redis.
+pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
+    let problem = match &value {
+        Expr::Path(_) => return Ok(value),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match text.value() {
+            holes if holes.contains(['<', '>']) => "has no placeholders: put what varies into the `key`",
+            odd if odd.contains(|c: char| c.is_whitespace() || c.is_control() || "{}".contains(c)) => {
+                "has no white space, control characters or braces"
+            }
+            _ => return Ok(value),
+        },
+        _ => "is a string, or the path of a `const &str`",
+    };
+    let span = value.span();
+    Err(Error::new(span, format!("`namespace` {problem}: write `namespace = \"shop\"`")))
 }
 
 /// Reads `guard`: the name that the body uses.

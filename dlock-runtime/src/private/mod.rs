@@ -29,3 +29,9 @@ pub fn never<R>() -> R {
 pub const fn long_lease(lease: Duration) -> Duration {
     lease
 }
+
+/// Questions a key in which an argument is named and not used.
+#[deprecated(
+    note = "a word of this key is the name of an argument, but stands there as literal text, so that all callers share ONE lock: write `<` and `>` around it, as in `key = \"order:<user_id>\"`. If it is meant, give the key as a constant: `key = KEY`"
+)]
+pub const fn literal_argument() {}

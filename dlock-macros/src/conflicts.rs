@@ -1,0 +1,40 @@
+//! Parameters that contradict each other, though each is right by itself.
+//!
+//! Only what is written out is known here; the runtime says the same of constants, when the program is compiled.
+//!
+//! Not here: whether they fit the function (`output`).
+
+use syn::Error;
+
+use crate::args::Options;
+use crate::duration::{Time, written};
+use crate::report::Report;
+
+/// Tells of each pair of parameters that cannot both be meant, at the one that loses.
+pub(crate) fn check(options: &Options, report: &mut Report) {
+    let Options { lease, renew, max_hold, at_least, .. } = options;
+    let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);
+    if let (Some((lease, span)), Some((max_hold, _))) = (known(lease), known(max_hold))
+        && lease > max_hold
+    {
+        let most = written(max_hold);
+        report.push(Error::new(
+            span,
+            format!(
+                "`max_hold` ends the hold before this `lease` does: write `lease = \"{most}\"` or less, or leave `lease` out"
+            ),
+        ));
+    }
+    let fixed = renew.as_ref().is_some_and(|renew| !renew.value);
+    if let (Some((lease, _)), Some((at_least, span)), true) = (known(lease), known(at_least), fixed)
+        && at_least > lease
+    {
+        let least = written(at_least);
+        report.push(Error::new(
+            span,
+            format!(
+                "with `renew = false` the `lease` ends before this `at_least`: write `lease = \"{least}\"` or more, or leave `renew = false` out"
+            ),
+        ));
+    }
+}
