@@ -58,7 +58,7 @@ impl Function {
         };
         let mut signature: Signature = input.parse()?;
         let body: TokenStream = input.parse()?;
-        let Some(TokenTree::Group(body)) = body.into_iter().next().filter(is_block) else {
+        let Some(body) = body.into_iter().next().and_then(block) else {
             return Err(Error::new(
                 signature.ident.span(),
                 "there is no body to run under a lock: put `#[distributed_lock(..)]` above the method in the `impl`, or give this one a default body",
@@ -176,8 +176,15 @@ fn not_async(signature: &Signature) -> Error {
     )
 }
 
-fn is_block(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+/// Takes a block out of the invisible group that a `macro_rules!` variable leaves around it.
+fn block(token: TokenTree) -> Option<Group> {
+    match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group),
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            group.stream().into_iter().next().and_then(block)
+        }
+        _ => None,
+    }
 }
 
 /// Takes the `#![..]` at the start of a body off, since they are only allowed there.

@@ -20,7 +20,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
     let pinned = quote_spanned! {span=>
         #held
-        let __dlock_body = ::core::pin::pin!(::core::option::Option::Some(#body));
+        let __dlock_body = ::core::pin::pin!(#private::Body::Future(#body));
     };
     let swallow = quote_spanned!(span=> |__dlock_error| __dlock_call.swallow(__dlock_error));
     let skipping = (*on_unavailable == OnUnavailable::Skip)

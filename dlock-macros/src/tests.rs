@@ -29,7 +29,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 let __dlock_key = __dlock_call.template().text("order:").part("user_id", &user_id);
                 __dlock_call.key(__dlock_key)
             };
-            let __dlock_body = ::core::pin::pin!(::core::option::Option::Some(async move {
+            let __dlock_body = ::core::pin::pin!(::dlock_runtime::__private::Body::Future(async move {
                 let _ = &cart;
                 let _ = &user_id;
                 if false {

@@ -181,8 +181,7 @@ impl LockGuard {
     /// Returns the hold if it may still be believed.
     fn believed(&self) -> Result<&Held> {
         let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
-        let believed = held.root().believed(held.engine.now());
-        believed.map(|()| held).map_err(|loss| held.lost_error(loss))
+        held.believed().map(|()| held).map_err(|loss| held.lost_error(loss))
     }
 }
 

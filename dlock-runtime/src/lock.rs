@@ -2,6 +2,7 @@
 //!
 //! Not here: what a holder can do (`guard`), how waiting goes (`protocol`).
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Entering, Leaving, Running};
+use crate::run::{Body, Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
@@ -160,12 +161,16 @@ impl Lock {
     {
         let key = self.key.clone().map_err(Box::new);
         let telemetry = Hold::begin(None, key.as_ref().ok());
-        let held = Entering::new(&self.manager, &key, &self.options, &telemetry).await?;
-        let guard = LockGuard::new(held);
+        let mut entering = Entering::new(&self.manager, &key, &self.options);
+        let guard = LockGuard::new(poll_fn(|cx| entering.poll(&telemetry, cx)).await?);
         let held = guard.held().expect("the guard was made of a hold");
-        let mut body = pin!(Some(body(&guard)));
-        let ended = Running::new(held, body.as_mut(), self.options.on_lost, &telemetry).await;
-        Leaving::new(held, ended, &telemetry).await
+        let mut body = pin!(Body::Future(body(&guard)));
+        let mut running = Running::new(held);
+        let on_lost = self.options.on_lost;
+        let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, &telemetry, cx)).await;
+        let mut leaving = Leaving::new(held, ended, &telemetry);
+        poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
+        Ok(body.take_output().expect("a body that has ended has left its value"))
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
@@ -173,7 +178,8 @@ impl Lock {
         let telemetry = Hold::begin(None, key.as_ref().ok());
         // A guard opens no scope, so it cannot take part in one.
         let options = options.reentrant(false);
-        let mut held = Entering::new(&self.manager, &key, &options, &telemetry).await?;
+        let mut entering = Entering::new(&self.manager, &key, &options);
+        let mut held = poll_fn(|cx| entering.poll(&telemetry, cx)).await?;
         held.stands_alone = true;
         telemetry.guarded();
         Ok(LockGuard::new(held))

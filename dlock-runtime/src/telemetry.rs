@@ -20,6 +20,7 @@
 
 use std::time::Duration;
 
+use tracing::span::Id;
 use tracing::{Span, field};
 
 use crate::engine::hold::{Held, Loss};
@@ -27,10 +28,10 @@ use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 
-/// The span of one call, and what is told about it.
+/// The span of one call, and what is told about it. Small where nobody looks, since it is part of every call's future.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    span: Span,
+    span: Option<Box<Span>>,
 }
 
 impl Hold {
@@ -45,24 +46,34 @@ impl Hold {
             lock.attempts = field::Empty,
             lock.outcome = field::Empty,
         );
-        Self { span }
+        Self { span: (!span.is_disabled()).then(|| Box::new(span)) }
+    }
+
+    /// A call that has not begun.
+    pub(crate) const fn none() -> Self {
+        Self { span: None }
     }
 
     /// Enters the span until the returned value is dropped; never across an await.
-    pub(crate) fn enter(&self) -> tracing::span::Entered<'_> {
-        self.span.enter()
+    pub(crate) fn enter(&self) -> Option<tracing::span::Entered<'_>> {
+        self.span.as_ref().map(|span| span.enter())
+    }
+
+    /// The span, for the events of the call to stand in.
+    fn id(&self) -> Option<Id> {
+        self.span.as_ref().and_then(|span| span.id())
     }
 
     /// The call has the lock, or does not get it.
     pub(crate) fn entered(&self, entered: &Result<Held>) {
         match entered {
             Ok(held) => {
-                if self.span.is_disabled() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG) {
+                if self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG) {
                     return;
                 }
                 let (attempts, waited) = held.attempts_and_wait();
                 self.record(attempts, waited);
-                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: &self.span, { lock.key = shown(held.key()) }, "dlock.acquired");
+                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: self.id(), { lock.key = shown(held.key()) }, "dlock.acquired");
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
@@ -71,7 +82,7 @@ impl Hold {
                     tracing::warn!(
                         name: "dlock.unavailable",
                         target: "dlock",
-                        parent: &self.span,
+                        parent: self.id(),
                         { lock.key = shown(key), lock.reason = reason },
                         "dlock.unavailable"
                     );
@@ -81,7 +92,7 @@ impl Hold {
                     tracing::debug!(
                         name: "dlock.contended",
                         target: "dlock",
-                        parent: &self.span,
+                        parent: self.id(),
                         { lock.key = shown(key), lock.attempts = *attempts },
                         "dlock.contended"
                     );
@@ -107,7 +118,7 @@ impl Hold {
         tracing::error!(
             name: "dlock.unlocked_run",
             target: "dlock",
-            parent: &self.span,
+            parent: self.id(),
             { lock.key = shown(key), lock.reason = reason },
             "dlock.unlocked_run"
         );
@@ -125,7 +136,7 @@ impl Hold {
             Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,
             _ => "not ours any more",
         };
-        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: &self.span, { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
+        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: self.id(), { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
     }
 
     /// The call's value stands for an error that its return type cannot carry.
@@ -137,7 +148,7 @@ impl Hold {
             tracing::error!(
                 name: "dlock.swallowed",
                 target: "dlock",
-                parent: &self.span,
+                parent: self.id(),
                 { lock.outcome = kind, error = error_text },
                 "dlock.swallowed"
             );
@@ -150,12 +161,16 @@ impl Hold {
     }
 
     fn record(&self, attempts: u32, waited: Duration) {
-        self.span.record("lock.attempts", attempts);
-        self.span.record("lock.wait_ms", millis(waited));
+        if let Some(span) = &self.span {
+            span.record("lock.attempts", attempts);
+            span.record("lock.wait_ms", millis(waited));
+        }
     }
 
     fn outcome(&self, outcome: &'static str) {
-        self.span.record("lock.outcome", outcome);
+        if let Some(span) = &self.span {
+            span.record("lock.outcome", outcome);
+        }
     }
 }
 

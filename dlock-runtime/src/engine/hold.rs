@@ -50,6 +50,11 @@ impl Held {
         self.nested.as_ref().map_or(&self.turn, |parent| parent.root())
     }
 
+    /// Returns whether the hold may still be believed.
+    pub(crate) fn believed(&self) -> Result<(), Loss> {
+        self.root().believed(self.engine.now())
+    }
+
     /// How long the hold may still be believed; not at all once it may not.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.engine.now();

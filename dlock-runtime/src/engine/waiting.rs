@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::protocol::lane::Refusal;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
-use crate::protocol::waits::Place;
+use crate::protocol::waits::{Place, WaitId};
 use crate::sync::lock;
 
 /// Waits for a turn. Dropping it leaves the queue at once; a grant on its way to it is released.
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
     /// The scope that the turn is nested in, if it joins a hold of its call chain.
     nested: Option<Arc<Scope>>,
     /// The wait among those of nested calls, where this call chain holds something.
-    wait: Option<u64>,
+    wait: Option<WaitId>,
     alarm: Alarm,
     settled: bool,
 }

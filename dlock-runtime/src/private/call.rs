@@ -4,8 +4,10 @@
 //!
 //! Not here: what becomes of an error (`outcome`).
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use once_cell::sync::OnceCell;
 
@@ -14,7 +16,7 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Entering, Leaving, Running, Unlocked};
+use crate::run::{Body, Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// An annotated function: what all its calls have in common.
@@ -66,7 +68,7 @@ pub struct Call {
     site: &'static Site,
     manager: Option<LockManager>,
     key: std::result::Result<LockKey, Box<Error>>,
-    telemetry: OnceCell<Hold>,
+    telemetry: Hold,
     guard: OnceCell<LockGuard>,
 }
 
@@ -78,7 +80,7 @@ impl Call {
             Ok(manager) => (Some(manager), Error::NotInstalled {}),
             Err(error) => (None, error),
         };
-        Self { site, manager, key: Err(Box::new(key)), telemetry: OnceCell::new(), guard: OnceCell::new() }
+        Self { site, manager, key: Err(Box::new(key)), telemetry: Hold::none(), guard: OnceCell::new() }
     }
 
     /// Starts the key of this call.
@@ -86,14 +88,15 @@ impl Call {
         KeyBuilder::new(self.namespace())
     }
 
-    /// Sets the key of this call; a bad one is reported by [`run`](Self::run).
+    /// Sets the key of this call, which begins with it; a bad one is reported by [`run`](Self::run).
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
-        if self.manager.is_none() {
-            return self;
-        }
-        let key = key.into_lock_key(self.namespace()).map_err(Box::new);
-        Self { key, ..self }
+        let key = match &self.manager {
+            Some(_) => key.into_lock_key(self.namespace()).map_err(Box::new),
+            None => self.key,
+        };
+        let telemetry = Hold::begin(Some(self.site.name), key.as_ref().ok());
+        Self { key, telemetry, ..self }
     }
 
     /// The function's own namespace, or the manager's.
@@ -107,19 +110,8 @@ impl Call {
     /// # Errors
     ///
     /// Every cause for which a body cannot start.
-    pub async fn acquire(&self) -> Result<()> {
-        let manager = self.manager.as_ref().ok_or(Error::NotInstalled {})?;
-        let entered = Entering::new(manager, &self.key, &self.site.options, self.telemetry()).await;
-        let guard = match (entered, &self.key) {
-            (Err(error), Ok(key)) if error.is_unavailable() && self.site.runs_unlocked => {
-                self.telemetry().unlocked_run(key, &error);
-                LockGuard::unlocked(key.clone(), error)
-            }
-            (entered, _) => LockGuard::new(entered?),
-        };
-        // A call is asked once; were it twice, the second guard is released here.
-        let _ = self.guard.set(guard);
-        Ok(())
+    pub fn acquire(&self) -> Acquire<'_> {
+        Acquire { call: self, entering: self.entering() }
     }
 
     /// Takes the lock unless [`acquire`](Self::acquire) has, runs the body under it, drops the body in place, releases.
@@ -127,19 +119,15 @@ impl Call {
     /// # Errors
     ///
     /// Every cause for which the body could not start or could not go on.
-    pub async fn run<F: Future>(&self, body: Pin<&mut Option<F>>) -> Result<F::Output> {
-        if self.guard.get().is_none() {
-            self.acquire().await?;
-        }
-        let Some(held) = self.guard().held() else { return Ok(Unlocked::new(body, self.telemetry()).await) };
-        let ended = Running::new(held, body, self.site.options.on_lost, self.telemetry()).await;
-        Leaving::new(held, ended, self.telemetry()).await
+    pub fn run<'a, F: Future>(&'a self, body: Pin<&'a mut Body<F>>) -> Run<'a, F> {
+        let step = if self.guard.get().is_some() { self.started() } else { Step::Entering(self.entering()) };
+        Run { call: self, body, step }
     }
 
     /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
     ///
     /// Nothing can replace the body's value any more, so there is no error. A loss is logged.
-    pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
+    pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Body<F>>) -> F::Output {
         debug_assert!(self.site.options.on_lost == OnLost::Finish, "the expansion calls this for no other");
         match self.run(body).await {
             Ok(output) => output,
@@ -150,15 +138,105 @@ impl Call {
     /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error,
     /// unless it is contention, which was expected.
     pub fn swallow(&self, error: &Error) {
-        self.telemetry().swallowed(error);
+        self.telemetry.swallowed(error);
     }
 
     /// Returns the hold, inside the body.
     pub fn guard(&self) -> &LockGuard {
         self.guard.get().expect("the body is built and polled only after the lock was taken")
     }
+    fn entering(&self) -> Option<Entering> {
+        self.manager.as_ref().map(|manager| Entering::new(manager, &self.key, &self.site.options))
+    }
 
-    fn telemetry(&self) -> &Hold {
-        self.telemetry.get_or_init(|| Hold::begin(Some(self.site.name), self.key.as_ref().ok()))
+    /// Polls the way to the lock; the guard is there when it has ended well.
+    fn poll_entering(&self, entering: &mut Option<Entering>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
+        let guard = match (ready!(entering.poll(&self.telemetry, cx)), &self.key) {
+            (Err(error), Ok(key)) if error.is_unavailable() && self.site.runs_unlocked => {
+                self.telemetry.unlocked_run(key, &error);
+                LockGuard::unlocked(key.clone(), error)
+            }
+            (entered, _) => LockGuard::new(entered?),
+        };
+        // A call is asked once; were it twice, the second guard is released here.
+        let _ = self.guard.set(guard);
+        Poll::Ready(Ok(()))
+    }
+
+    /// The body's first step.
+    fn started(&self) -> Step<'_> {
+        self.guard().held().map_or(Step::Unlocked, |held| Step::Running(Running::new(held)))
+    }
+}
+
+/// Takes the lock of a call. See [`Call::acquire`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Acquire<'a> {
+    call: &'a Call,
+    entering: Option<Entering>,
+}
+
+impl Future for Acquire<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.call.poll_entering(&mut this.entering, cx)
+    }
+}
+
+/// Runs the body of a call under its lock. See [`Call::run`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Run<'a, F: Future> {
+    call: &'a Call,
+    body: Pin<&'a mut Body<F>>,
+    step: Step<'a>,
+}
+
+/// How far a call is.
+enum Step<'a> {
+    Entering(Option<Entering>),
+    Running(Running<'a>),
+    Leaving(Leaving<'a>),
+    /// The body runs without a lock.
+    Unlocked,
+}
+
+impl<F: Future> Future for Run<'_, F> {
+    type Output = Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { call, body, step } = &mut *self;
+        let telemetry = &call.telemetry;
+        loop {
+            match step {
+                Step::Entering(entering) => {
+                    ready!(call.poll_entering(entering, cx))?;
+                    *step = call.started();
+                }
+                Step::Running(running) => {
+                    let ended = ready!(running.poll(body.as_mut(), call.site.options.on_lost, telemetry, cx));
+                    *step = Step::Leaving(Leaving::new(running.held(), ended, telemetry));
+                }
+                Step::Leaving(leaving) => {
+                    ready!(leaving.poll(telemetry, cx))?;
+                    break;
+                }
+                Step::Unlocked => {
+                    let _entered = telemetry.enter();
+                    ready!(body.as_mut().poll(cx));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(body.as_mut().take_output().expect("a body that has ended has left its value")))
+    }
+}
+
+impl<F: Future> fmt::Debug for Run<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("call", self.call).finish_non_exhaustive()
     }
 }

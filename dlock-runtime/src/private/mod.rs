@@ -7,13 +7,14 @@ mod outcome;
 
 use std::time::Duration;
 
-pub use call::{Call, Site};
+pub use call::{Acquire, Call, Run, Site};
 pub use outcome::{
     Carrier, CarrierOfNone, CarriesLockError, DidNotRun, ReportsLockError, ReportsLoss, Skips, finish,
     finish_or_skip, finish_started, skip_unavailable,
 };
 
 pub use crate::options::{OnLost, Options};
+pub use crate::run::Body;
 
 /// Gives a function's return type to the body before its first `return` or `?`. Never called.
 #[must_use]

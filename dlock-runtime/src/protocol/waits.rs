@@ -5,21 +5,31 @@
 //!
 //! Not here: waiting between processes, which `wait` and `retry` bound.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// One key on one level: 0 is the lock itself, `n` a call nested n deep inside its hold.
 pub(crate) type Place = (Arc<str>, usize);
 
 /// The waits of nested calls. Calls that hold nothing never appear here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waits {
     edges: Vec<Edge>,
-    last_id: u64,
+    last_id: WaitId,
+}
+
+/// One wait.
+pub(crate) type WaitId = NonZeroU64;
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { edges: Vec::new(), last_id: WaitId::MIN }
+    }
 }
 
 #[derive(Debug)]
 struct Edge {
-    id: u64,
+    id: WaitId,
     has: Vec<Place>,
     wants: Place,
 }
@@ -27,7 +37,7 @@ struct Edge {
 impl Waits {
     /// Notes that a chain which has `has` waits for `wants`, and returns the wait's id; or the key that the chain has and somebody
     /// in the circle waits for.
-    pub(crate) fn begin(&mut self, has: Vec<Place>, wants: Place) -> Result<u64, Arc<str>> {
+    pub(crate) fn begin(&mut self, has: Vec<Place>, wants: Place) -> Result<WaitId, Arc<str>> {
         let mut reached = vec![&wants];
         let mut next = 0;
         while let Some(&place) = reached.get(next) {
@@ -41,13 +51,13 @@ impl Waits {
             }
             next += 1;
         }
-        self.last_id += 1;
+        self.last_id = self.last_id.checked_add(1).expect("nobody waits as often as that");
         self.edges.push(Edge { id: self.last_id, has, wants });
         Ok(self.last_id)
     }
 
     /// The wait is over, whatever came of it.
-    pub(crate) fn end(&mut self, id: u64) {
+    pub(crate) fn end(&mut self, id: WaitId) {
         self.edges.retain(|edge| edge.id != id);
     }
 }
