@@ -107,6 +107,21 @@ async fn a_call_is_a_span_that_says_how_it_went() {
     assert_eq!(told_of("dlock.acquired", "order:1").len(), 1);
 }
 
+#[distributed_lock(key = "named:<id>", name = "reports.nightly", manager = locks)]
+async fn nightly(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_is_called_what_it_says() {
+    let locks = in_memory().await;
+
+    nightly(&locks, 1).await.expect("the lock is free");
+
+    let spans = told_of("dlock.hold", "named:1");
+    assert_eq!(spans[0].get("lock.name").map(String::as_str), Some("reports.nightly"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn contention_is_told_by_an_event_and_the_outcome() {
     let locks = in_memory().await;

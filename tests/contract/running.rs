@@ -22,6 +22,7 @@ contract![
     a_nested_call_without_a_wait_is_contended_within_the_lease_when_its_sibling_never_ends,
     a_spawned_task_does_not_inherit_the_hold,
     acquire_inside_run_on_the_same_key_is_reentrant,
+    a_run_that_is_not_reentrant_does_not_join,
     two_keys_taken_crosswise_are_a_deadlock,
 ];
 
@@ -166,6 +167,16 @@ async fn acquire_inside_run_on_the_same_key_is_reentrant(world: World) {
 
     let inner = outcome.expect("the lock is free");
     assert!(matches!(inner, Err(Error::Reentrant { .. })), "{inner:?}");
+}
+
+async fn a_run_that_is_not_reentrant_does_not_join(world: World) {
+    let manager = world.manager().await;
+    let lock = manager.lock("order:7").lease(LONG).reentrant(false);
+
+    let nested = lock.run(async |_outer| lock.run(async |_inner| ()).await).await;
+
+    assert!(matches!(nested, Ok(Err(Error::Reentrant { .. }))), "{nested:?}");
+    assert!(!is_held(&world, "order:7").await);
 }
 
 async fn two_keys_taken_crosswise_are_a_deadlock(world: World) {

@@ -16,7 +16,9 @@ mod recorder {
 
         use dlock_runtime::{Error, IntoLockKey, KeyBuilder, LockManager};
 
-        pub(crate) use dlock_runtime::__private::{Carrier, OnLost, Options, Site, finish, never};
+        pub(crate) use dlock_runtime::__private::{
+            Body, Carrier, OnLost, Options, Site, finish, never, skip_unavailable,
+        };
 
         use crate::{DENY, Noisy, note};
 
@@ -47,17 +49,16 @@ mod recorder {
 
             pub(crate) async fn run<F: Future>(
                 &self,
-                mut body: Pin<&mut Option<F>>,
+                mut body: Pin<&mut Body<F>>,
             ) -> Result<F::Output, Error> {
                 self.acquire().await?;
-                let Some(future) = body.as_mut().as_pin_mut() else { unreachable!("each body runs once") };
-                let output = future.await;
-                body.set(None);
+                body.as_mut().await;
                 note("release");
+                let Some(output) = body.take_output() else { unreachable!("a body that has ended") };
                 Ok(output)
             }
 
-            pub(crate) async fn run_to_end<F: Future>(&self, body: Pin<&mut Option<F>>) -> F::Output {
+            pub(crate) async fn run_to_end<F: Future>(&self, body: Pin<&mut Body<F>>) -> F::Output {
                 let Ok(output) = self.run(body).await else { unreachable!("the lock is held") };
                 output
             }

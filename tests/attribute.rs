@@ -1,0 +1,146 @@
+//! Parameters of the attribute that only show over a real server: what a call does when it is away, and the names it uses there.
+//!
+//! Not here: what compiles (`ui-tests`), and what `Lock` can do as well (`contract`).
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, FencingToken, LockManager, distributed_lock};
+use dlock_tests::RedisServer;
+use dlock_tests::resp::Reply;
+
+/// A manager whose server has just been killed.
+async fn without_a_server() -> LockManager {
+    let mut server = RedisServer::start();
+    let locks = connected(&server).await;
+    server.kill();
+    locks
+}
+
+async fn connected(server: &RedisServer) -> LockManager {
+    LockManager::connect(&server.url()).await.expect("the server is up")
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks)]
+async fn carries(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = skip)]
+async fn skips(locks: &LockManager, id: u64) -> Result<Option<u64>, Error> {
+    Ok(Some(id))
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = skip, on_contended = return(Ok(Some(0))))]
+async fn skips_or_returns(locks: &LockManager, id: u64) -> Result<Option<u64>, Error> {
+    Ok(Some(id))
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = skip, on_contended = fallback(other))]
+async fn skips_or_falls_back(locks: &LockManager, id: u64) -> Result<Option<u64>, Error> {
+    Ok(Some(id))
+}
+
+async fn other(_locks: &LockManager, id: u64) -> Result<Option<u64>, Error> {
+    Ok(Some(id + 100))
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = run)]
+async fn runs(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = run, on_contended = fallback(other_text))]
+async fn runs_or_falls_back(locks: &LockManager, id: String) -> Result<String, Error> {
+    Ok(id)
+}
+
+async fn other_text(_locks: &LockManager, id: String) -> Result<String, Error> {
+    Ok(format!("instead of {id}"))
+}
+
+/// What a body can learn of its lock.
+type Seen = (Result<(), Error>, Result<FencingToken, Error>, Result<(), Error>, Duration, String);
+
+#[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = run, guard = lock)]
+async fn looks(locks: &LockManager, id: u64) -> Result<Seen, Error> {
+    let extended = lock.extend(Duration::from_secs(9)).await;
+    Ok((lock.check(), lock.fencing_token().await, extended, lock.remaining(), lock.key().to_string()))
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_stops_a_body_unless_it_is_told_to_run() {
+    let locks = without_a_server().await;
+
+    assert!(matches!(carries(&locks, 7).await, Err(Error::Unavailable { .. })));
+    assert!(matches!(skips(&locks, 7).await, Ok(None)));
+    assert!(matches!(skips_or_returns(&locks, 7).await, Ok(None)));
+    assert!(matches!(skips_or_falls_back(&locks, 7).await, Ok(None)));
+    assert!(matches!(runs(&locks, 7).await, Ok(7)));
+    assert!(matches!(runs_or_falls_back(&locks, "7".to_owned()).await.as_deref(), Ok("7")));
+}
+
+#[tokio::test]
+async fn contention_is_not_unavailability() {
+    let server = RedisServer::start();
+    let locks = connected(&server).await;
+    let _held = connected(&server).await.lock("order:7").acquire().await.expect("it is free");
+
+    assert!(matches!(skips(&locks, 7).await, Err(Error::Contended { .. })));
+    assert!(matches!(skips_or_returns(&locks, 7).await, Ok(Some(0))));
+    assert!(matches!(skips_or_falls_back(&locks, 7).await, Ok(Some(107))));
+    assert!(matches!(runs(&locks, 7).await, Err(Error::Contended { .. })));
+    assert!(matches!(runs_or_falls_back(&locks, "7".to_owned()).await.as_deref(), Ok("instead of 7")));
+}
+
+#[tokio::test]
+async fn a_body_that_runs_without_its_lock_has_a_guard_that_says_so() {
+    let locks = without_a_server().await;
+
+    let seen = looks(&locks, 7).await;
+
+    let Ok((
+        Err(Error::Unavailable { .. }),
+        Err(Error::Unavailable { .. }),
+        Err(Error::Unavailable { .. }),
+        left,
+        key,
+    )) = seen
+    else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((left, &*key), (Duration::ZERO, "order:7"));
+}
+
+#[tokio::test]
+async fn a_body_that_could_run_without_its_lock_has_it_where_it_can() {
+    let server = RedisServer::start();
+    let locks = connected(&server).await;
+
+    let seen = looks(&locks, 7).await;
+
+    assert!(matches!(seen, Ok((Ok(()), Ok(_), Ok(()), ..))), "{seen:?}");
+}
+
+const SHOP: &str = "shop";
+
+#[distributed_lock(key = "order:<id>", manager = locks, namespace = SHOP, guard = lock)]
+async fn of_the_shop(locks: &LockManager, id: u64, server: &RedisServer) -> Result<(String, Reply), Error> {
+    Ok((lock.key().full_name().to_owned(), server.call(&["EXISTS", "shop:order:7"])))
+}
+
+#[distributed_lock(key = id, manager = locks, namespace = "", guard = lock)]
+async fn of_nobody(locks: &LockManager, id: &str, server: &RedisServer) -> Result<(String, Reply), Error> {
+    Ok((lock.key().full_name().to_owned(), server.call(&["EXISTS", id])))
+}
+
+#[tokio::test]
+async fn a_function_can_have_a_namespace_of_its_own_or_none() {
+    let server = RedisServer::start();
+    let locks = connected(&server).await;
+
+    let shop = of_the_shop(&locks, 7, &server).await;
+    let none = of_nobody(&locks, "order:8", &server).await;
+
+    assert!(matches!(&shop, Ok((name, Reply::Integer(1))) if name == "shop:order:7"), "{shop:?}");
+    assert!(matches!(&none, Ok((name, Reply::Integer(1))) if name == "order:8"), "{none:?}");
+}
