@@ -143,7 +143,8 @@ async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) 
 
     let failed = of("failed").run(async |_guard| Err::<(), _>("the body's own error")).await;
     let panics = of("panicked");
-    let panicked = tokio::spawn(async move { panics.run(async |_guard| panic!("the body's own panic")).await });
+    let panicked =
+        tokio::spawn(async move { panics.run(async |_guard| panic!("the body's own panic")).await });
     let panicked = panicked.await;
     let cancelled = tokio::time::timeout(LEASE / 2, never(&of("cancelled"))).await;
     drop(of("dropped").acquire().await);

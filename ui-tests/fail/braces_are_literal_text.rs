@@ -18,4 +18,19 @@ async fn positional(user_id: u64) -> Result<u64, Error> {
     Ok(user_id)
 }
 
+#[distributed_lock(key = "order:{0}")]
+async fn a_number(user_id: u64) -> Result<u64, Error> {
+    Ok(user_id)
+}
+
+#[distributed_lock(key = "order:$user_id")]
+async fn a_dollar(user_id: u64) -> Result<u64, Error> {
+    Ok(user_id)
+}
+
+#[distributed_lock(key = "order:#{user_id}")]
+async fn an_expression_of_spring(user_id: u64) -> Result<u64, Error> {
+    Ok(user_id)
+}
+
 fn main() {}

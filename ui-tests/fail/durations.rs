@@ -32,6 +32,31 @@ async fn another_unit() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", lease = "1.5s")]
+async fn a_fraction() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", at_least = "1d")]
+async fn days() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", lease = 30s)]
+async fn without_quotes() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", wait = "0s")]
+async fn no_wait() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", max_hold = "50ms")]
+async fn a_short_max_hold() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", backoff = "2s..100ms")]
 async fn downwards() -> Result<(), Error> {
     Ok(())

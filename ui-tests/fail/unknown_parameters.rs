@@ -27,7 +27,7 @@ async fn twice() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", max_hold = "1h")]
+#[distributed_lock(key = "a", permits = 5)]
 async fn later() -> Result<(), Error> {
     Ok(())
 }
@@ -37,8 +37,13 @@ async fn later_and_the_key() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", lockAtLeastFor = "1s")]
+#[distributed_lock(key = "a", concurrency = 5)]
 async fn foreign_and_later() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", lockAtLeastFor = "1s")]
+async fn foreign_in_camel_case() -> Result<(), Error> {
     Ok(())
 }
 

@@ -27,6 +27,46 @@ async fn on_lost() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", on_unavailable = "run")]
+async fn on_unavailable() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", reentrant = no)]
+async fn reentrant() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", kind = read)]
+async fn a_kind_that_comes_later() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", kind = "exclusive")]
+async fn a_kind_that_is_none() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", name = "")]
+async fn an_empty_name() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", namespace = "tenant:<id>")]
+async fn a_namespace_with_a_hole(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "a", namespace = "my shop")]
+async fn a_namespace_with_white_space() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", namespace = 7)]
+async fn a_namespace_that_is_no_text() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", guard = "lock")]
 async fn guard() -> Result<(), Error> {
     Ok(())

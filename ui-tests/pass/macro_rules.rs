@@ -1,6 +1,6 @@
 //! Inside of `macro_rules!`, where names have contexts of their own.
 
-use dlock_runtime::{Error, distributed_lock};
+use dlock_runtime::{Error, LockManager, distributed_lock};
 
 macro_rules! jobs {
     ($($name:ident ($argument:ident : $type:ty) -> $output:ty { key: $key:literal, lease: $lease:expr, body: $body:expr })*) => {$(
@@ -40,6 +40,20 @@ macro_rules! from_elsewhere {
 }
 
 from_elsewhere!(fourth);
+
+macro_rules! fragments {
+    ($visibility:vis fn $name:ident($argument:pat, $type:ty), $key:expr, $locks:ident, $value:expr, $body:block) => {
+        #[distributed_lock(key = $key, manager = $locks, on_contended = return($value))]
+        $visibility async fn $name($argument: $type, $locks: &LockManager) -> Result<u64, Error> $body
+    };
+    ($key:expr; $item:item) => {
+        #[distributed_lock(key = $key)]
+        $item
+    };
+}
+
+fragments!(pub(crate) fn fifth((id, _), (u64, u8)), "fifth:<id>", locks, Ok(0), { std::future::ready(Ok(0)).await });
+fragments!("sixth:<id>"; async fn sixth(id: u64) -> Result<u64, Error> { Ok(id) });
 
 struct Holder(u8);
 

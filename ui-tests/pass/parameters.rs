@@ -6,6 +6,7 @@ use dlock_runtime::{Error, LockManager, distributed_lock};
 
 const LEASE: Duration = Duration::from_secs(7200);
 const TRIES: u32 = 2;
+const NAME: &str = "constants";
 
 mod reexports {
     pub use dlock_runtime as dlock;
@@ -18,14 +19,32 @@ mod reexports {
     retry = 3,
     wait = "5s",
     backoff = "100ms..2s",
+    max_hold = "1m",
+    at_least = "100ms",
+    reentrant = false,
     on_contended = error,
     on_lost = abort,
+    on_unavailable = error,
+    namespace = "shop",
+    name = "all",
+    kind = mutex,
 )]
 async fn all() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", lease = LEASE, retry = TRIES, wait = self::LEASE, backoff = LEASE, on_lost = finish)]
+#[distributed_lock(
+    key = "a",
+    lease = LEASE,
+    retry = TRIES,
+    wait = self::LEASE,
+    backoff = LEASE,
+    max_hold = Duration::from_secs(9000),
+    at_least = Duration::from_millis(20),
+    on_lost = finish,
+    namespace = NAME,
+    name = self::NAME,
+)]
 async fn constants() -> Result<(), Error> {
     Ok(())
 }
@@ -49,6 +68,21 @@ async fn a_reexport(id: u8) -> Result<u8, Error> {
 async fn a_guard(id: u8) -> Result<String, Error> {
     std::future::ready(()).await;
     Ok(format!("{id} {lock:?}"))
+}
+
+#[distributed_lock(key = "a", on_unavailable = run, guard = lock)]
+async fn unlocked() -> Result<bool, Error> {
+    Ok(lock.check().is_ok())
+}
+
+#[distributed_lock(key = "a", on_unavailable = skip, namespace = "")]
+async fn skipped() -> Result<Option<u8>, Error> {
+    Ok(Some(1))
+}
+
+#[distributed_lock(key = "a", on_unavailable = skip, on_contended = return(None))]
+async fn skipped_or_returned() -> Option<u8> {
+    Some(1)
 }
 
 struct Service {
