@@ -116,6 +116,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         matches!(self.stage, Stage::Held(_))
     }
 
+    /// Returns how many tasks of this process wait for the lock.
+    #[cfg(feature = "testing")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
     pub(crate) fn due(&self) -> BootTime {
         let stage = match &self.stage {
