@@ -63,6 +63,48 @@ fn assert_lost<T: std::fmt::Debug>(outcome: &Result<T, Error>, by: LossCause) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn installed_locks_reach_spawned_tasks_until_they_are_uninstalled() {
+    let locks = TestLocks::new();
+    let place = || async { tokio::spawn(order(7, Duration::ZERO)).await.expect("no panic") };
+
+    let installed = locks.install();
+    let during = place().await;
+    drop(installed);
+    let after = place().await;
+
+    assert!(during.is_ok(), "{during:?}");
+    assert_eq!(locks.acquisitions(KEY), 1);
+    assert!(matches!(after, Err(Error::NotInstalled { .. })), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_locks_of_a_task_come_before_those_installed_last_and_those_before_others() {
+    let [first, last, task] = [(); 3].map(|()| TestLocks::new());
+    let _of_first = first.install();
+    let of_last = last.install();
+
+    let mut placed = vec![order(7, Duration::ZERO).await, task.run(order(7, Duration::ZERO)).await];
+    drop(of_last);
+    placed.push(order(7, Duration::ZERO).await);
+
+    assert!(placed.iter().all(Result::is_ok), "{placed:?}");
+    assert_eq!([&first, &last, &task].map(|locks| locks.acquisitions(KEY)), [1; 3]);
+}
+
+#[test]
+fn installed_locks_reach_no_other_runtime() {
+    let [one, other] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
+    let locks = TestLocks::new();
+
+    let _installed = one.block_on(async { locks.install() });
+    let here = one.block_on(async { tokio::spawn(patient_order(7)).await.expect("no panic") });
+    let there = other.block_on(patient_order(7));
+
+    assert!(here.is_ok(), "{here:?}");
+    assert!(matches!(there, Err(Error::NotInstalled { .. })), "{there:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_worlds_do_not_meet() {
     let (one, other) = (TestLocks::new(), TestLocks::default());
 
@@ -549,7 +591,7 @@ async fn disturbed(locks: &TestLocks, disturb: impl Fn()) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_waiting() {
-    let locks = TestLocks::with_url("memory://?hand_off=1ms");
+    let locks = TestLocks::with_url("memory://?hand_off=1ms&grant_lease=100ms");
     let outages = AtomicU64::new(0);
 
     let most = disturbed(&locks, || {
@@ -567,7 +609,7 @@ async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn losses_on_many_threads_leave_nobody_waiting() {
-    let locks = TestLocks::with_url("memory://?hand_off=1ms");
+    let locks = TestLocks::with_url("memory://?hand_off=1ms&grant_lease=100ms");
     let losses = AtomicU64::new(0);
 
     disturbed(&locks, || {

@@ -3,8 +3,9 @@
 //! [`TestLocks`] is a world of locks in memory, as `memory://` is, and the hand that reaches into it. It comes with the feature
 //! `testing`, which belongs into `[dev-dependencies]`.
 //!
-//! `outage` is what one is, `ledger` what the world notes for it. Not here: how locks live in memory (`backend::memory`).
+//! `installed` is who uses it, `outage` what one is, `ledger` what the world notes for it. Not here: how locks live in memory (`backend::memory`).
 
+pub(crate) mod installed;
 pub(crate) mod ledger;
 mod outage;
 
@@ -12,6 +13,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use installed::Installed;
 pub use outage::Outage;
 
 use crate::backend::memory::World;
@@ -104,13 +106,26 @@ impl TestLocks {
 
     /// Runs `future` with these locks in place of the installed manager: [`with_manager`] with [`manager`](Self::manager).
     ///
-    /// Tasks that `future` spawns do not inherit it: spawn `locks.run(..)`.
+    /// Tasks that `future` spawns do not inherit it: spawn `locks.run(..)`, or [`install`](Self::install) the locks.
     ///
     /// # Cancel safety
     ///
     /// Dropping it drops `future`.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         with_manager(self.manager(), future)
+    }
+
+    /// Gives all annotated functions on the current runtime these locks, in every task, until what it returns is dropped.
+    ///
+    /// Each `#[tokio::test]` has a runtime of its own, so it reaches what the code under test spawns, and no other test. Inside
+    /// [`run`](Self::run) and [`with_manager`] theirs are used; where several are installed, the latest.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a runtime.
+    #[track_caller]
+    pub fn install(&self) -> Installed {
+        Installed::here(self.manager())
     }
 
     /// Takes the lock of `key` as another process would, and holds it until the guard is released or dropped. Outages do not reach
