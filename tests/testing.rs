@@ -382,11 +382,13 @@ async fn a_holder_loses_its_lock_to_an_outage_that_is_longer_than_its_lease() {
     let outcome = call.await.expect("no panic");
     let lost_after = begun.elapsed();
     tokio::time::sleep(LONG).await;
+    let left = (locks.is_held(KEY), locks.lose(KEY));
     outage.end();
     let placed = locks.run(order(7, Duration::ZERO)).await;
 
     assert_lost(&outcome, LossCause::Expired);
     assert!((29..=30).contains(&lost_after.as_secs()), "{lost_after:?}");
+    assert_eq!(left, (false, false));
     assert!(placed.is_ok(), "{placed:?}");
 }
 
