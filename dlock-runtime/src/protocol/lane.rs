@@ -116,12 +116,6 @@ impl<S: Clone + PartialEq> Lane<S> {
         matches!(self.stage, Stage::Held(_))
     }
 
-    /// Returns how many tasks of this process wait for the lock.
-    #[cfg(feature = "testing")]
-    pub(crate) fn waiting(&self) -> usize {
-        self.queue.len()
-    }
-
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
     pub(crate) fn due(&self) -> BootTime {
         let stage = match &self.stage {
@@ -130,6 +124,12 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Held(hold) => hold.due(),
         };
         stage.min(self.queue.due())
+    }
+
+    /// Returns how many tasks of this process wait for the lock.
+    #[cfg(feature = "testing")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     /// A task wants the lock.
