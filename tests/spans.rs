@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -60,7 +61,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeps {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::from([("name".to_owned(), event.metadata().name().to_owned())]);
+        let metadata = event.metadata();
+        let mut fields = Fields::from([
+            ("name".to_owned(), metadata.name().to_owned()),
+            ("level".to_owned(), metadata.level().to_string()),
+        ]);
         event.record(&mut Reads(&mut fields));
         told().push(fields);
     }
@@ -105,6 +110,26 @@ async fn a_call_is_a_span_that_says_how_it_went() {
     assert_eq!((field("lock.attempts"), field("lock.wait_ms")), (Some("1"), Some("0")));
     assert_eq!(field("lock.outcome"), Some("released"));
     assert_eq!(told_of("dlock.acquired", "order:1").len(), 1);
+}
+
+#[distributed_lock(key = "unlocked:<id>", on_unavailable = run)]
+async fn whatever_happens(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_its_lock_is_told_at_error_level() {
+    drop(told());
+    let locks = TestLocks::new();
+    let _outage = locks.outage();
+
+    locks.run(whatever_happens(1)).await.expect("it runs");
+
+    let events = told_of("dlock.unlocked_run", "unlocked:1");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].get("level").map(String::as_str), Some("ERROR"));
+    let outcome = told_of("dlock.hold", "unlocked:1")[0].get("lock.outcome").cloned();
+    assert_eq!(outcome.as_deref(), Some("unlocked_run"));
 }
 
 #[distributed_lock(key = "named:<id>", name = "reports.nightly", manager = locks)]

@@ -32,11 +32,12 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
-//! | test code that takes locks | [`with_manager`], [`docs::testing`] |
+//! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
 //!
 //! - `tls`: `rediss://` URLs, by rustls.
+//! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss and outages on command.
 //!
 //! # Layout
 //!
@@ -49,6 +50,7 @@
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
 //! clock, token, telemetry      the time that leases are measured with, who holds, spans and events
+//! testing          the test kit: a world in memory and the hand that reaches into it
 //! private          what the attribute's expansion calls
 //! docs             the guides
 //! ```
@@ -71,6 +73,8 @@ mod retry;
 mod run;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token;
 
 #[doc(hidden)]
@@ -88,7 +92,12 @@ pub mod docs {
     #[doc = include_str!("docs/waiting.md")]
     pub mod waiting {}
 
-    #[doc = include_str!("docs/testing.md")]
+    // Its examples need the feature.
+    #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
+    #[cfg_attr(
+        not(feature = "testing"),
+        doc = "How to test code that takes locks: documented with the feature `testing`."
+    )]
     pub mod testing {}
 
     #[doc = include_str!("docs/operating.md")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::backend::memory::World;
 use crate::backend::redis;
 use crate::builder::Builder;
+use crate::config::Settings;
 use crate::config::url::{Place, Target};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -57,8 +58,7 @@ impl LockManager {
 
     pub(crate) async fn open(target: Target) -> Result<Self> {
         let Target { place, settings } = target;
-        let namespace = settings.namespace.clone();
-        let (engine, place) = match place {
+        match place {
             Place::Memory { name } => {
                 tracing::warn!(
                     name: "dlock.memory",
@@ -67,14 +67,23 @@ impl LockManager {
                     scope = "this process alone",
                     "dlock.memory"
                 );
-                (World::of_name(name.as_deref()).join(&settings), "memory".to_owned())
+                Ok(Self::in_memory(&World::of_name(name.as_deref()), &settings))
             }
             Place::Redis(server) => {
                 let place = server.to_string();
-                (redis::connect(server, &settings).await?, place)
+                Ok(Self::new(redis::connect(server, &settings).await?, &settings, place))
             }
-        };
-        Ok(Self { shared: Arc::new(Shared { engine, namespace, place }) })
+        }
+    }
+
+    /// Joins a world in memory.
+    pub(crate) fn in_memory(world: &Arc<World>, settings: &Settings) -> Self {
+        Self::new(world.join(settings), settings, "memory".to_owned())
+    }
+
+    fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
+        let namespace = settings.namespace.clone();
+        Self { shared: Arc::new(Shared { engine, namespace, place }) }
     }
 
     /// Returns the lock of `key`, in this manager's namespace; nothing is held yet. A key that is not valid is reported when the

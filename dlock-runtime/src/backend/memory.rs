@@ -24,6 +24,8 @@ use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
 use crate::protocol::record::Record;
 use crate::sync::lock;
+#[cfg(feature = "testing")]
+use crate::testing::ledger::Ledger;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// What a server would be.
@@ -32,6 +34,9 @@ pub(crate) struct World {
     records: Mutex<HashMap<Arc<str>, Record>>,
     counters: Mutex<HashMap<Arc<str>, u64>>,
     managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
+    /// What the test kit notes and decides.
+    #[cfg(feature = "testing")]
+    pub(crate) ledger: Ledger,
     /// Held while what came due is done, so that it is done once and in order. No task is woken meanwhile.
     catching_up: Mutex<()>,
 }
@@ -59,6 +64,8 @@ impl World {
             records: Mutex::default(),
             counters: Mutex::default(),
             managers: Mutex::default(),
+            #[cfg(feature = "testing")]
+            ledger: Ledger::default(),
             catching_up: Mutex::default(),
         }
     }
@@ -83,8 +90,14 @@ impl World {
         granted: &mut Vec<(Arc<Engine>, Token)>,
     ) -> Reply {
         let Request { key, token, command, .. } = request;
+        #[cfg(feature = "testing")]
+        if let Some(refused) = self.ledger.refusal(token.process()) {
+            return refused;
+        }
         let told = |next: Token| {
-            let engine = lock(&self.managers).get(&next.process()).and_then(Weak::upgrade);
+            let engine = self.manager(next.process());
+            #[cfg(feature = "testing")]
+            let engine = engine.filter(|_| self.ledger.refusal(next.process()).is_none());
             granted.extend(engine.clone().map(|engine| (engine, next)));
             engine.is_some()
         };
@@ -109,15 +122,47 @@ impl World {
         token
     }
 
-    /// Returns the manager in which something comes due first, if that is by `now`.
-    fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
+    fn manager(&self, process: ProcessId) -> Option<Arc<Engine>> {
+        lock(&self.managers).get(&process).and_then(Weak::upgrade)
+    }
+
+    /// Returns every manager that is connected.
+    pub(crate) fn managers(&self) -> Vec<Arc<Engine>> {
         let mut managers = lock(&self.managers);
         managers.retain(|_, engine| engine.strong_count() > 0);
-        let engines: Vec<_> = managers.values().filter_map(Weak::upgrade).collect();
-        // The last of an engine's references may be one of these; its end wants this lock.
-        drop(managers);
-        let first = engines.into_iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
+        managers.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the manager in which something comes due first, if that is by `now`.
+    fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
+        // The last of an engine's references may be one of these; its end wants the lock of the map, which is free again here.
+        let first =
+            self.managers().into_iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
         first.filter(|(due, _)| *due <= now)
+    }
+}
+
+/// What the test kit looks at and does.
+#[cfg(feature = "testing")]
+impl World {
+    /// Returns whether somebody holds the lock of `key`.
+    pub(crate) fn is_held(&self, key: &Arc<str>, now: BootTime) -> bool {
+        lock(&self.records).get(key).is_some_and(|record| !record.is_empty(now))
+    }
+
+    /// Deletes what stands under `key`, and tells who held it at once.
+    pub(crate) fn delete(&self, key: &Arc<str>, now: BootTime) -> bool {
+        let deleted = lock(&self.records).remove(key);
+        let holder = deleted.and_then(|record| record.tokens(now).into_iter().next());
+        let Some(token) = holder else { return false };
+        if let Some(engine) = self.manager(token.process()) {
+            let mut effects = Effects::default();
+            // As if he had just asked.
+            let asked = Request { key: Arc::clone(key), token, command: Command::Fence, answer: None };
+            engine.replies(now, now, [(asked, Reply::NotOurs)], &mut effects);
+            effects.wake();
+        }
+        true
     }
 }
 
@@ -165,8 +210,13 @@ impl Backend for Memory {
             let key = Arc::clone(&request.key);
             let mut granted = Vec::new();
             let reply = self.world.run(&request, now, engine.rules.grant_lease, &mut granted);
-            // There is always an answer here, so there is never anything to undo.
-            engine.replies(now, now, [(request, reply)], effects);
+            let abandoned = engine.replies(now, now, [(request, reply)], effects);
+            #[cfg(feature = "testing")]
+            let abandoned = self.world.ledger.abandon(abandoned);
+            // There is always an answer here, so there is hardly ever anything to undo, and nothing in its way.
+            for (key, token) in abandoned {
+                self.push(Request { key, token, command: Command::Leave, answer: None });
+            }
             for (other, token) in granted {
                 other.granted(&key, token, engine.rules.grant_lease, now, effects);
                 other.backend.flush(&other, now, effects);
@@ -182,6 +232,11 @@ impl Backend for Memory {
         }
         drop(catching_up);
         effects.wake();
+    }
+
+    #[cfg(feature = "testing")]
+    fn admitted(&self, key: &Arc<str>) {
+        self.world.ledger.admitted(key, self.process);
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

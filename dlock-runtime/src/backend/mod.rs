@@ -56,6 +56,10 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Tells a backend that keeps the time that something has come due earlier than it thinks.
     fn due_earlier(&self, _due: BootTime) {}
 
+    /// A task was let in: it holds the lock of `key` now. Called while a lane is locked.
+    #[cfg(feature = "testing")]
+    fn admitted(&self, _key: &Arc<str>) {}
+
     /// Waits; works on a runtime without timers too, where the backend has a thread of its own.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -189,6 +189,8 @@ impl Engine {
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
             Action::Admit { seat, token, deadline, ends, attempts } => {
                 self.held.fetch_add(1, Ordering::Relaxed);
+                #[cfg(feature = "testing")]
+                self.backend.admitted(key);
                 effects.wakes(seat.admit(token, deadline, ends, attempts, now));
             }
             Action::Join { seat } => effects.wakes(seat.join()),
@@ -340,6 +342,12 @@ impl Engine {
     pub(crate) fn due(&self) -> BootTime {
         let first = self.shards.iter().map(|shard| shard.due.load(Ordering::SeqCst)).min();
         first.map_or(BootTime::NEVER, BootTime::from_nanos)
+    }
+
+    /// Returns how many calls wait for the lock of `key`.
+    #[cfg(feature = "testing")]
+    pub(crate) fn waiting(&self, key: &Arc<str>) -> usize {
+        lock(&self.shard(key).slots).lanes.get(key).map_or(0, |entry| entry.lane.waiting())
     }
 
     /// Returns whether the engine takes no new work.

@@ -48,16 +48,18 @@ impl<S: Clone + PartialEq> Lane<S> {
         command
     }
 
-    /// The answer to a keep.
-    pub(super) fn told_to_keep(&mut self, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
-        let (Stage::Kept(kept), Command::Keep { .. }) = (&mut self.stage, command) else { return };
-        match reply {
-            Reply::Refused(failure) if failure.kind == FailureKind::WrongKind => self.ask(cx),
-            Reply::Unknown(_) | Reply::Refused(_) => {
+    /// An answer about the kept lock: to the keep, or to what was asked before it.
+    pub(super) fn answered_while_kept(&mut self, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
+        let Stage::Kept(kept) = &mut self.stage else { return };
+        match (command, reply) {
+            (_, Reply::NotOurs) => self.ask(cx), // nothing is left to keep
+            (Command::Keep { .. }, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => {
+                self.ask(cx);
+            }
+            (Command::Keep { .. }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 let left = kept.until.since(cx.now);
                 kept.tell_at = renew::retry_at(cx.now, left, left);
             }
-            Reply::NotOurs => self.ask(cx), // it was lost before: nothing is left to keep
             _ => {}
         }
     }

@@ -127,6 +127,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         stage.min(self.queue.due())
     }
 
+    /// Returns how many tasks of this process wait for the lock.
+    #[cfg(feature = "testing")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// A task wants the lock.
     pub(crate) fn join(&mut self, mut waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         match &self.stage {
@@ -176,7 +182,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Yielding(yielding) if yielding.hold.token == token => {
                 self.yielded(command, sent, reply, cx);
             }
-            Stage::Kept(kept) if kept.token == token => self.told_to_keep(command, &reply, cx),
+            Stage::Kept(kept) if kept.token == token => self.answered_while_kept(command, &reply, cx),
             _ => Self::reply_to_the_dead(token, command, &reply, cx),
         }
     }

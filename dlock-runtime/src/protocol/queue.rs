@@ -39,6 +39,11 @@ impl<S: PartialEq> LocalQueue<S> {
         self.waiters.is_empty()
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
     pub(crate) fn head(&self) -> Option<&Waiter<S>> {
         self.waiters.front()
     }

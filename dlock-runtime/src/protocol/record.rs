@@ -99,7 +99,7 @@ impl Record {
     }
 
     /// Returns the holder and those who wait, at `now`.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn tokens(&self, now: BootTime) -> Vec<Token> {
         self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
     }

@@ -56,7 +56,7 @@ impl LockValue {
     }
 
     /// Returns the holder and those who wait.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
         std::iter::once(self.holder).chain(self.waiters.iter().copied())
     }

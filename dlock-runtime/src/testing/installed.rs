@@ -1,0 +1,52 @@
+//! The locks of a runtime: what annotated functions use in every task of one test.
+//!
+//! Each test has a runtime of its own, so that this reaches the tasks which the code under test spawns, and no other test.
+//!
+//! Not here: the manager of one task, and that of the process (`global`).
+
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::{self, Handle};
+
+use crate::manager::LockManager;
+use crate::sync::lock;
+
+/// The managers of runtimes, the latest last.
+static INSTALLED: Mutex<Vec<(runtime::Id, LockManager)>> = Mutex::new(Vec::new());
+
+/// The installation of a kit's locks for a runtime; see [`TestLocks::install`](crate::testing::TestLocks::install). It ends when it
+/// is dropped.
+#[derive(Debug)]
+#[must_use = "the locks are uninstalled when this is dropped"]
+pub struct Installed {
+    runtime: runtime::Id,
+    manager: LockManager,
+}
+
+impl Installed {
+    #[track_caller]
+    pub(super) fn here(manager: LockManager) -> Self {
+        let runtime = Handle::current().id();
+        lock(&INSTALLED).push((runtime, manager.clone()));
+        Self { runtime, manager }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let mut installed = lock(&INSTALLED);
+        let ours = |(runtime, manager): &(runtime::Id, LockManager)| {
+            *runtime == self.runtime && Arc::ptr_eq(manager.engine(), self.manager.engine())
+        };
+        if let Some(at) = installed.iter().rposition(ours) {
+            installed.remove(at);
+        }
+    }
+}
+
+/// Returns the manager of the current runtime, if it has one of its own.
+pub(crate) fn of_runtime() -> Option<LockManager> {
+    let here = Handle::try_current().ok()?.id();
+    let installed = lock(&INSTALLED);
+    installed.iter().rev().find(|(runtime, _)| *runtime == here).map(|(_, manager)| manager.clone())
+}
