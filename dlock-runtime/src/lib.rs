@@ -32,6 +32,7 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
+//! | find what another library's words are here | [`docs::coming_from`] |
 //! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
@@ -102,6 +103,9 @@ pub mod docs {
 
     #[doc = include_str!("docs/operating.md")]
     pub mod operating {}
+
+    #[doc = include_str!("docs/coming_from.md")]
+    pub mod coming_from {}
 }
 
 pub use builder::Builder;
