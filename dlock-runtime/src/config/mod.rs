@@ -46,12 +46,24 @@ impl Settings {
         from(100, "grant_lease", self.rules.grant_lease)?;
         from(0, "hand_off", self.rules.hand_off)?;
         from(5, "poll", self.rules.poll)?;
-        if self.namespace.chars().any(|c| c.is_whitespace() || c.is_control() || "{}<>".contains(c)) {
+        if !is_namespace(&self.namespace) {
             let problem = "no white space, control characters, braces or angle brackets are allowed in it";
             return Err(config("namespace", problem));
         }
         Ok(self)
     }
+}
+
+/// Returns whether `text` can stand before a key: it must not look like a part of one.
+pub(crate) const fn is_namespace(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    while let [byte, behind @ ..] = rest {
+        if matches!(byte, 0..=b' ' | b'{' | b'}' | b'<' | b'>' | 127) {
+            return false;
+        }
+        rest = behind;
+    }
+    true
 }
 
 pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use once_cell::sync::OnceCell;
 
+use crate::config::is_namespace;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
@@ -33,7 +34,33 @@ impl Site {
     ///
     /// # Panics
     ///
-    /// Panics, where it is made: in the compiler, when the options contradict each other.
+    /// Panics where it is made, which is in the compiler, when the options contradict each other:
+    ///
+    /// ```compile_fail,E0080
+    /// # use std::time::Duration;
+    /// # use dlock_runtime::{Error, distributed_lock};
+    /// const LEASE: Duration = Duration::from_secs(30);
+    ///
+    /// #[distributed_lock(key = "a", lease = LEASE, max_hold = "10s")]
+    /// async fn f() -> Result<(), Error> {
+    ///     Ok(())
+    /// }
+    /// # fn main() { drop(f()) }
+    /// ```
+    ///
+    /// and does not when they can all be kept:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dlock_runtime::{Error, distributed_lock};
+    /// const LEASE: Duration = Duration::from_secs(5);
+    ///
+    /// #[distributed_lock(key = "a", lease = LEASE, max_hold = "10s")]
+    /// async fn f() -> Result<(), Error> {
+    ///     Ok(())
+    /// }
+    /// # fn main() { drop(f()) }
+    /// ```
     #[must_use]
     #[track_caller]
     pub const fn new(name: &'static str, options: Options) -> Self {
@@ -44,8 +71,17 @@ impl Site {
     }
 
     /// Puts the keys of the function into a namespace of their own, in place of the manager's.
+    ///
+    /// # Panics
+    ///
+    /// Panics where it is made for what cannot be part of a namespace.
     #[must_use]
+    #[track_caller]
     pub const fn namespace(self, namespace: &'static str) -> Self {
+        assert!(
+            is_namespace(namespace),
+            "`namespace` has no white space, control characters, braces or angle brackets"
+        );
         Self { namespace: Some(namespace), ..self }
     }
 
