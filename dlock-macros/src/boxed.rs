@@ -8,8 +8,8 @@
 //!
 //! Not here: a plain `async fn` (`function`).
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
-use quote::ToTokens;
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote_spanned};
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
@@ -107,6 +107,28 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
         parameter.pattern = Some(pattern);
         parameter.bound_in_body = true;
     }
+}
+
+/// Gives the body with a use of each parameter behind `let name = name;`, which async_trait makes for it.
+///
+/// In a plain function the key is use enough, too: nobody is warned of a parameter that the body has no use for.
+pub(crate) fn used(body: &Group, parameters: &[Parameter]) -> Group {
+    let mut tokens: Vec<TokenTree> = Vec::new();
+    for token in body.stream() {
+        tokens.push(token);
+        if let [.., TokenTree::Ident(name), equals, TokenTree::Ident(value), end] = tokens.as_slice()
+            && is_punct(equals, '=')
+            && is_punct(end, ';')
+            && name == value
+            && parameters.iter().any(|parameter| parameter.name == *name)
+            && !name.to_string().starts_with('_')
+        {
+            tokens.extend(quote_spanned!(Span::mixed_site()=> let _ = &#name;));
+        }
+    }
+    let mut used = Group::new(body.delimiter(), tokens.into_iter().collect());
+    used.set_span(body.span());
+    used
 }
 
 fn is_punct(token: &TokenTree, letter: char) -> bool {

@@ -3,7 +3,7 @@
 //! Not here: what the answers say (the module above).
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::RETRY_AFTER;
+use actix_web::http::header::{ContentType, RETRY_AFTER};
 use actix_web::web::{Data, Form, Json, Path, Query, ReqData};
 use actix_web::{HttpResponse, ResponseError};
 
@@ -23,7 +23,7 @@ impl ResponseError for Error {
         if let Some(seconds) = retry_after_seconds(self) {
             response.insert_header((RETRY_AFTER, seconds));
         }
-        response.body(public_text(self))
+        response.content_type(ContentType::plaintext()).body(public_text(self))
     }
 }
 
