@@ -109,7 +109,7 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
     }
 }
 
-/// Gives the body with a use of each parameter behind `let name = name;`, which async_trait makes for it.
+/// Gives the body with a use of each parameter behind `let name = name;`, which `async_trait` makes for it.
 ///
 /// In a plain function the key is use enough, too: nobody is warned of a parameter that the body has no use for.
 pub(crate) fn used(body: &Group, parameters: &[Parameter]) -> Group {

@@ -155,12 +155,18 @@ fn error_text(error: &Error) -> Option<field::DisplayValue<&Error>> {
 /// The client of a web framework is told of an error without its details; the current span says in which request.
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 pub(crate) fn answered(error: &Error) {
-    let (kind, error_text) = (error_outcome(error), error_text(error));
-    if error.http_status() == 500 {
-        tracing::error!(name: "dlock.answered", target: "dlock", { lock.outcome = kind, error = error_text }, "dlock.answered");
-    } else {
-        tracing::debug!(name: "dlock.answered", target: "dlock", { lock.outcome = kind, error = error_text }, "dlock.answered");
+    // The level of an event is a constant to `tracing`, so that a subscriber can turn it off for good: there are two events.
+    macro_rules! tell {
+        ($level:ident) => {
+            tracing::$level!(
+                name: "dlock.answered",
+                target: "dlock",
+                { lock.key = error.key().and_then(shown), lock.outcome = error_outcome(error), error = error_text(error) },
+                "dlock.answered"
+            )
+        };
     }
+    if error.http_status() == 500 { tell!(error) } else { tell!(debug) }
 }
 
 /// A lock was lost; the current span, if there is one, says in which call.

@@ -134,7 +134,7 @@ pub(crate) async fn a_lost_lock_stops_the_handler_and_nobody_is_told_to_repeat_i
 
     world.delete("order:7").await;
 
-    visit.is_dropped().await;
+    visit.until_dropped().await;
     assert_eq!(answer(response).await, (500, None, "the request could not be completed".to_owned()));
 }
 
@@ -157,6 +157,6 @@ pub(crate) async fn a_client_that_hangs_up_frees_the_lock_at_once(serve: fn(std:
 
     client.abort();
 
-    visit.is_dropped().await;
+    visit.until_dropped().await;
     assert_free_at_once(&world, "order:7").await;
 }

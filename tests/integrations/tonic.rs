@@ -69,7 +69,7 @@ async fn a_lost_lock_stops_the_method_and_nobody_is_told_to_repeat_it() {
 
     world.delete("order:7").await;
 
-    visit.is_dropped().await;
+    visit.until_dropped().await;
     let lost = answer(call).await.expect_err("the lock is lost");
     let told = (lost.code(), lost.message(), pushback(&lost));
     assert_eq!(told, (Code::Internal, "the request could not be completed", None));
@@ -94,7 +94,7 @@ async fn a_client_that_hangs_up_frees_the_lock_at_once() {
 
     call.abort();
 
-    visit.is_dropped().await;
+    visit.until_dropped().await;
     assert_free_at_once(&world, "order:7").await;
 }
 

@@ -49,7 +49,7 @@ impl Visit {
     }
 
     /// Waits for the body to be dropped before its end.
-    pub(crate) async fn is_dropped(self) {
+    pub(crate) async fn until_dropped(self) {
         let Err(_) = within(PROMPT * 5, "the body is dropped", self.gone).await;
     }
 }

@@ -52,3 +52,21 @@ macro_rules! extractors {
 }
 #[cfg(any(feature = "actix", feature = "axum"))]
 use extractors;
+
+#[cfg(all(test, any(feature = "actix", feature = "axum")))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::key::LockKey;
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one_to_wait() {
+        let key = LockKey::new("order:7").expect("a key");
+        let live = Some(Duration::from_millis(300));
+
+        let contended = Error::Contended { key, attempts: 1, waited: Duration::ZERO, retry_after: live };
+
+        assert_eq!(retry_after_seconds(&contended), Some(1));
+    }
+}
