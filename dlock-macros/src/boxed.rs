@@ -116,7 +116,8 @@ pub(crate) fn used(body: &Group, parameters: &[Parameter]) -> Group {
     let mut tokens: Vec<TokenTree> = Vec::new();
     for token in body.stream() {
         tokens.push(token);
-        if let [.., TokenTree::Ident(name), equals, TokenTree::Ident(value), end] = tokens.as_slice()
+        if let [.., before, TokenTree::Ident(name), equals, TokenTree::Ident(value), end] = tokens.as_slice()
+            && matches!(before, TokenTree::Ident(word) if word == "let" || word == "mut")
             && is_punct(equals, '=')
             && is_punct(end, ';')
             && name == value
@@ -165,5 +166,37 @@ fn arguments(path: &Path) -> Option<impl Iterator<Item = &GenericArgument>> {
 impl ToTokens for Boxed {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.before.to_tokens(tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::Ident;
+    use quote::quote;
+
+    use super::*;
+
+    #[test]
+    fn a_binding_of_a_parameter_is_a_use_and_an_assignment_is_left_alone() {
+        let parameter = |name| Parameter {
+            name: Ident::new(name, Span::call_site()),
+            pattern: None,
+            conditions: Vec::new(),
+            bound_in_body: false,
+        };
+        let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);
+
+        let used = used(&Group::new(Delimiter::Brace, body), &["a", "b", "_c"].map(parameter));
+
+        let wanted = quote!({
+            let mut a = a;
+            let _ = &a;
+            let b = b;
+            let _ = &b;
+            let _c = _c;
+            self.a = a;
+            a = b;
+        });
+        assert_eq!(used.to_string(), wanted.to_string());
     }
 }
