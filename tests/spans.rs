@@ -86,6 +86,11 @@ async fn place_order(locks: &LockManager, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+#[distributed_lock(key = "stock:<article>", manager = locks)]
+async fn count(locks: &LockManager, article: u64) -> Result<u64, axum::http::StatusCode> {
+    Ok(article)
+}
+
 #[distributed_lock(key = "mail:<address|hash>", manager = locks)]
 async fn write_to(locks: &LockManager, address: &str) -> Result<usize, Error> {
     Ok(address.len())
@@ -161,6 +166,20 @@ async fn contention_is_told_by_an_event_and_the_outcome() {
         .filter_map(|span| span.get("lock.outcome").cloned())
         .collect();
     assert_eq!(outcomes, ["guarded", "contended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_of_a_service_is_not_told_is_told_by_an_event() {
+    let locks = in_memory().await;
+    let _held = locks.lock("stock:5").acquire().await.expect("the lock is free");
+
+    let refused = count(&locks, 5).await;
+
+    assert_eq!(refused, Err(axum::http::StatusCode::CONFLICT));
+    let answered = told_of("dlock.answered", "stock:5");
+    assert_eq!(answered.len(), 1, "{answered:?}");
+    let text = answered[0].get("error");
+    assert!(text.is_some_and(|text| text.starts_with("lock `stock:5` is held elsewhere")), "{text:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,8 +8,8 @@
 //!
 //! Not here: a plain `async fn` (`function`).
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
-use quote::ToTokens;
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote_spanned};
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
@@ -109,6 +109,29 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
     }
 }
 
+/// Gives the body with a use of each parameter behind `let name = name;`, which `async_trait` makes for it.
+///
+/// In a plain function the key is use enough, too: nobody is warned of a parameter that the body has no use for.
+pub(crate) fn used(body: &Group, parameters: &[Parameter]) -> Group {
+    let mut tokens: Vec<TokenTree> = Vec::new();
+    for token in body.stream() {
+        tokens.push(token);
+        if let [.., before, TokenTree::Ident(name), equals, TokenTree::Ident(value), end] = tokens.as_slice()
+            && matches!(before, TokenTree::Ident(word) if word == "let" || word == "mut")
+            && is_punct(equals, '=')
+            && is_punct(end, ';')
+            && name == value
+            && parameters.iter().any(|parameter| parameter.name == *name)
+            && !name.to_string().starts_with('_')
+        {
+            tokens.extend(quote_spanned!(Span::mixed_site()=> let _ = &#name;));
+        }
+    }
+    let mut used = Group::new(body.delimiter(), tokens.into_iter().collect());
+    used.set_span(body.span());
+    used
+}
+
 fn is_punct(token: &TokenTree, letter: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == letter)
 }
@@ -143,5 +166,37 @@ fn arguments(path: &Path) -> Option<impl Iterator<Item = &GenericArgument>> {
 impl ToTokens for Boxed {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.before.to_tokens(tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::Ident;
+    use quote::quote;
+
+    use super::*;
+
+    #[test]
+    fn a_binding_of_a_parameter_is_a_use_and_an_assignment_is_left_alone() {
+        let parameter = |name| Parameter {
+            name: Ident::new(name, Span::call_site()),
+            pattern: None,
+            conditions: Vec::new(),
+            bound_in_body: false,
+        };
+        let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);
+
+        let used = used(&Group::new(Delimiter::Brace, body), &["a", "b", "_c"].map(parameter));
+
+        let wanted = quote!({
+            let mut a = a;
+            let _ = &a;
+            let b = b;
+            let _ = &b;
+            let _c = _c;
+            self.a = a;
+            a = b;
+        });
+        assert_eq!(used.to_string(), wanted.to_string());
     }
 }

@@ -72,7 +72,8 @@ impl Function {
         } else {
             let boxed = Boxed::parse(&signature, &body).ok_or_else(|| not_async(&signature))?;
             boxed::bind(&boxed.body, &mut parameters);
-            (Output::new(boxed.output.clone()), Some(boxed.around), boxed.body)
+            let body = boxed::used(&boxed.body, &parameters);
+            (Output::new(boxed.output.clone()), Some(boxed.around), body)
         };
         let (inner_attributes, body) = inner_attributes(body);
         Ok(Self {

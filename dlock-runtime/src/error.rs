@@ -12,8 +12,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a lock was not taken, was lost, or could not be asked for.
 ///
-/// Each variant is one cause that a caller can act on; [`http_status`](Self::http_status) and [`grpc_code`](Self::grpc_code) say
-/// what a service answers for it. No text of an error holds a password or a token.
+/// Each variant is one cause that a caller can act on; [`http_status`](Self::http_status), [`grpc_code`](Self::grpc_code) and
+/// [`retry_after`](Self::retry_after) say what a service answers for it. The features `axum`, `actix` and `tonic` make it that
+/// answer; see [`docs::services`](crate::docs::services). No text of an error holds a password or a token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -180,7 +181,29 @@ impl Error {
             _ => 13,
         }
     }
+
+    /// Returns after how long a caller may ask again; `None` where asking again does not help, or may do the work twice.
+    ///
+    /// For [`Contended`](Self::Contended) it is the time to live that the server gave for the present hold, but at least 100 ms and
+    /// at most one second. A lock that is held is usually released long before its time to live, which its watchdog renews, so a
+    /// longer one says nothing of when it will be free; and at the end of a short one, its holder's renewal or its next holder is as
+    /// likely as a free lock. For [`Unavailable`](Self::Unavailable) and [`Shutdown`](Self::Shutdown) it is one second: the
+    /// connection is made anew within that time, or another process answers.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Contended { retry_after, .. } => {
+                Some(retry_after.map_or(LATEST_RETRY, |live| live.clamp(SOONEST_RETRY, LATEST_RETRY)))
+            }
+            Self::Unavailable { .. } | Self::Shutdown { .. } => Some(LATEST_RETRY),
+            _ => None,
+        }
+    }
 }
+
+/// The first delay of the default backoff, and the shortest lease: sooner than this nothing will have changed.
+const SOONEST_RETRY: Duration = Duration::from_millis(100);
+const LATEST_RETRY: Duration = Duration::from_secs(1);
 
 fn subject(key: Option<&LockKey>) -> String {
     key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
@@ -245,6 +268,30 @@ impl std::error::Error for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn contended(retry_after: Option<Duration>) -> Error {
+        let key = LockKey::new("order:7").expect("a key");
+        Error::Contended { key, attempts: 1, waited: Duration::ZERO, retry_after }
+    }
+
+    #[test]
+    fn who_finds_a_lock_held_asks_again_within_a_second_but_not_at_once() {
+        let after = |millis| contended(Some(Duration::from_millis(millis))).retry_after();
+
+        assert_eq!(after(0), Some(Duration::from_millis(100)));
+        assert_eq!(after(700), Some(Duration::from_millis(700)));
+        assert_eq!(after(30_000), Some(Duration::from_secs(1)));
+        assert_eq!(contended(None).retry_after(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn who_lost_a_lock_is_not_told_to_do_the_work_again() {
+        let key = LockKey::new("order:7").expect("a key");
+
+        let lost = Error::Lost { key, held: Duration::ZERO, cause: LossCause::Expired };
+
+        assert_eq!(lost.retry_after(), None);
+    }
 
     #[test]
     fn a_deadlock_names_both_locks_and_who_has_which() {

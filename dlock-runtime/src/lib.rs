@@ -29,15 +29,22 @@
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
 //! | say where locks live | [`init`], [`LockManager::builder`], [`docs::operating`] |
 //! | lock without the attribute | [`LockManager::lock`], [`Lock::run`], [`Lock::acquire`] |
-//! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`] |
+//! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
+//! | lock in handlers of axum, actix or tonic | [`docs::services`] |
 //! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
 //!
+//! None is on by default.
+//!
 //! - `tls`: `rediss://` URLs, by rustls.
+//! - `axum`: [`Error`] is an answer of axum 0.8, and its extractors are parts of a key: `Path`, `Query`, `Json`, `Form`, `Extension`,
+//!   `State`.
+//! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
+//! - `tonic`: [`Error`] becomes a `Status` of tonic 0.14.
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss and outages on command.
 //!
 //! # Layout
@@ -52,6 +59,7 @@
 //! backend          where locks live: redis, memory
 //! clock, token, telemetry      the time that leases are measured with, who holds, spans and events
 //! testing          the test kit: a world in memory and the hand that reaches into it
+//! integrations     what handlers of axum, actix and tonic need, each behind its feature
 //! private          what the attribute's expansion calls
 //! docs             the guides
 //! ```
@@ -65,6 +73,8 @@ pub mod error;
 mod global;
 mod guard;
 mod held;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+mod integrations;
 mod key;
 mod lock;
 mod manager;
@@ -92,6 +102,9 @@ pub mod docs {
 
     #[doc = include_str!("docs/waiting.md")]
     pub mod waiting {}
+
+    #[doc = include_str!("docs/services.md")]
+    pub mod services {}
 
     // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]

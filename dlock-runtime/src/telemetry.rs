@@ -9,6 +9,7 @@
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
 //! | `dlock.unlocked_run` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
+//! | `dlock.answered` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
 //! | `dlock.connected` | info | a connection is there, the first or a new one |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
@@ -142,8 +143,7 @@ impl Hold {
     /// The call's value stands for an error that its return type cannot carry.
     pub(crate) fn swallowed(&self, error: &Error) {
         if !error.is_contended() {
-            let is_shown = error.key().is_none_or(|key| !key.is_hashed());
-            let error_text = is_shown.then(|| field::display(error));
+            let error_text = error_text(error);
             let kind = error_outcome(error);
             tracing::error!(
                 name: "dlock.swallowed",
@@ -177,6 +177,28 @@ impl Hold {
 /// Returns a key as a field; none for one that stands for a value marked `|hash`.
 fn shown(key: &LockKey) -> Option<field::DisplayValue<&LockKey>> {
     (!key.is_hashed()).then(|| field::display(key))
+}
+
+/// Returns the text of an error as a field; none where it names a key that stands for a value marked `|hash`.
+fn error_text(error: &Error) -> Option<field::DisplayValue<&Error>> {
+    error.key().is_none_or(|key| !key.is_hashed()).then(|| field::display(error))
+}
+
+/// The client of a web framework is told of an error without its details; the current span says in which request.
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+pub(crate) fn answered(error: &Error) {
+    // The level of an event is a constant to `tracing`, so that a subscriber can turn it off for good: there are two events.
+    macro_rules! tell {
+        ($level:ident) => {
+            tracing::$level!(
+                name: "dlock.answered",
+                target: "dlock",
+                { lock.key = error.key().and_then(shown), lock.outcome = error_outcome(error), error = error_text(error) },
+                "dlock.answered"
+            )
+        };
+    }
+    if error.http_status() == 500 { tell!(error) } else { tell!(debug) }
 }
 
 /// A lock was lost; the current span, if there is one, says in which call.

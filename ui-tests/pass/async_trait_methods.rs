@@ -1,5 +1,7 @@
 //! Under `#[async_trait]`, which expands first and leaves `Box::pin(async move { .. })`.
 
+#![deny(unused_variables)]
+
 use async_trait::async_trait;
 use dlock_runtime::{Error, distributed_lock};
 
@@ -52,9 +54,7 @@ impl Store for Memory {
 
     #[distributed_lock(key = "skipped:<id>", on_contended = skip)]
     #[tracing::instrument(skip_all)]
-    async fn skipped(&self, id: u8) {
-        let _ = id;
-    }
+    async fn skipped(&self, id: u8) {}
 }
 
 #[async_trait(?Send)]

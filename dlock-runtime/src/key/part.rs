@@ -13,7 +13,7 @@ use crate::key::hash::Hasher;
 /// A value that can be part of a lock key, in a hole such as `<user_id>`.
 ///
 /// It is implemented for integers, `bool`, `char`, strings, bytes, [`Uuid`](uuid::Uuid), and for `Option`, references and smart
-/// pointers to those. It is not `Display`, since a text for people may change or leave things out; and not for floats, where
+/// pointers to those; with the features `axum` and `actix` for extractors of those, too. It is not `Display`, since a text for people may change or leave things out; and not for floats, where
 /// equal numbers have several texts.
 ///
 /// Implement it for an own id by handing the writer on:

@@ -1,0 +1,72 @@
+//! Web frameworks, each behind a feature of its own: what an error answers, and extractors as parts of a key.
+//!
+//! | feature | an error becomes | parts of a key, where what they wrap is one |
+//! |---|---|---|
+//! | `axum` | `IntoResponse`; `Response`, `StatusCode`, `(StatusCode, String)` by `From` | `Path`, `Query`, `Json`, `Form`, `Extension`, `State` |
+//! | `actix` | `ResponseError` | `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData` |
+//! | `tonic` | `Status` by `From` | |
+//!
+//! Only trait impls: nothing here has a name that users write. Not here: which status and which code an error has, and when to try
+//! again (`error`).
+
+#[cfg(feature = "actix")]
+mod actix;
+#[cfg(feature = "axum")]
+mod axum;
+#[cfg(feature = "tonic")]
+mod tonic;
+
+use crate::error::Error;
+use crate::telemetry;
+
+/// Gives what a client is told, and logs what it is not told.
+///
+/// One text for each status: keys, servers and causes are the affair of whoever runs the service.
+fn public_text(error: &Error) -> &'static str {
+    telemetry::answered(error);
+    match error.http_status() {
+        400 => "a value in the request is empty or cannot be used",
+        409 => "another request is working on this: try again in a moment",
+        503 => "the service cannot do this right now: try again in a moment",
+        _ => "the request could not be completed",
+    }
+}
+
+/// Gives the value of `Retry-After` (RFC 9110, section 10.2.3): whole seconds, rounded up, so at least one.
+#[cfg(any(feature = "actix", feature = "axum"))]
+fn retry_after_seconds(error: &Error) -> Option<u64> {
+    let after = error.retry_after()?;
+    Some(after.as_secs() + u64::from(after.subsec_nanos() > 0))
+}
+
+/// Makes extractors parts of a key: each writes what it wraps.
+#[cfg(any(feature = "actix", feature = "axum"))]
+macro_rules! extractors {
+    ($($type:ident<T $(+ $bound:tt)*>)*) => {$(
+        impl<T: $crate::key::KeyPart $(+ $bound)*> $crate::key::KeyPart for $type<T> {
+            fn write_part(&self, out: $crate::key::PartWriter<'_>) -> $crate::key::Written {
+                T::write_part(self, out)
+            }
+        }
+    )*};
+}
+#[cfg(any(feature = "actix", feature = "axum"))]
+use extractors;
+
+#[cfg(all(test, any(feature = "actix", feature = "axum")))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::key::LockKey;
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one_to_wait() {
+        let key = LockKey::new("order:7").expect("a key");
+        let live = Some(Duration::from_millis(300));
+
+        let contended = Error::Contended { key, attempts: 1, waited: Duration::ZERO, retry_after: live };
+
+        assert_eq!(retry_after_seconds(&contended), Some(1));
+    }
+}
