@@ -55,7 +55,11 @@ impl Key {
             if let Some(message) = problem {
                 report.push(Error::new(literal.span(), message));
             }
-            for (at, message) in checks::ambiguous(&pieces, function) {
+            let mut found = checks::ambiguous(&pieces, function);
+            if found.is_empty() {
+                found = checks::run_on(&pieces, function);
+            }
+            for (at, message) in found {
                 report.push(Error::new(source.span(at), message));
             }
         }
@@ -147,7 +151,7 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
 }
 
 /// Whether a root that is no argument can be a constant: it is a path, or starts with an upper-case letter.
-fn is_constant(root: &str) -> bool {
+pub(crate) fn is_constant(root: &str) -> bool {
     root != "Self" && (root.contains("::") || root.trim_start_matches('_').starts_with(char::is_uppercase))
 }
 

@@ -8,8 +8,9 @@
 //! Not here: what is refused (`key_part_checks`), and how values are written (the runtime's `key`).
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::{Attribute, Error, Fields, Generics, Item, Member, Type, WherePredicate, parse_quote};
 
 use crate::key_part_checks as checks;
@@ -37,6 +38,9 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
         }
         let (impl_generics, type_generics, bounds) = generics.split_for_impl();
         let write = body.write;
+        // A name of the macro's: nobody is to be warned here of a type that is deprecated for its users.
+        let mut name = name;
+        name.set_span(Span::mixed_site().located_at(name.span()));
         quote_spanned! {Span::mixed_site()=>
             #[automatically_derived]
             impl #impl_generics #runtime::KeyPart for #name #type_generics #bounds {
@@ -94,7 +98,7 @@ impl Body {
             [] => return Err(checks::nothing_to_write(name)),
             // One value is written as itself.
             [value] => {
-                let borrowed = value.borrowed();
+                let (runtime, borrowed) = (value.located(runtime), value.borrowed());
                 quote_spanned!(value.span()=> #runtime::KeyPart::write_part(#borrowed, __dlock_out))
             }
             several => {
@@ -139,16 +143,25 @@ impl Place<'_> {
         }
     }
 
-    /// Borrows the value. It stands where the type stands, from end to end, since the type is what can be wrong with it.
+    /// Borrows the value, where the type stands: that is what can be wrong with it.
     fn borrowed(&self) -> TokenStream {
-        let (first, last) = self.ends();
+        let span = self.span();
         let mut member = self.member.clone();
         match &mut member {
-            Member::Named(name) => name.set_span(name.span().located_at(last)),
-            Member::Unnamed(index) => index.span = last,
+            Member::Named(name) => name.set_span(span),
+            Member::Unnamed(index) => index.span = span,
         }
-        let (and, owner) = (quote_spanned!(first=> &), quote_spanned!(first=> self.));
-        quote!(#and #owner #member)
+        quote_spanned!(span=> &self.#member)
+    }
+
+    /// Moves a path to where the type stands.
+    fn located(&self, path: &TokenStream) -> TokenStream {
+        let here = self.span();
+        let located = path.clone().into_iter().map(|mut token| {
+            token.set_span(token.span().located_at(here));
+            token
+        });
+        located.collect()
     }
 
     fn bound(&self, runtime: &TokenStream) -> WherePredicate {
@@ -157,14 +170,7 @@ impl Place<'_> {
     }
 
     fn span(&self) -> Span {
-        self.ends().0
-    }
-
-    fn ends(&self) -> (Span, Span) {
-        let mut tokens = self.ty.to_token_stream().into_iter().map(|token| token.span());
-        let first = tokens.next().unwrap_or_else(Span::call_site);
-        let at = |span| Span::mixed_site().located_at(span);
-        (at(first), at(tokens.last().unwrap_or(first)))
+        Span::mixed_site().located_at(self.ty.span())
     }
 
     /// Whether the type is marked as one that has a single value, which says nothing.

@@ -66,13 +66,22 @@ fn skipped(option: &ParseNestedMeta<'_>) -> Error {
 /// Says why an enum has no derive, and what to write.
 pub(crate) fn an_enum(item: &ItemEnum) -> Error {
     let name = &item.ident;
-    let unit = item.variants.iter().find(|variant| matches!(variant.fields, Fields::Unit));
-    let variant = unit.map_or_else(|| "Variant".to_owned(), |variant| variant.ident.to_string());
-    let text = variant.trim_start_matches("r#").to_lowercase();
+    let example = item.variants.first().map_or_else(String::new, |variant| {
+        let (name, text) = (&variant.ident, variant.ident.unraw().to_string().to_lowercase());
+        match variant.fields {
+            Fields::Unit => format!(", such as `Self::{name} => out.str(\"{text}\")`"),
+            Fields::Named(_) => {
+                format!(", such as `Self::{name} {{ .. }} => out.fields().field(\"kind\", \"{text}\")..`")
+            }
+            Fields::Unnamed(_) => {
+                format!(", such as `Self::{name}(..) => out.fields().field(\"kind\", \"{text}\")..`")
+            }
+        }
+    });
     Error::new(
         name.span(),
         format!(
-            "`#[derive(KeyPart)]` is for structs, and this is an enum: with the names of its variants in keys, renaming one would let the old and the new processes of a deployment hold one lock at once; write `impl dlock_runtime::KeyPart for {name}` with a fixed text for each variant, such as `Self::{variant} => out.str(\"{text}\")`: see `dlock_runtime::docs::keys`"
+            "`#[derive(KeyPart)]` is for structs, and this is an enum: with the names of its variants in keys, renaming one would let the old and the new processes of a deployment hold one lock at once; write `impl dlock_runtime::KeyPart for {name}` with a fixed text for each variant{example}: see `dlock_runtime::docs::keys`"
         ),
     )
 }
