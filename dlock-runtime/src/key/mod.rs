@@ -17,6 +17,8 @@ mod into_key;
 mod name;
 mod part;
 mod part_impls;
+#[cfg(test)]
+mod properties;
 mod sink;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,157 @@
+//! What keys promise of every template and every value: different values never meet, and none moves a key to another slot.
+//!
+//! Not here: the text that one value gives (`tests`).
+
+use std::collections::HashMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+/// The type of a value: what two values have in common that are compared.
+#[derive(Clone, Debug)]
+enum Kind {
+    Text,
+    Bytes,
+    Number,
+    Optional(Box<Kind>),
+    Fields(Vec<Kind>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Text(String),
+    Bytes(Vec<u8>),
+    Number(i8),
+    Optional(Option<Box<Value>>),
+    Fields(Vec<Value>),
+}
+
+impl KeyPart for Value {
+    fn write_part(&self, out: PartWriter<'_>) -> Written {
+        match self {
+            Self::Text(text) => text.write_part(out),
+            Self::Bytes(bytes) => bytes.write_part(out),
+            Self::Number(number) => number.write_part(out),
+            Self::Optional(value) => value.write_part(out),
+            Self::Fields(values) => {
+                values.iter().fold(out.fields(), |out, value| out.field("field", value)).end()
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Modifier {
+    Plain,
+    Opt,
+    Hash,
+}
+
+/// A hole, and the text before it.
+#[derive(Clone, Debug)]
+struct Hole {
+    text: String,
+    kind: Kind,
+    modifier: Modifier,
+}
+
+fn add(key: KeyBuilder, hole: &Hole, value: &Value) -> KeyBuilder {
+    let key = key.text(&hole.text);
+    match hole.modifier {
+        Modifier::Plain => key.part("hole", value),
+        Modifier::Opt => key.optional("hole", value),
+        Modifier::Hash => key.hashed("hole", value),
+    }
+}
+
+/// The names that a template gives, without the lists of values that it refuses.
+fn name(text: &str, holes: &[Hole], values: &[Value]) -> Option<String> {
+    let start = KeyBuilder::new("shop").text(text);
+    let key = holes.iter().zip(values).fold(start, |key, (hole, value)| add(key, hole, value));
+    key.build().ok().map(|key| key.full_name().to_owned())
+}
+
+/// What values are made of: all that a key gives a meaning to, and what their escapes and marks look like.
+const LETTERS: &[&str] =
+    &[":", "%", "%3A", "{", "}", "<", ">", "~", "~~", "#", "1", "a", "-", " ", "\n", "\0", "é", "日"];
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let leaf = prop_oneof![3 => Just(Kind::Text), 1 => Just(Kind::Bytes), 1 => Just(Kind::Number)];
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|kind| Kind::Optional(Box::new(kind))),
+            vec(inner, 2..=3).prop_map(Kind::Fields),
+        ]
+    })
+}
+
+/// Values of few letters, so that two of them would meet as soon as a rule fails.
+fn value(kind: &Kind, letters: &[&'static str]) -> BoxedStrategy<Value> {
+    let text = vec(select(letters.to_vec()), 0..=2).prop_map(|letters| letters.concat());
+    match kind {
+        Kind::Text => text.prop_map(Value::Text).boxed(),
+        Kind::Bytes => text.prop_map(|text| Value::Bytes(text.into_bytes())).boxed(),
+        Kind::Number => (-1..=11_i8).prop_map(Value::Number).boxed(),
+        Kind::Optional(kind) => {
+            proptest::option::of(value(kind, letters).prop_map(Box::new)).prop_map(Value::Optional).boxed()
+        }
+        Kind::Fields(kinds) => {
+            let values: Vec<_> = kinds.iter().map(|kind| value(kind, letters)).collect();
+            values.prop_map(Value::Fields).boxed()
+        }
+    }
+}
+
+fn values(holes: &[Hole]) -> impl Strategy<Value = Vec<Vec<Value>>> + use<> {
+    let kinds: Vec<Kind> = holes.iter().map(|hole| hole.kind.clone()).collect();
+    subsequence(LETTERS, 2..=3).prop_flat_map(move |letters| {
+        let list: Vec<_> = kinds.iter().map(|kind| value(kind, &letters)).collect();
+        vec(list, 2..40)
+    })
+}
+
+/// Holes with text between them that keeps to the rule of the attribute: see `checks` in its crate.
+fn holes(text: &'static str) -> impl Strategy<Value = Vec<Hole>> {
+    let modifier = prop_oneof![
+        1 => Just(Modifier::Plain),
+        3 => Just(Modifier::Opt),
+        1 => Just(Modifier::Hash),
+    ];
+    let hole = (text, kind(), modifier).prop_map(|(text, kind, modifier)| Hole { text, kind, modifier });
+    vec(hole, 1..=3).prop_filter("the holes are told apart", |holes| holes.windows(2).all(apart))
+}
+
+fn apart(holes: &[Hole]) -> bool {
+    let [left, Hole { text, .. }] = holes else { return true };
+    match left.modifier {
+        Modifier::Hash => true,
+        Modifier::Plain => text.contains(SEPARATORS),
+        Modifier::Opt => {
+            text.contains(SEPARATORS) && !text.starts_with(|c: char| c.is_ascii_digit() || c == '~')
+        }
+    }
+}
+
+const SEPARATORS: [char; 6] = [':', '{', '}', '<', '>', '#'];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn different_values_never_give_one_key(
+        filler in prop_oneof![3 => 0..1_usize, 1 => 480..510_usize],
+        (holes, values) in holes("[:{}<>#~%1a-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+    ) {
+        let text = "x".repeat(filler + 1);
+        let mut seen = HashMap::new();
+        for list in &values {
+            let Some(name) = name(&text, &holes, list) else { continue };
+            if let Some(other) = seen.insert(name.clone(), list) {
+                prop_assert_eq!(other, list, "both are {}", name);
+            }
+        }
+    }
+}
