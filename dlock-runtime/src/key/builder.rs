@@ -13,7 +13,8 @@ use crate::key::{LockKey, name};
 /// Builds one key, piece by piece; the first problem is kept and given by [`build`](Self::build).
 ///
 /// Different values never give one key as long as a `:` (or another letter that values cannot contain: `{` `}` `<` `>` `#`)
-/// stands between two of them; the attribute checks that of its templates.
+/// stands between two of them, and neither a digit nor `~` right behind an [`optional`](Self::optional) one; the attribute checks
+/// that of its templates.
 ///
 /// ```
 /// use dlock_runtime::KeyBuilder;

@@ -67,11 +67,17 @@ fn add(key: KeyBuilder, hole: &Hole, value: &Value) -> KeyBuilder {
     }
 }
 
-/// The names that a template gives, without the lists of values that it refuses.
-fn name(text: &str, holes: &[Hole], values: &[Value]) -> Option<String> {
-    let start = KeyBuilder::new("shop").text(text);
-    let key = holes.iter().zip(values).fold(start, |key, (hole, value)| add(key, hole, value));
+/// The name that a template with text around its holes gives, unless it refuses the values.
+fn name(before: &str, holes: &[Hole], values: &[Value], after: &str) -> Option<String> {
+    let start = KeyBuilder::new("shop").text(before);
+    let key = holes.iter().zip(values).fold(start, |key, (hole, value)| add(key, hole, value)).text(after);
     key.build().ok().map(|key| key.full_name().to_owned())
+}
+
+/// What a cluster computes the slot of a name from: see "Hash tags" in the Redis Cluster specification.
+fn hash_tag(name: &str) -> Option<&str> {
+    let (_, after) = name.split_once('{')?;
+    after.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
 }
 
 /// What values are made of: all that a key gives a meaning to, and what their escapes and marks look like.
@@ -164,10 +170,73 @@ proptest! {
         let text = "x".repeat(filler + 1);
         let mut seen = HashMap::new();
         for list in &values {
-            let Some(name) = name(&text, &holes, list) else { continue };
+            let Some(name) = name(&text, &holes, list, "") else { continue };
             if let Some(other) = seen.insert(name.clone(), list) {
                 prop_assert_eq!(other, list, "both are {}", name);
             }
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_name_is_in_the_slot_of_its_tag(
+        (before, after) in (0..600_usize, 0..600_usize),
+        tagged in 0..=3_usize,
+        (holes, values) in holes("[:a1-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+    ) {
+        let (before, mut after) = ("x".repeat(before + 1), "x".repeat(after));
+        let mut braced = holes.clone();
+        if let Some(hole) = braced.get_mut(tagged) {
+            hole.text.insert(0, '{');
+            braced.get_mut(tagged + 1).map_or(&mut after, |next| &mut next.text).insert(0, '}');
+        } else {
+            after.insert_str(0, "{order}");
+        }
+        for list in values.iter().take(5) {
+            let Some(name) = name(&before, &braced, list, &after) else { continue };
+            let tag = holes.get(tagged).zip(list.get(tagged)).map_or_else(
+                || "order".to_owned(),
+                |(hole, value)| add(KeyBuilder::new(""), hole, value).build().expect("a key").to_string(),
+            );
+
+            prop_assert!(name.len() <= name::LONGEST);
+            prop_assert_eq!(hash_tag(&name), Some(tag.as_str()));
+        }
+    }
+
+    #[test]
+    fn without_a_tag_in_the_template_there_is_none(
+        after in 0..600_usize,
+        (holes, values) in holes("[:a1-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+    ) {
+        for list in values.iter().take(5) {
+            let name = name("order:", &holes, list, &"x".repeat(after)).unwrap_or_default();
+
+            prop_assert!(!name.contains(['{', '}']), "{}", name);
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_too_long_is_left_out_whole(value in "[aé日:]{0,400}", before in 0..500_usize) {
+        let text = "x".repeat(before);
+        let key = KeyBuilder::new("shop").text(&text).text("{").part("v", &format!("v{value}")).text("}").build();
+        let name = key.expect("a key").full_name().to_owned();
+
+        prop_assert!(name.len() <= name::LONGEST);
+        prop_assert_eq!(name.matches('{').count(), name.matches('}').count());
+        prop_assert!(name.starts_with("shop:"));
+    }
+
+    #[test]
+    fn a_namespace_is_applied_once(key in "[a-z{}é]{1,600}") {
+        let direct = key.as_str().into_lock_key("shop").expect("a key");
+        let made = LockKey::new(&key).expect("a key").into_lock_key("shop").expect("a key");
+        let again = (&direct).into_lock_key("shop").expect("a key").into_lock_key("other").expect("a key");
+        let built = KeyBuilder::new("shop").text(&key).into_lock_key("shop").expect("a key");
+
+        prop_assert_eq!(&direct, &made);
+        prop_assert_eq!(&direct, &again);
+        prop_assert_eq!(&direct, &built);
     }
 }
