@@ -134,6 +134,8 @@ pub(crate) fn ambiguous(pieces: &[Piece], function: &Function) -> Vec<(Range<usi
 }
 
 /// Finds what runs on from the mark of a missing value: `~` and a `1` behind it would be another, after which fields can follow.
+///
+/// `<a|opt>1:~<b|opt>` gives `~1:~11:~~` for `None` and `Some(("11", ""))`, and for `Some((None, None))` and `None`.
 pub(crate) fn run_on(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>, String)> {
     let pairs = pieces.iter().zip(pieces.iter().skip(1));
     let found = pairs.filter_map(|(hole, next)| {

@@ -18,43 +18,7 @@ use crate::report::{self, Report};
 
 /// Expands the derive.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
-    let mut report = Report::default();
-    let Some(Part { attributes, name, generics, fields }) = report.check(Part::parse(item)) else {
-        return report.finish::<TokenStream>(None).unwrap_or_else(|errors| errors.to_compile_error());
-    };
-    let runtime = checks::runtime(&attributes, &mut report).map_or_else(
-        || quote_spanned!(Span::mixed_site()=> ::dlock_runtime),
-        |runtime| runtime.to_token_stream(),
-    );
-    let body = report.check(fields).and_then(|fields| {
-        checks::options_of_fields(&fields, &mut report);
-        report.check(Body::new(&name, &fields, &generics, &runtime))
-    });
-
-    let implement = |body: Body| {
-        let mut generics = generics;
-        if !body.bounds.is_empty() {
-            generics.make_where_clause().predicates.extend(body.bounds);
-        }
-        let (impl_generics, type_generics, bounds) = generics.split_for_impl();
-        let write = body.write;
-        // A name of the macro's: nobody is to be warned here of a type that is deprecated for its users.
-        let mut name = name;
-        name.set_span(Span::mixed_site().located_at(name.span()));
-        quote_spanned! {Span::mixed_site()=>
-            #[automatically_derived]
-            impl #impl_generics #runtime::KeyPart for #name #type_generics #bounds {
-                fn write_part(&self, __dlock_out: #runtime::PartWriter<'_>) -> #runtime::Written {
-                    #write
-                }
-            }
-        }
-    };
-    match report.finish(body) {
-        Ok(body) => implement(body),
-        // It is a part all the same, so that the holes that it is in are no further mistakes.
-        Err(errors) => report::beside(&errors, implement(Body::none())),
-    }
+    Part::parse(item).map_or_else(|error| error.to_compile_error(), Part::expand)
 }
 
 /// What is to be a part of keys.
@@ -81,6 +45,24 @@ impl Part {
             other => return Err(Error::new_spanned(other, "`#[derive(KeyPart)]` is written above a struct")),
         };
         Ok(Self { attributes, name, generics, fields })
+    }
+
+    fn expand(self) -> TokenStream {
+        let Self { attributes, name, generics, fields } = self;
+        let mut report = Report::default();
+        let runtime = checks::runtime(&attributes, &mut report).map_or_else(
+            || quote_spanned!(Span::mixed_site()=> ::dlock_runtime),
+            |runtime| runtime.to_token_stream(),
+        );
+        let body = report.check(fields).and_then(|fields| {
+            checks::options_of_fields(&fields, &mut report);
+            report.check(Body::new(&name, &fields, &generics, &runtime))
+        });
+        match report.finish(body) {
+            Ok(body) => body.of(name, generics, &runtime),
+            // It is a part all the same, so that the holes that it is in are no further mistakes.
+            Err(errors) => report::beside(&errors, Body::none().of(name, generics, &runtime)),
+        }
     }
 }
 
@@ -125,6 +107,25 @@ impl Body {
 
     fn none() -> Self {
         Self { write: quote_spanned!(Span::mixed_site()=> __dlock_out.none()), bounds: Vec::new() }
+    }
+
+    /// Puts the body into the `impl` of a type.
+    fn of(self, mut name: Ident, mut generics: Generics, runtime: &TokenStream) -> TokenStream {
+        let Self { write, bounds } = self;
+        if !bounds.is_empty() {
+            generics.make_where_clause().predicates.extend(bounds);
+        }
+        let (impl_generics, type_generics, bounds) = generics.split_for_impl();
+        // A name of the macro's: nobody is to be warned here of a type that is deprecated for its users.
+        name.set_span(Span::mixed_site().located_at(name.span()));
+        quote_spanned! {Span::mixed_site()=>
+            #[automatically_derived]
+            impl #impl_generics #runtime::KeyPart for #name #type_generics #bounds {
+                fn write_part(&self, __dlock_out: #runtime::PartWriter<'_>) -> #runtime::Written {
+                    #write
+                }
+            }
+        }
     }
 }
 
