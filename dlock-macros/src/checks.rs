@@ -167,3 +167,27 @@ pub(crate) fn ambiguous(pieces: &[Piece], function: &Function) -> Vec<(Range<usi
     }
     found
 }
+
+/// Finds what runs on from the mark of a missing value: `~` and a `1` behind it would be another, after which fields can follow.
+///
+/// `<a|opt>1:~<b|opt>` gives `~1:~11:~~` for `None` and `Some(("11", ""))`, and for `Some((None, None))` and `None`.
+pub(crate) fn run_on(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>, String)> {
+    let pairs = pieces.iter().zip(pieces.iter().skip(1));
+    let found = pairs.filter_map(|(hole, next)| {
+        let Piece::Hole(hole) = hole else { return None };
+        let what = match next {
+            Piece::Text(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '~') => text.as_str(),
+            Piece::Hole(next) if crate::key::is_constant(&next.root) => next.place.as_str(),
+            _ => return None,
+        };
+        let optional = hole.modifier == Modifier::Opt && function.name(&hole.root).is_some();
+        optional.then(|| {
+            let place = &hole.place;
+            let message = format!(
+                "`None` in `<{place}|opt>` is written `~`, and `Some(None)` `~1`, so that `{what}` behind it could make one of the other: write `:` between them"
+            );
+            (hole.at.clone(), message)
+        })
+    });
+    found.collect()
+}

@@ -50,7 +50,7 @@ impl Entry {
 }
 
 /// Takes off the invisible group that a `macro_rules!` variable leaves around its tokens.
-fn without_group(value: Expr) -> Expr {
+pub(crate) fn without_group(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => without_group(*group.expr),
         value => value,

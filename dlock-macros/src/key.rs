@@ -59,7 +59,11 @@ impl Key {
             }
             let questionable = checks::is_questionable(&pieces, &key.used, function);
             key.questionable = questionable.then(|| literal.span());
-            for (at, message) in checks::ambiguous(&pieces, function) {
+            let mut found = checks::ambiguous(&pieces, function);
+            if found.is_empty() {
+                found = checks::run_on(&pieces, function);
+            }
+            for (at, message) in found {
                 report.push(Error::new(source.span(at), message));
             }
         }
@@ -151,7 +155,7 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
 }
 
 /// Whether a root that is no argument can be a constant: it is a path, or starts with an upper-case letter.
-fn is_constant(root: &str) -> bool {
+pub(crate) fn is_constant(root: &str) -> bool {
     root != "Self" && (root.contains("::") || root.trim_start_matches('_').starts_with(char::is_uppercase))
 }
 

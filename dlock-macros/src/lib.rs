@@ -1,6 +1,6 @@
-//! The attribute of dlock: tokens in, tokens out.
+//! The attribute and the derive of dlock: tokens in, tokens out.
 //!
-//! Depend on `dlock-runtime`, which re-exports the attribute and has its examples. Not here: anything that runs; the expansion
+//! Depend on `dlock-runtime`, which re-exports both and has their examples. Not here: anything that runs; the expansion
 //! knows the runtime only as a path.
 //!
 //! # Layout
@@ -11,6 +11,7 @@
 //! ├── function          the item under it       ── boxed, output, pattern
 //! ├── key               holes and arguments     ── template, checks
 //! └── outcome           from result to return value
+//! key_part              the derive                ── key_part_checks
 //! report                many errors, one report
 //! ```
 
@@ -23,6 +24,8 @@ mod entry;
 mod expand;
 mod function;
 mod key;
+mod key_part;
+mod key_part_checks;
 mod names;
 mod outcome;
 mod output;
@@ -39,4 +42,10 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::distributed_lock(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("docs/key_part.md")]
+#[proc_macro_derive(KeyPart, attributes(key_part))]
+pub fn key_part(item: TokenStream) -> TokenStream {
+    key_part::derive(item.into()).into()
 }

@@ -122,12 +122,12 @@ pub mod docs {
 }
 
 pub use builder::Builder;
-pub use dlock_macros::distributed_lock;
+pub use dlock_macros::{KeyPart, distributed_lock};
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
-pub use key::{IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
+pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};

@@ -32,4 +32,18 @@ async fn white_space_in_a_hole(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+#[distributed_lock(key = "order:<a|opt>1:<b>")]
+async fn a_digit_behind_an_option(a: Option<(u8, u8)>, b: u8) -> Result<u8, Error> {
+    drop(a);
+    Ok(b)
+}
+
+const SHARD: u8 = 1;
+
+#[distributed_lock(key = "order:<a|opt><SHARD>:<b>")]
+async fn a_constant_behind_an_option(a: Option<(u8, u8)>, b: u8) -> Result<u8, Error> {
+    drop(a);
+    Ok(b)
+}
+
 fn main() {}

@@ -60,4 +60,24 @@ async fn skipped() -> ::core::option::Option<u8> {
     ::core::option::Option::Some(7)
 }
 
+#[derive(::dlock_runtime::KeyPart)]
+struct Part {
+    id: u8,
+    of: ::core::marker::PhantomData<u8>,
+    __dlock_out: Named,
+}
+
+#[derive(::dlock_runtime::KeyPart)]
+struct Named(u8);
+
+struct KeyPart;
+struct PartWriter;
+struct Written;
+struct PhantomData;
+
+#[::dlock_runtime::distributed_lock(key = "a:<part>")]
+async fn derived(part: Part) -> ::core::result::Result<Part, ::dlock_runtime::Error> {
+    ::core::result::Result::Ok(part)
+}
+
 fn main() {}

@@ -4,7 +4,9 @@
 #![deny(warnings, missing_docs, unused, future_incompatible, nonstandard_style, let_underscore)]
 #![deny(unused_qualifications, unused_lifetimes, unreachable_pub, trivial_casts, single_use_lifetimes, unused_results)]
 
-use dlock_runtime::{Error, distributed_lock};
+use std::marker::PhantomData;
+
+use dlock_runtime::{Error, KeyPart, distributed_lock};
 
 /// Nothing.
 #[distributed_lock(key = "a:<id>", lease = "1s", wait = "1s", backoff = "1s..2s")]
@@ -33,6 +35,29 @@ async fn fallback(id: (u64, u8), other: u8) -> u64 {
     id.0 + u64::from(other)
 }
 
+#[derive(Clone, Copy, Debug, KeyPart)]
+struct Inner<T>(T);
+
+/// A type that is more private than this one is in a bound of its part.
+#[derive(Clone, Debug, KeyPart)]
+pub struct Part<'a, T> {
+    inner: Inner<T>,
+    name: &'a str,
+    _of: PhantomData<T>,
+}
+
+/// It warns nobody but those who use it.
+#[deprecated]
+#[derive(KeyPart)]
+pub struct Old(u8, #[deprecated] u8);
+
+#[distributed_lock(key = "a:<part>")]
+async fn derived(part: Part<'_, u8>) -> Result<String, Error> {
+    Ok(part.name.to_owned())
+}
+
 fn main() {
+    let part = Part { inner: Inner(7), name: "seven", _of: PhantomData };
+    let _future = derived(part);
     let _futures = (plain(1, Vec::new()), returned((1, 1), 1), skipped(1), || fallback((1, 1), 1));
 }

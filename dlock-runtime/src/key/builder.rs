@@ -1,17 +1,20 @@
 //! Puts the text of a template and the values of a call together to a key.
 //!
-//! Not here: how a value is escaped (`part`), and the form of a key that is too long (`name`).
+//! Not here: how a value is escaped (`sink`), and the form of a key that is too long (`name`).
 
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::key::part::{KeyPart, PartWriter, Sink};
+use crate::key::hash::Hasher;
+use crate::key::part::{KeyPart, PartWriter};
+use crate::key::sink::{Form, Problem, Sink};
 use crate::key::{LockKey, name};
 
 /// Builds one key, piece by piece; the first problem is kept and given by [`build`](Self::build).
 ///
 /// Different values never give one key as long as a `:` (or another letter that values cannot contain: `{` `}` `<` `>` `#`)
-/// stands between two of them; the attribute checks that of its templates.
+/// stands between two of them, and neither a digit nor `~` right behind an [`optional`](Self::optional) one; the attribute checks
+/// that of its templates.
 ///
 /// ```
 /// use dlock_runtime::KeyBuilder;
@@ -51,23 +54,23 @@ impl KeyBuilder {
 
     /// Adds the value of the hole `<place>`. An empty value, and `None`, is a problem.
     pub fn part<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
-        self.value(place, value, Sink::escaped, Empty::Refused)
+        self.value(place, value, Form::Escaped)
     }
 
     /// Adds the hash of a value, for values that are long or secret: 32 hex digits of SHA-256. An empty value is a problem.
     pub fn hashed<T: KeyPart + ?Sized>(mut self, place: &'static str, value: &T) -> Self {
         self.hashed = true;
-        self.value(place, value, Sink::hashed, Empty::Refused)
+        self.value(place, value, |name| Form::Hashed(Hasher::new(name)))
     }
 
     /// Adds a value that may be missing: `None` writes `~`, an empty value `~~`.
     pub fn optional<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
-        self.value(place, value, Sink::escaped, Empty::Written)
+        self.value(place, value, Form::Optional)
     }
 
     /// Adds a value **as it is**: it can contain a separator or a hash tag. An empty value is a problem.
     pub fn raw<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
-        self.value(place, value, Sink::raw, Empty::Refused)
+        self.value(place, value, Form::Raw)
     }
 
     /// Returns the key.
@@ -93,50 +96,24 @@ impl KeyBuilder {
         mut self,
         place: &'static str,
         value: &T,
-        sink: impl FnOnce(String) -> Sink,
-        empty: Empty,
+        form: impl FnOnce(String) -> Form,
     ) -> Self {
         if self.problem.is_some() {
             return self.placeholder(place);
         }
         // The name is moved through the sink and back, so that no value needs a string of its own.
         let before = self.name.len();
-        let mut sink = sink(std::mem::take(&mut self.name));
+        let mut sink = Sink::new(form(std::mem::take(&mut self.name)));
         let _written = value.write_part(PartWriter::new(&mut sink));
-        let Sink { none, empty: nothing, failed, .. } = sink;
-
-        let Some(name) = sink.finish() else {
-            return self.refuse(before, place, "is no UTF-8: write `|hash`, or leave out `|raw`");
-        };
+        let (name, problem) = sink.finish();
         self.name = name;
-        match (none, empty) {
-            _ if failed => self.refuse(before, place, "could not be written"),
-            (Some(_), Empty::Refused) => {
-                self.refuse(before, place, "has no value: write `|opt` in the hole where that is meant")
-            }
-            (None, Empty::Refused) if nothing => {
-                self.refuse(before, place, "is empty: write `|opt` in the hole where that is meant")
-            }
-            (Some(depth), Empty::Written) => {
-                self.name.push('~');
-                // `Some(None)` is another value than `None`.
-                if depth > 0 {
-                    self.name.push_str(&depth.to_string());
-                }
-                self
-            }
-            (None, Empty::Written) if nothing => {
-                self.name.push_str("~~");
-                self
-            }
-            (None, _) => self,
-        }
-    }
 
-    fn refuse(mut self, before: usize, place: &'static str, problem: &str) -> Self {
-        self.problem = Some(format!("`<{place}>` {problem}").into());
-        self.name.truncate(before);
-        self.placeholder(place)
+        if let Some(Problem { field, what }) = problem {
+            self.problem = Some(format!("`<{place}{field}>` {what}").into());
+            self.name.truncate(before);
+            return self.placeholder(place);
+        }
+        self
     }
 
     fn placeholder(mut self, place: &'static str) -> Self {
@@ -145,11 +122,4 @@ impl KeyBuilder {
         self.name.push('>');
         self
     }
-}
-
-/// What a hole does with a value that writes nothing.
-#[derive(Clone, Copy)]
-enum Empty {
-    Refused,
-    Written,
 }

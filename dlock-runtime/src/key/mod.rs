@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! part, part_impls   the trait by which values enter, and the types that have it
+//! sink               what becomes of a value's bytes: escaped, raw, hashed
 //! builder            puts text and values together
 //! into_key           what else can stand for a whole key
 //! name               the namespace before it, and the form of a name that is too long
@@ -17,6 +18,9 @@ mod name;
 mod part;
 mod part_impls;
 #[cfg(test)]
+mod properties;
+mod sink;
+#[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
@@ -26,7 +30,7 @@ use std::sync::Arc;
 
 pub use builder::KeyBuilder;
 pub use into_key::IntoLockKey;
-pub use part::{KeyPart, PartWriter, Written};
+pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 
 use crate::error::Error;
 

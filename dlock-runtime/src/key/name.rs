@@ -3,9 +3,12 @@
 //! ```text
 //! namespace:key                                     up to 512 bytes
 //! namespace:the first part of a lo#<32 hex digits>  beyond
+//! namespace:the first part{of}#<32 hex digits>      beyond, with a hash tag `{of}` further behind
 //! ```
 //!
 //! Not here: how keys come about (`builder`, `into_key`).
+
+use std::ops::Range;
 
 use crate::key::LockKey;
 use crate::key::hash::{DIGITS, Hasher};
@@ -33,6 +36,13 @@ pub(crate) fn cut(name: &str, start: usize) -> Option<String> {
         return None;
     }
     let limit = LONGEST - DIGITS - 1;
+    // A hash tag that the head does not reach is put behind it: the slot stays.
+    let far =
+        hash_tag(name).filter(|tag| tag.start >= start && tag.end > limit && start + tag.len() <= limit);
+    let (limit, tag) = match far {
+        Some(tag) => (tag.start.min(limit - tag.len()), name.get(tag).unwrap_or_default()),
+        None => (limit, ""),
+    };
     let end = (start..=limit).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(start);
     let head = name.get(..end).unwrap_or_default();
     // A cluster refuses an unpaired brace, and half a hash tag would name another slot.
@@ -40,7 +50,16 @@ pub(crate) fn cut(name: &str, start: usize) -> Option<String> {
         (Some(open), close) if open >= start && close.is_none_or(|close| close < open) => name.get(..open),
         _ => Some(head),
     };
-    let mut hasher = Hasher::new(format!("{}#", head.unwrap_or_default()));
+    let mut hasher = Hasher::new(format!("{}{tag}#", head.unwrap_or_default()));
     hasher.update(name.as_bytes());
     Some(hasher.finish())
+}
+
+/// Finds the part of a name that a cluster computes the slot from, with its braces.
+///
+/// See "Hash tags" in the Redis Cluster specification.
+fn hash_tag(name: &str) -> Option<Range<usize>> {
+    let open = name.find('{')?;
+    let length = name.get(open..)?.find('}')?;
+    (length > 1).then_some(open..open + length + 1)
 }

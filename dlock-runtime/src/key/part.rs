@@ -1,41 +1,47 @@
-//! How a value enters a key: by a trait of its own, escaped as it is written.
+//! How a value enters a key: by a trait of its own.
 //!
 //! ```text
-//! value  ->  KeyPart::write_part  ->  PartWriter (exactly one of str, bytes, display, none)  ->  "a%3Ab"
+//! value  ->  KeyPart::write_part  ->  PartWriter (exactly one of str, bytes, display, none, some, fields)  ->  "a%3Ab"
 //! ```
 //!
-//! Not here: the types that are parts (`part_impls`), and where in a key a value stands (`builder`).
+//! Not here: the types that are parts (`part_impls`), what becomes of the bytes (`sink`), and where in a key a value stands
+//! (`builder`).
 
 use std::fmt;
 
-use crate::key::hash::Hasher;
+use crate::key::sink::Sink;
 
 /// A value that can be part of a lock key, in a hole such as `<user_id>`.
 ///
-/// It is implemented for integers, `bool`, `char`, strings, bytes, [`Uuid`](uuid::Uuid), and for `Option`, references and smart
-/// pointers to those; with the features `axum` and `actix` for extractors of those, too. It is not `Display`, since a text for people may change or leave things out; and not for floats, where
-/// equal numbers have several texts.
+/// It is implemented for integers, `bool`, `char`, strings, bytes, [`Uuid`](uuid::Uuid), for `Option`, references and smart
+/// pointers to those, and for tuples of two or three; with the features `axum` and `actix` for extractors of those, too. It is not
+/// `Display`, since a text for people may change or leave things out; and not for floats, where equal numbers have several texts.
 ///
-/// Implement it for an own id by handing the writer on:
+/// A struct of your own gets it by [`#[derive(KeyPart)]`](derive@crate::KeyPart). An enum is implemented by hand, with a text for
+/// each variant that stays when the variant is renamed:
 ///
 /// ```
 /// use dlock_runtime::{KeyPart, PartWriter, Written};
 ///
-/// struct UserId(u64);
+/// enum Payer { House, Customer(u64) }
 ///
-/// impl KeyPart for UserId {
+/// impl KeyPart for Payer {
 ///     fn write_part(&self, out: PartWriter<'_>) -> Written {
-///         self.0.write_part(out)
+///         match self {
+///             Self::House => out.str("house"),
+///             Self::Customer(id) => out.fields().field("kind", "customer").field("id", id).end(),
+///         }
 ///     }
 /// }
 /// ```
 ///
-/// Two values that are not equal must write different text: callers with the same key exclude each other. Nothing that an
-/// implementation writes can forge a separator of the template, or move the key to another slot of a cluster.
+/// Two values that are not equal must write different text: callers with the same key exclude each other. A type writes the
+/// same number of fields each time, or says by the first which come, as above. Nothing that an implementation writes can forge
+/// a separator of the template, or move the key to another slot of a cluster.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is in the key",
-    note = "use one of its fields or getters, such as `<order.id>`, or implement `dlock_runtime::KeyPart` for its type",
+    note = "write `#[derive(dlock_runtime::KeyPart)]` above a struct of your own, or use one of its fields or getters, such as `<order.id>`: see `dlock_runtime::docs::keys`",
     note = "a float has several texts for equal numbers: use an integer, such as the amount in cents"
 )]
 pub trait KeyPart {
@@ -54,6 +60,7 @@ pub struct Written(());
 #[derive(Debug)]
 pub struct PartWriter<'a> {
     sink: &'a mut Sink,
+    /// How many `Some` there are around the value.
     depth: u32,
 }
 
@@ -70,6 +77,7 @@ impl<'a> PartWriter<'a> {
     /// Writes bytes.
     pub fn bytes(self, value: &[u8]) -> Written {
         self.sink.push(value);
+        self.sink.end();
         Written(())
     }
 
@@ -80,14 +88,15 @@ impl<'a> PartWriter<'a> {
         use fmt::Write as _;
         // A `Display` that fails has written a part of the value, which could be the whole of another.
         if write!(self.sink, "{value}").is_err() {
-            self.sink.failed = true;
+            self.sink.refuse("could not be written");
         }
+        self.sink.end();
         Written(())
     }
 
     /// Writes that there is no value, as `None` does. A hole takes it with `|opt` only.
     pub fn none(self) -> Written {
-        self.sink.none = Some(self.depth);
+        self.sink.none(self.depth);
         Written(())
     }
 
@@ -96,88 +105,62 @@ impl<'a> PartWriter<'a> {
         let Self { sink, depth } = self;
         value.write_part(PartWriter { sink, depth: depth + 1 })
     }
+
+    /// Starts a value that is made of several, as a struct is: they stand in order, with `:` between them.
+    ///
+    /// ```
+    /// use dlock_runtime::{KeyBuilder, KeyPart, PartWriter, Written};
+    ///
+    /// struct LineId { order: u64, article: String }
+    ///
+    /// impl KeyPart for LineId {
+    ///     fn write_part(&self, out: PartWriter<'_>) -> Written {
+    ///         out.fields().field("order", &self.order).field("article", &self.article).end()
+    ///     }
+    /// }
+    ///
+    /// let line = LineId { order: 7, article: "lamp:red".to_owned() };
+    /// let key = KeyBuilder::new("").text("line:").part("line", &line).build()?;
+    ///
+    /// assert_eq!(key.as_str(), "line:7:lamp%3Ared");
+    /// # Ok::<(), dlock_runtime::Error>(())
+    /// ```
+    pub fn fields(self) -> FieldWriter<'a> {
+        self.sink.fields();
+        FieldWriter { out: self, first: true }
+    }
 }
 
-/// Where the bytes of a value go, and what is known of it.
+/// Takes the fields of one value. See [`PartWriter::fields`].
 #[derive(Debug)]
-pub(crate) struct Sink {
-    form: Form,
-    /// At which depth of `Option` there was no value.
-    pub(crate) none: Option<u32>,
-    /// Whether the value wrote no byte.
-    pub(crate) empty: bool,
-    /// Whether the value could not be written whole.
-    pub(crate) failed: bool,
+#[must_use = "the value is written by `end`"]
+pub struct FieldWriter<'a> {
+    out: PartWriter<'a>,
+    first: bool,
 }
 
-#[derive(Debug)]
-enum Form {
-    Escaped(String),
-    Raw(Vec<u8>),
-    Hashed(Hasher),
-}
-
-impl Sink {
-    /// Escapes the value and adds it to `name`.
-    pub(crate) fn escaped(name: String) -> Self {
-        Self::of(Form::Escaped(name))
-    }
-
-    /// Adds the value to `name` as it is.
-    pub(crate) fn raw(name: String) -> Self {
-        Self::of(Form::Raw(name.into_bytes()))
-    }
-
-    /// Adds the hash of the value to `name`.
-    pub(crate) fn hashed(name: String) -> Self {
-        Self::of(Form::Hashed(Hasher::new(name)))
-    }
-
-    fn of(form: Form) -> Self {
-        Self { form, none: None, empty: true, failed: false }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.empty &= bytes.is_empty();
-        match &mut self.form {
-            Form::Escaped(name) => escape(bytes, name),
-            Form::Raw(name) => name.extend_from_slice(bytes),
-            Form::Hashed(hash) => hash.update(bytes),
+impl FieldWriter<'_> {
+    /// Writes a field. An error says `name`; the key does not, so that a field can be renamed.
+    pub fn field(self, name: &str, value: &(impl KeyPart + ?Sized)) -> Self {
+        let Self { out: PartWriter { sink, depth }, first } = self;
+        // The first problem is the one that is told, and nothing after it counts.
+        if sink.problem().is_none() {
+            if !first {
+                sink.separate();
+            }
+            let _written = value.write_part(PartWriter { sink, depth });
+            if let Some(problem) = sink.problem() {
+                problem.field.insert_str(0, &format!(".{name}"));
+            }
         }
+        Self { out: PartWriter { sink, depth }, first: false }
     }
 
-    /// Gives the name with the value, or `None` where a raw value is no UTF-8.
-    pub(crate) fn finish(self) -> Option<String> {
-        match self.form {
-            Form::Escaped(name) => Some(name),
-            Form::Raw(name) => String::from_utf8(name).ok(),
-            Form::Hashed(hash) => Some(hash.finish()),
+    /// Ends the value. Without any field it is an empty one.
+    pub fn end(self) -> Written {
+        if self.first {
+            self.out.sink.end();
         }
+        Written(())
     }
-}
-
-impl fmt::Write for Sink {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
-    }
-}
-
-/// Adds `bytes` to `out`, with `%XX` for what a key gives a meaning to and for what is no printable ASCII.
-fn escape(bytes: &[u8], out: &mut String) {
-    out.reserve(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b':' | b'%' | b'{' | b'}' | b'<' | b'>' | b'~' | b'#' => hex(byte, out),
-            b' '..=b'~' => out.push(char::from(byte)),
-            _ => hex(byte, out),
-        }
-    }
-}
-
-fn hex(byte: u8, out: &mut String) {
-    let digit = |four: u8| char::from(if four < 10 { b'0' + four } else { b'A' + four - 10 });
-    out.push('%');
-    out.push(digit(byte >> 4));
-    out.push(digit(byte & 15));
 }

@@ -91,3 +91,15 @@ macro_rules! pointers {
 }
 
 pointers! { &T &mut T Box<T> Rc<T> Arc<T> }
+
+macro_rules! tuples {
+    ($(($($type:ident $index:tt $name:literal),*))*) => {$(
+        impl<$($type: KeyPart),*> KeyPart for ($($type),*) {
+            fn write_part(&self, out: PartWriter<'_>) -> Written {
+                out.fields()$(.field($name, &self.$index))*.end()
+            }
+        }
+    )*};
+}
+
+tuples! { (A 0 "0", B 1 "1") (A 0 "0", B 1 "1", C 2 "2") }

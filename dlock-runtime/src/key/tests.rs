@@ -1,84 +1,8 @@
-//! What keys promise: values cannot forge anything, and different values never meet.
-
-use proptest::collection::vec;
-use proptest::prelude::*;
+//! The text of each value, and what is refused.
+//!
+//! Not here: what is so of every value (`properties`).
 
 use super::*;
-
-fn order(parts: (&str, Option<&[u8]>, u64)) -> String {
-    let key = KeyBuilder::new("shop")
-        .text("order:{")
-        .part("a", &format!("x{}", parts.0))
-        .text("}:")
-        .optional("b", &parts.1)
-        .text(":y-")
-        .part("c", &parts.2)
-        .build();
-    key.expect("a key").full_name().to_owned()
-}
-
-/// The part of a name that a cluster computes the slot from: see "Hash tags" in the Redis Cluster specification.
-fn hash_tag(name: &str) -> Option<&str> {
-    let (_, after) = name.split_once('{')?;
-    after.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
-}
-
-proptest! {
-    #[test]
-    fn different_values_never_give_one_key(
-        left in (".{0,6}", proptest::option::of(vec(any::<u8>(), 0..4)), 0..3_u64),
-        right in (".{0,6}", proptest::option::of(vec(any::<u8>(), 0..4)), 0..3_u64),
-    ) {
-        let same = left == right;
-        let (left, right) = (order((&left.0, left.1.as_deref(), left.2)), order((&right.0, right.1.as_deref(), right.2)));
-
-        prop_assert_eq!(left == right, same);
-    }
-
-    #[test]
-    fn reserved_letters_never_make_different_values_meet(
-        left in ("[:%{}<>~#a-]{0,4}", proptest::option::of("[:~1]{0,2}")),
-        right in ("[:%{}<>~#a-]{0,4}", proptest::option::of("[:~1]{0,2}")),
-    ) {
-        let key = |(a, b): &(String, Option<String>)| {
-            KeyBuilder::new("").text("k:").optional("a", a).text(":").optional("b", b).build().expect("a key")
-        };
-
-        prop_assert_eq!(key(&left) == key(&right), left == right);
-    }
-
-    #[test]
-    fn a_value_never_adds_or_moves_a_hash_tag(value in "[{}a:]{1,300}") {
-        let untagged = KeyBuilder::new("shop").text("order:").part("v", &value).text(":x").build().expect("a key");
-        let tagged = KeyBuilder::new("shop").text("{order}:").part("v", &value).build().expect("a key");
-
-        prop_assert_eq!(hash_tag(untagged.full_name()), None);
-        prop_assert_eq!(hash_tag(tagged.full_name()), Some("order"));
-    }
-
-    #[test]
-    fn a_long_name_is_cut_whole(value in "[aé日:]{0,400}", before in 0..500_usize) {
-        let text = "x".repeat(before);
-        let key = KeyBuilder::new("shop").text(&text).text("{").part("v", &format!("v{value}")).text("}").build();
-        let name = key.expect("a key").full_name().to_owned();
-
-        prop_assert!(name.len() <= name::LONGEST);
-        prop_assert_eq!(name.matches('{').count(), name.matches('}').count());
-        prop_assert!(name.starts_with("shop:"));
-    }
-
-    #[test]
-    fn a_namespace_is_applied_once(key in "[a-z{}é]{1,600}") {
-        let direct = key.as_str().into_lock_key("shop").expect("a key");
-        let made = LockKey::new(&key).expect("a key").into_lock_key("shop").expect("a key");
-        let again = (&direct).into_lock_key("shop").expect("a key").into_lock_key("other").expect("a key");
-        let built = KeyBuilder::new("shop").text(&key).into_lock_key("shop").expect("a key");
-
-        prop_assert_eq!(&direct, &made);
-        prop_assert_eq!(&direct, &again);
-        prop_assert_eq!(&direct, &built);
-    }
-}
 
 #[test]
 fn a_value_is_escaped_and_text_is_not() {
@@ -145,6 +69,77 @@ fn nothing_nothing_inside_and_empty_are_three_keys() {
     };
 
     assert_eq!([key(None), key(Some(None)), key(Some(Some("")))], ["~", "~1", "~~"]);
+}
+
+/// `struct LineId { order: u64, article: &str }` and the like.
+struct Fields<'a>(&'a [(&'a str, &'a dyn KeyPart)]);
+
+impl KeyPart for Fields<'_> {
+    fn write_part(&self, out: PartWriter<'_>) -> Written {
+        self.0.iter().fold(out.fields(), |out, (name, value)| out.field(name, *value)).end()
+    }
+}
+
+#[derive(crate::KeyPart)]
+#[key_part(crate = crate)]
+struct UserId(u64);
+
+#[derive(crate::KeyPart)]
+#[key_part(crate = crate)]
+struct LineId<'a> {
+    order: UserId,
+    r#type: Option<&'a str>,
+    _of: std::marker::PhantomData<u8>,
+}
+
+fn line(r#type: Option<&str>) -> LineId<'_> {
+    LineId { order: UserId(7), r#type, _of: std::marker::PhantomData }
+}
+
+#[test]
+fn the_values_of_fields_stand_in_order() {
+    let key = |key: KeyBuilder| key.build().expect("a key").to_string();
+
+    assert_eq!(key(KeyBuilder::new("").part("v", &UserId(7))), "7");
+    assert_eq!(key(KeyBuilder::new("").part("v", &line(Some("a:b")))), "7:a%3Ab");
+    assert_eq!(key(KeyBuilder::new("").raw("v", &line(Some("a:b")))), "7:a:b");
+    assert_eq!(key(KeyBuilder::new("").optional("v", &Some(line(None)))), "7:~1");
+    assert_eq!(key(KeyBuilder::new("").optional("v", &None::<UserId>)), "~");
+    assert_eq!(key(KeyBuilder::new("").part("v", &(1_u8, "b", line(Some("c"))))), "1:b:7:c");
+    assert_eq!(key(KeyBuilder::new("").optional("v", &("", Some(""), None::<u8>))), "~~:~~:~");
+}
+
+#[test]
+fn a_hash_of_fields_is_that_of_their_escaped_text() {
+    let fields = KeyBuilder::new("").hashed("v", &line(Some("a:b"))).build().expect("a key");
+    let text = KeyBuilder::new("").hashed("v", "7:a%3Ab").build().expect("a key");
+    let single = KeyBuilder::new("").hashed("v", &UserId(7)).build().expect("a key");
+
+    assert_eq!(fields, text);
+    assert_eq!(single, KeyBuilder::new("").hashed("v", "7").build().expect("a key"));
+}
+
+#[test]
+fn a_field_without_a_value_is_named() {
+    let problem = |value: &dyn KeyPart| {
+        let key = KeyBuilder::new("").text("a:").part("line", value).text(":").part("x", &1_u8).build();
+        key.expect_err("no value").to_string()
+    };
+    let missing = line(None);
+
+    assert_eq!(
+        problem(&missing),
+        "invalid lock key `a:<line>:<x>`: `<line.type>` has no value: write `|opt` in the hole where that is meant"
+    );
+    assert_eq!(
+        problem(&Some((1_u8, (2_u8, "")))),
+        "invalid lock key `a:<line>:<x>`: `<line.1.1>` is empty: write `|opt` in the hole where that is meant"
+    );
+    assert!(
+        problem(&Fields(&[("first", &1_u8), ("of", &Fields(&[("two", &""), ("three", &"")]))]))
+            .contains("`<line.of.two>`")
+    );
+    assert!(problem(&Fields(&[])).contains("`<line>` is empty"));
 }
 
 #[test]

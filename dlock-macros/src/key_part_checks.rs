@@ -1,0 +1,109 @@
+//! What `#[derive(KeyPart)]` refuses, and its one option: `#[key_part(crate = ::path)]`.
+//!
+//! Not here: whether the type of a field can be a part, which the trait says itself.
+
+use proc_macro2::Ident;
+use syn::ext::IdentExt;
+use syn::meta::ParseNestedMeta;
+use syn::{Attribute, Error, Expr, Fields, ItemEnum, ItemUnion, Path};
+
+use crate::entry;
+use crate::report::Report;
+use crate::values;
+
+/// Reads where the runtime is, and reports all other options.
+pub(crate) fn runtime(attributes: &[Attribute], report: &mut Report) -> Option<Path> {
+    let mut runtime = None;
+    for attribute in ours(attributes) {
+        let read = attribute.parse_nested_meta(|option| {
+            if !option.path.is_ident("crate") {
+                return Err(unknown(&option));
+            }
+            let path = values::runtime(entry::without_group(option.value()?.parse::<Expr>()?))?;
+            match runtime.replace(path) {
+                Some(_) => Err(option.error("`crate` is given twice: leave one out")),
+                None => Ok(()),
+            }
+        });
+        report.check(read);
+    }
+    runtime
+}
+
+/// Reports every `#[key_part(..)]` of a field.
+pub(crate) fn options_of_fields(fields: &Fields, report: &mut Report) {
+    for attribute in fields.iter().flat_map(|field| ours(&field.attrs)) {
+        let skips = attribute.parse_nested_meta(|option| {
+            if option.path.is_ident("skip") { Err(skipped(&option)) } else { Ok(()) }
+        });
+        report.push(skips.err().unwrap_or_else(|| {
+            Error::new_spanned(
+                attribute,
+                "`#[key_part(..)]` has no options for a field: every field is written, in order; where some fields are meant, write a hole for each, such as `<line.order>`",
+            )
+        }));
+    }
+}
+
+fn ours(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("key_part"))
+}
+
+fn unknown(option: &ParseNestedMeta<'_>) -> Error {
+    let name =
+        option.path.get_ident().map_or_else(|| "this".to_owned(), |name| format!("`{}`", name.unraw()));
+    option.error(format!(
+        "{name} is no option of `#[key_part(..)]`, which has one, for re-exports of the runtime: write `#[key_part(crate = crate::reexports::dlock)]`, or leave it out"
+    ))
+}
+
+fn skipped(option: &ParseNestedMeta<'_>) -> Error {
+    option.error(
+        "a field cannot be skipped: two values that differ only in it would have one key, and share ONE lock; where some fields are meant, write a hole for each, such as `<line.order>`",
+    )
+}
+
+/// Says why an enum has no derive, and what to write.
+pub(crate) fn an_enum(item: &ItemEnum) -> Error {
+    let name = &item.ident;
+    let example = item.variants.first().map_or_else(String::new, |variant| {
+        let (name, text) = (&variant.ident, variant.ident.unraw().to_string().to_lowercase());
+        match variant.fields {
+            Fields::Unit => format!(", such as `Self::{name} => out.str(\"{text}\")`"),
+            Fields::Named(_) => {
+                format!(", such as `Self::{name} {{ .. }} => out.fields().field(\"kind\", \"{text}\")..`")
+            }
+            Fields::Unnamed(_) => {
+                format!(", such as `Self::{name}(..) => out.fields().field(\"kind\", \"{text}\")..`")
+            }
+        }
+    });
+    Error::new(
+        name.span(),
+        format!(
+            "`#[derive(KeyPart)]` is for structs, and this is an enum: with the names of its variants in keys, renaming one would let the old and the new processes of a deployment hold one lock at once; write `impl dlock_runtime::KeyPart for {name}` with a fixed text for each variant{example}: see `dlock_runtime::docs::keys`"
+        ),
+    )
+}
+
+/// Says why a union has no derive, and what to write.
+pub(crate) fn a_union(item: &ItemUnion) -> Error {
+    let name = &item.ident;
+    Error::new(
+        name.span(),
+        format!(
+            "`#[derive(KeyPart)]` is for structs, and this is a union, which does not know which of its fields is its value: write `impl dlock_runtime::KeyPart for {name}`"
+        ),
+    )
+}
+
+/// Says why a struct without values has no derive, and what to write.
+pub(crate) fn nothing_to_write(name: &Ident) -> Error {
+    Error::new(
+        name.span(),
+        format!(
+            "`{name}` has no field that could be written, so that its part of a key would be empty: give it one, or leave it out of the key and write a text there, as in `key = \"{}:..\"`",
+            name.unraw().to_string().to_lowercase()
+        ),
+    )
+}

@@ -1,0 +1,16 @@
+//! `#[derive(KeyPart)]` above a struct that would write nothing.
+
+use std::marker::PhantomData;
+
+use dlock_runtime::KeyPart;
+
+#[derive(KeyPart)]
+struct Nightly;
+
+#[derive(KeyPart)]
+struct Empty {}
+
+#[derive(KeyPart)]
+struct Marker<T>(PhantomData<T>);
+
+fn main() {}
