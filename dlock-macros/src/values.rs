@@ -132,7 +132,7 @@ pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
 /// Reads `name`: what spans and metrics call the function.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is not empty",
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is empty",
         Expr::Path(_) | Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => return Ok(value),
         _ => "is a string, or the path of a `const &str`",
     };

@@ -41,11 +41,12 @@ async fn every_error_type_of_actix_carries_a_lock_error() {
     let named = || Named { id: "7".to_owned() };
     let any = answer(send(service.post("/any?id=7"))).await;
     let request = answer(send(service.post("/request").form(&named()))).await;
+    let bare = answer(send(service.post("/bare-response/7"))).await;
     visit.end();
 
     let refused =
         (409, Some("1".to_owned()), "another request is working on this: try again in a moment".to_owned());
-    assert_eq!((any, request), (refused.clone(), refused));
+    assert_eq!((any, request, bare), (refused.clone(), refused.clone(), refused));
     assert_eq!(answer(first).await.0, 200);
 }
 
@@ -81,6 +82,7 @@ fn serve_with(listener: std::net::TcpListener, shop: Shop, half_closed: bool) {
             .service(name)
             .service(with_request)
             .route("/any", web::post().to(with_any))
+            .service(bare_response)
     };
     let server = HttpServer::new(app).workers(1).disable_signals().h1_allow_half_closed(half_closed);
     tokio::spawn(server.listen(listener).expect("the socket listens").run());
@@ -116,6 +118,13 @@ async fn with_request(
 ) -> Result<HttpResponse, actix_web::Error> {
     shop.door.visit().await;
     Ok(HttpResponse::Ok().body(format!("{} {}", request.path(), order.id)))
+}
+
+#[post("/bare-response/{id}")]
+#[distributed_lock(key = "order:<id>", lease = "30s", manager = shop.locks)]
+async fn bare_response(id: web::Path<u64>, shop: web::Data<Shop>) -> HttpResponse {
+    shop.door.visit().await;
+    HttpResponse::Ok().body(format!("order {id}"))
 }
 
 #[distributed_lock(key = "order:<order.id>", lease = "30s", manager = shop.locks)]

@@ -31,12 +31,16 @@ async fn every_error_type_of_axum_carries_a_lock_error() {
     let status = answer(send(service.post("/status?id=7"))).await;
     let status_and_text = answer(send(service.post("/status-and-text").form(&named()))).await;
     let anything = answer(send(service.post("/anything").json(&named()))).await;
+    let bare_response = answer(send(service.post("/bare-response/7"))).await;
+    let bare_status = answer(send(service.post("/bare-status/7"))).await;
     visit.end();
 
     assert_eq!(response, (409, after(), text.to_owned()));
     assert_eq!(status, (409, None, String::new()));
     assert_eq!(status_and_text, (409, None, text.to_owned()));
     assert_eq!(anything, (409, after(), text.to_owned()));
+    assert_eq!(bare_response, (409, after(), text.to_owned()));
+    assert_eq!(bare_status, (409, None, String::new()));
     assert_eq!(answer(first).await.0, 200);
 }
 
@@ -72,6 +76,8 @@ fn serve(listener: std::net::TcpListener, shop: Shop) {
         .route("/status", post(with_status))
         .route("/status-and-text", post(with_status_and_text))
         .route("/anything", post(with_anything))
+        .route("/bare-response/{id}", post(bare_response))
+        .route("/bare-status/{id}", post(bare_status))
         .with_state(shop);
     let listener = tokio::net::TcpListener::from_std(listener).expect("it is in a runtime");
     tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -127,4 +133,22 @@ async fn with_status_and_text(
 async fn with_anything(State(shop): State<Shop>, Json(order): Json<Named>) -> axum::response::Result<String> {
     shop.door.visit().await;
     Ok(order.id)
+}
+
+#[axum::debug_handler]
+#[distributed_lock(key = "order:<id>", lease = "30s", manager = shop.locks)]
+async fn bare_response(State(shop): State<Shop>, id: Path<u64>) -> Response {
+    shop.door.visit().await;
+    format!("order {}", *id).into_response()
+}
+
+async fn somebody_else(_: State<Shop>, _: Path<u64>) -> StatusCode {
+    StatusCode::CONFLICT
+}
+
+#[axum::debug_handler]
+#[distributed_lock(key = "order:<id>", lease = "30s", manager = shop.locks, on_contended = fallback(somebody_else))]
+async fn bare_status(State(shop): State<Shop>, Path(id): Path<u64>) -> StatusCode {
+    shop.door.visit().await;
+    if id > 0 { StatusCode::CREATED } else { StatusCode::NOT_FOUND }
 }

@@ -7,7 +7,7 @@ use actix_web::http::header::{ContentType, RETRY_AFTER};
 use actix_web::web::{Data, Form, Json, Path, Query, ReqData};
 use actix_web::{HttpResponse, ResponseError};
 
-use super::{extractors, public_text, retry_after_seconds};
+use super::{extractors, public_text, responses, retry_after_seconds};
 use crate::error::Error;
 
 /// Answers with [`Error::http_status`], a short text for the client, and `Retry-After` where [`Error::retry_after`] has a time.
@@ -26,5 +26,14 @@ impl ResponseError for Error {
         response.content_type(ContentType::plaintext()).body(public_text(self))
     }
 }
+
+/// The answer of the error, for a handler that returns `HttpResponse`.
+impl From<Error> for HttpResponse {
+    fn from(error: Error) -> Self {
+        Self::from_error(error)
+    }
+}
+
+responses! { HttpResponse }
 
 extractors! { Data<T> Form<T> Json<T> Path<T> Query<T> ReqData<T + Clone + 'static> }

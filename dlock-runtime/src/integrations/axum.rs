@@ -8,7 +8,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{extractors, public_text, retry_after_seconds};
+use super::{extractors, public_text, responses, retry_after_seconds};
 use crate::error::Error;
 use crate::telemetry;
 
@@ -47,6 +47,8 @@ impl<T: From<&'static str>> From<Error> for (StatusCode, T) {
         (status(&error), T::from(public_text(&error)))
     }
 }
+
+responses! { Response, StatusCode, (StatusCode, String), (StatusCode, &'static str) }
 
 extractors! { Extension<T> Form<T> Json<T> Path<T> Query<T> State<T> }
 

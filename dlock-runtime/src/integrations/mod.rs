@@ -2,8 +2,8 @@
 //!
 //! | feature | an error becomes | parts of a key, where what they wrap is one |
 //! |---|---|---|
-//! | `axum` | `IntoResponse`; `Response`, `StatusCode`, `(StatusCode, String)` by `From` | `Path`, `Query`, `Json`, `Form`, `Extension`, `State` |
-//! | `actix` | `ResponseError` | `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData` |
+//! | `axum` | `IntoResponse`; `Response`, `StatusCode`, `(StatusCode, String)` by `From`, and as the whole return type | `Path`, `Query`, `Json`, `Form`, `Extension`, `State` |
+//! | `actix` | `ResponseError`; `HttpResponse` as the whole return type | `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData` |
 //! | `tonic` | `Status` by `From` | |
 //!
 //! Only trait impls: nothing here has a name that users write. Not here: which status and which code an error has, and when to try
@@ -52,6 +52,26 @@ macro_rules! extractors {
 }
 #[cfg(any(feature = "actix", feature = "axum"))]
 use extractors;
+
+/// Makes responses return types that carry lock errors by themselves, without a `Result` around them.
+#[cfg(any(feature = "actix", feature = "axum"))]
+macro_rules! responses {
+    ($($type:ty),*) => {$(
+        impl $crate::__private::ReportsLockError for $type {
+            fn report(error: $crate::Error) -> Self {
+                error.into()
+            }
+        }
+
+        impl $crate::__private::ReportsLoss for $type {
+            fn report_loss(error: $crate::Error) -> Self {
+                error.into()
+            }
+        }
+    )*};
+}
+#[cfg(any(feature = "actix", feature = "axum"))]
+use responses;
 
 #[cfg(all(test, any(feature = "actix", feature = "axum")))]
 mod tests {

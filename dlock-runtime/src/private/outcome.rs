@@ -3,7 +3,7 @@
 //! Every cause needs an outcome. Types are judged by traits, never by their names, so an alias of `Result` is one:
 //!
 //! ```text
-//! on_contended = error        ReportsLockError   Result<_, E: From<Error>>
+//! on_contended = error        ReportsLockError   Result<_, E: From<Error>>; a framework's response, by its feature
 //!              = skip         Skips              (), Option<_>, Result of those
 //!              = return(..)   Carrier            of any type; a ReportsLockError carries all but contention
 //!              = fallback(..) Carrier, and ReportsLoss from where the body has started
@@ -88,13 +88,14 @@ impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
     message = "`{Self}` has no value that says that the body did not run, which `skip` needs",
     label = "`skip` has nothing to return here",
     note = "return `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
-    note = "or name the value: `on_contended = return(value)`"
+    note = "or name the value for contention: `on_contended = return(value)`"
 )]
 pub trait DidNotRun {
     /// Makes that value.
     fn did_not_run() -> Self;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: DidNotRun, E> DidNotRun for Result<T, E> {
     fn did_not_run() -> Self {
         Ok(T::did_not_run())
