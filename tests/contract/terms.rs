@@ -22,6 +22,7 @@ contract![
     a_lock_is_kept_after_an_error_a_panic_and_a_cancellation,
     a_lock_is_kept_after_its_max_hold,
     a_lock_is_kept_though_its_manager_is_shut_down,
+    a_lock_is_kept_though_its_manager_goes_with_its_guard,
     an_at_least_shorter_than_the_lease_ends_the_lease,
     terms_that_contradict_each_other_are_refused,
 ];
@@ -191,6 +192,19 @@ async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {
     assert!(kept, "{:?}", begun.elapsed());
     assert!(matches!(freed, Ok((Ok(_), Ok(_)))), "{freed:?}");
     assert!((MAX..MAX + PROMPT * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+}
+
+async fn a_lock_is_kept_though_its_manager_goes_with_its_guard(world: World) {
+    let (manager, other) = (world.manager().await, world.manager().await);
+    let begun = Instant::now();
+    let guard = manager.lock("job").lease(LONG).at_least(MAX).acquire().await.expect("it is free");
+
+    drop(manager);
+    drop(guard);
+    let granted = wait_for(&other, "job").await.expect("no panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!((MAX..MAX + PROMPT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 async fn an_at_least_shorter_than_the_lease_ends_the_lease(world: World) {
