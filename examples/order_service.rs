@@ -41,11 +41,10 @@ enum OrderError {
 impl IntoResponse for OrderError {
     /// Answers 409 where another order of the user is under way, 503 where Redis cannot be reached.
     fn into_response(self) -> Response {
-        let status = match &self {
-            Self::Lock(error) => StatusCode::from_u16(error.http_status()).ok(),
-            Self::Twice(_) => None,
-        };
-        (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), self.to_string()).into_response()
+        match self {
+            Self::Lock(error) => error.into_response(),
+            Self::Twice(_) => (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response(),
+        }
     }
 }
 

@@ -136,6 +136,17 @@ fn is_punct(token: &TokenTree, letter: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == letter)
 }
 
+/// Finds `R` in `impl Future<Output = R>`.
+pub(crate) fn future_output(output: &ReturnType) -> Option<Type> {
+    match output {
+        ReturnType::Type(_, output) => match &**output {
+            Type::ImplTrait(unnamed) => unnamed.bounds.iter().find_map(output_of),
+            _ => None,
+        },
+        ReturnType::Default => None,
+    }
+}
+
 /// Finds `R` in `Pin<Box<dyn Future<Output = R> + ..>>`.
 fn awaited(output: &Type) -> Option<Type> {
     match output {
@@ -145,11 +156,15 @@ fn awaited(output: &Type) -> Option<Type> {
             GenericArgument::Type(inner) => awaited(inner),
             _ => None,
         }),
-        Type::TraitObject(object) => object.bounds.iter().find_map(|bound| match bound {
-            TypeParamBound::Trait(bound) => arguments(&bound.path)?.find_map(|argument| match argument {
-                GenericArgument::AssocType(output) if output.ident == "Output" => Some(output.ty.clone()),
-                _ => None,
-            }),
+        Type::TraitObject(object) => object.bounds.iter().find_map(output_of),
+        _ => None,
+    }
+}
+
+fn output_of(bound: &TypeParamBound) -> Option<Type> {
+    match bound {
+        TypeParamBound::Trait(bound) => arguments(&bound.path)?.find_map(|argument| match argument {
+            GenericArgument::AssocType(output) if output.ident == "Output" => Some(output.ty.clone()),
             _ => None,
         }),
         _ => None,

@@ -12,7 +12,7 @@ use crate::report::Report;
 
 /// Tells of each pair of parameters that cannot both be meant, at the one that loses.
 pub(crate) fn check(options: &Options, report: &mut Report) {
-    let Options { lease, renew, max_hold, at_least, .. } = options;
+    let Options { lease, renew, retry, backoff, max_hold, at_least, .. } = options;
     let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);
     if let (Some((lease, span)), Some((max_hold, _))) = (known(lease), known(max_hold))
         && lease > max_hold
@@ -23,6 +23,12 @@ pub(crate) fn check(options: &Options, report: &mut Report) {
             format!(
                 "`max_hold` ends the hold before this `lease` does: write `lease = \"{most}\"` or less, or leave `lease` out"
             ),
+        ));
+    }
+    if let (Some((_, delay)), None) = (backoff, retry) {
+        report.push(Error::new(
+            delay.span(),
+            "`backoff` is the time between the tries of `retry`, and there is no `retry`: write `retry = 3`, or leave `backoff` out",
         ));
     }
     let fixed = renew.as_ref().is_some_and(|renew| !renew.value);

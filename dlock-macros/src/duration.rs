@@ -41,9 +41,17 @@ impl Time {
             other => Err(Error::new(
                 other.span(),
                 format!(
-                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`"
+                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`; for one that is known at run time lock without the attribute, by `manager.lock(key).{name}(..)`"
                 ),
             )),
+        }
+    }
+
+    /// Returns where it stands.
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Self::Known(_, span) => *span,
+            Self::Named(value) => value.span(),
         }
     }
 
@@ -118,13 +126,24 @@ fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns what `5 min`, `1.5s` and `2d` are here, where that is clear.
+/// Returns what `5 min`, `1.5s`, `1m30s` and `2d` are here, where that is clear.
 fn meant(number: &str, unit: &str) -> Option<String> {
+    let several = unit.find(|c: char| c.is_ascii_digit()).filter(|_| !unit.starts_with('.'));
+    if let Some((first, rest)) = several.and_then(|at| unit.split_at_checked(at)) {
+        let rest = rest.split_at_checked(rest.find(|c: char| !c.is_ascii_digit())?)?;
+        let sum = millis(number, first)?.checked_add(millis(rest.0, rest.1)?)?;
+        return Some(written(Duration::from_millis(sum)));
+    }
+    millis(number, unit).map(|millis| written(Duration::from_millis(millis)))
+}
+
+/// Returns how many milliseconds `number` of `unit` are, in any spelling.
+fn millis(number: &str, unit: &str) -> Option<u64> {
     let (fraction, unit) = match unit.strip_prefix('.') {
         Some(rest) => rest.split_at_checked(rest.find(|c: char| !c.is_ascii_digit())?)?,
         None => ("", unit),
     };
-    let unit = unit.trim_start_matches([' ', '_']).to_lowercase();
+    let unit = unit.trim_matches([' ', '_']).to_lowercase();
     let millis =
         SPELLINGS.iter().find(|(spellings, _)| spellings.contains(&&*unit)).map(|(_, millis)| millis)?;
     let whole = number.parse::<u64>().ok()?.checked_mul(*millis)?;
@@ -133,8 +152,7 @@ fn meant(number: &str, unit: &str) -> Option<String> {
         Some(scale) => fraction.parse::<u64>().ok()?.checked_mul(*millis)? / scale,
         None => return None,
     };
-    let millis = whole.checked_add(part).filter(|millis| *millis > 0)?;
-    Some(written(Duration::from_millis(millis)))
+    whole.checked_add(part).filter(|millis| *millis > 0)
 }
 
 /// Writes a duration in the largest unit that divides it.
@@ -212,6 +230,8 @@ mod tests {
             ("1.5s", "1500ms"),
             ("0.25 h", "15m"),
             ("2d", "48h"),
+            ("1m30s", "90s"),
+            ("1h 30 min", "90m"),
             ("30sec", "30s"),
             ("30S", "30s"),
             ("90_000 ms", ""),

@@ -6,6 +6,8 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::{Error, Expr};
 
+use crate::names;
+
 /// The tokens of one `name = value`, not yet looked at.
 pub(crate) struct Entry(Vec<TokenTree>);
 
@@ -25,7 +27,7 @@ impl Entry {
         let name = name.unraw();
         match tokens.next() {
             Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
-            _ => return Err(Error::new(span, format!("`{name}` needs a value: write `{name} = ..`"))),
+            other => return Err(Error::new(span, without_equals(&name, other))),
         }
         let value: TokenStream = tokens.collect();
         if value.is_empty() {
@@ -46,6 +48,23 @@ impl Entry {
             Some(TokenTree::Literal(_) | TokenTree::Group(_)) => true,
             _ => false,
         }
+    }
+}
+
+/// Says how `name = value` is written to who wrote it otherwise.
+fn without_equals(name: &Ident, instead: Option<TokenTree>) -> String {
+    let plain = name.to_string();
+    match (instead, names::here(&plain)) {
+        (Some(TokenTree::Group(value)), _) => {
+            let value = value.stream();
+            format!("a parameter is written with `=`: write `{name} = {value}` in place of `{name}({value})`")
+        }
+        (Some(TokenTree::Punct(colon)), _) if colon.as_char() == ':' => {
+            format!("a parameter is written with `=`: write `{name} = ..` in place of `{name}: ..`")
+        }
+        // `skip` alone, and the like
+        (_, Some(ours)) => format!("`{name}` is no parameter by itself: write `{ours} = {name}`"),
+        _ => format!("`{name}` needs a value: write `{name} = ..`"),
     }
 }
 

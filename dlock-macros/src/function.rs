@@ -3,6 +3,7 @@
 //! Parsing the body as well would report every syntax error in it twice. Not here: what the function becomes (`expand`).
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
@@ -109,7 +110,8 @@ impl Function {
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
         match names.as_slice() {
-            [] => "it has no arguments".to_owned(),
+            [] if self.parameters.is_empty() => "it has no arguments".to_owned(),
+            [] => "none of its arguments has a name".to_owned(),
             [only] => format!("its one argument is `{only}`"),
             several => format!("its arguments are {}", crate::report::list(several)),
         }
@@ -168,13 +170,17 @@ fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
 }
 
 fn not_async(signature: &Signature) -> Error {
-    Error::new(
-        signature.fn_token.span(),
+    let name = signature.ident.unraw();
+    let cure = if name == "main" {
+        "`main` is what installs the lock manager: lock an `async fn` that it calls after `dlock_runtime::init`".to_owned()
+    } else if let Some(output) = boxed::future_output(&signature.output) {
+        format!("write `async fn {name}(..) -> {}`", output.to_token_stream())
+    } else {
         format!(
-            "a lock needs an `async fn`: write `async fn {}`; where an attribute above this one has taken the `async` away, as `#[tokio::main]` and `#[tokio::test]` do, write `#[distributed_lock(..)]` above it",
-            signature.ident.unraw()
-        ),
-    )
+            "write `async fn {name}`; where an attribute above this one has taken the `async` away, as `#[tokio::test]` does, write `#[distributed_lock(..)]` above it"
+        )
+    };
+    Error::new(signature.fn_token.span(), format!("a lock needs an `async fn`: {cure}"))
 }
 
 /// Takes a block out of the invisible group that a `macro_rules!` variable leaves around it.

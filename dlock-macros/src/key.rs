@@ -87,7 +87,9 @@ impl Key {
                 self.used.push(name);
                 quote!(#written)
             }
-            None if is_constant(&hole.root) => respanned(&hole.root, inside)?,
+            None if is_constant(&hole.root) && misspelt(hole, function).is_none() => {
+                respanned(&hole.root, inside)?
+            }
             None => return Err(Error::new(source.span(hole.at.clone()), no_such_argument(hole, function))),
         };
 
@@ -146,12 +148,32 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
             function.arguments()
         );
     }
+    if let Some(meant) = misspelt(hole, function) {
+        return format!(
+            "`<{}>` names no argument of this function: did you mean `<{meant}>`; {}",
+            hole.place,
+            function.arguments()
+        );
+    }
     let names: Vec<String> = function.names().map(|name| name.unraw().to_string()).collect();
     let near = names::nearest(root, names.iter().map(String::as_str)).map_or_else(String::new, |near| {
         let rest = hole.place.strip_prefix(root.as_str()).unwrap_or_default();
         format!(": did you mean `<{near}{rest}>`")
     });
     format!("`<{}>` names no argument of this function{near}; {}", hole.place, function.arguments())
+}
+
+/// Returns what a hole was meant to be that looks like a constant: `<Id>` and `<order::id>` for the arguments `id` and `order`.
+fn misspelt(hole: &Hole, function: &Function) -> Option<String> {
+    let (first, path) = hole.root.split_once("::").unwrap_or((&hole.root, ""));
+    if !path.is_empty() && function.name(first).is_some() {
+        return Some(hole.place.replace("::", "."));
+    }
+    let names = function.names().map(|name| name.unraw().to_string());
+    let same = names.into_iter().find(|name| path.is_empty() && name.eq_ignore_ascii_case(first))?;
+    // In capitals it is a constant of that name.
+    let shouted = first.len() > 1 && !first.contains(char::is_lowercase);
+    (!shouted).then(|| hole.place.replacen(first, &same, 1))
 }
 
 /// Whether a root that is no argument can be a constant: it is a path, or starts with an upper-case letter.

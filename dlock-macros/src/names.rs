@@ -28,7 +28,7 @@ pub(crate) const KNOWN: &[&str] = &[
 pub(crate) const LATER: &[(&str, &str)] = &[
     (
         "keys",
-        "take the locks one inside the other, in one order everywhere: a function with `key = ..` that calls another",
+        "write the attribute once for each lock, one above the other, each with its `key = ..`, in one order everywhere",
     ),
     ("permits", "a lock lets one caller in at a time: write `key = ..` alone"),
 ];

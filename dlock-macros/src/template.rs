@@ -132,6 +132,12 @@ fn hole(inside: &str, at: Range<usize>) -> Result<Hole, Problem> {
         Some((place, "hash")) => (place, Modifier::Hash),
         Some((place, "opt")) => (place, Modifier::Opt),
         Some((place, "raw")) => (place, Modifier::Raw),
+        Some((place, other)) if other.contains('|') => {
+            return Err(wrong(format!(
+                "`<{inside}>` has several modifiers, and one is allowed: write `<{place}|hash>`, `<{place}|opt>` or `<{place}|raw>`"
+            )));
+        }
+        Some(_) if inside.contains(char::is_whitespace) => return Err(wrong(not_a_place(inside))),
         Some((place, other)) => {
             return Err(wrong(format!(
                 "`|{other}` in `<{inside}>` is not a modifier: write `<{place}|hash>`, `<{place}|opt>` or `<{place}|raw>`"
@@ -142,18 +148,21 @@ fn hole(inside: &str, at: Range<usize>) -> Result<Hole, Problem> {
     let root = parts.next().filter(|root| root.split("::").all(is_name));
     let steps: Option<Vec<Step>> = parts.map(step).collect();
     let (Some(root), Some(steps)) = (root, steps) else {
-        return Err(wrong(not_a_place(inside, place)));
+        return Err(wrong(not_a_place(inside)));
     };
     Ok(Hole { place: place.to_owned(), root: root.to_owned(), steps, modifier, at })
 }
 
-fn not_a_place(inside: &str, place: &str) -> String {
-    let narrow: String = place.split_whitespace().collect();
+fn not_a_place(inside: &str) -> String {
+    let narrow: String = inside.split_whitespace().collect();
+    let place = narrow.split('|').next().unwrap_or_default();
     let simple =
-        narrow.split("::").flat_map(|part| part.split('.')).all(|part| is_name(part.trim_end_matches("()")));
+        place.split("::").flat_map(|part| part.split('.')).all(|part| is_name(part.trim_end_matches("()")));
+    // White space between two words is more than a slip.
+    let words = inside.split('|').all(|part| part.split_whitespace().count() == 1);
     if place.is_empty() {
         "a placeholder needs a name: write `<name>` with the name of an argument".to_owned()
-    } else if simple && narrow != place && place.trim() == narrow {
+    } else if simple && words && narrow != inside {
         format!("`<{inside}>` has white space in it: write `<{narrow}>`")
     } else {
         format!(

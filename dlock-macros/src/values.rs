@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use proc_macro2::Ident;
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitBool, Path};
+use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitBool, Path};
 
 use crate::args::{OnContended, OnLost, OnUnavailable};
 use crate::duration::Time;
@@ -22,9 +22,26 @@ pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time
                 "`{name}` is at least 100 ms, since a lease must outlive the round trips that renew it: write `{name} = \"{example}\"`"
             ),
         )),
+        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long(name, example))),
         _ => Ok(lease),
     }
 }
+
+/// Reads `at_least`, which a server has to keep.
+pub(crate) fn at_least(value: &Expr) -> syn::Result<Time> {
+    let at_least = Time::parse("at_least", value, "50s")?;
+    match at_least.known() {
+        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long("at_least", "50s"))),
+        _ => Ok(at_least),
+    }
+}
+
+fn too_long(name: &str, example: &str) -> String {
+    format!("`{name}` is at most 365 days: write `{name} = \"{example}\"`")
+}
+
+/// The runtime has the same bound: a server's arithmetic overflows far beyond it.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Below this a renewal every third of the lease could not make its round trip.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -40,10 +57,10 @@ pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
     }
 }
 
-/// Reads `retry`: a number, or the path of a constant.
+/// Reads `retry`: a number, or a constant.
 pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
     let number = match &value {
-        Expr::Path(_) => true,
+        Expr::Path(_) | Expr::Call(_) => true,
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u32>().is_ok(),
         _ => false,
     };
@@ -81,16 +98,34 @@ pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {
             }
             return Err(Error::new(
                 span,
-                "`fallback` takes the path of an `async fn` with the same arguments: write `on_contended = fallback(other_fn)`",
+                "`fallback` takes the path of an `async fn` with the same arguments: write `on_contended = fallback(other_fn)`, and in a method `fallback(Self::other_fn)`, where `self` comes first",
             ));
         }
+        Expr::Call(call) => return Err(Error::new(span, no_outcome(&call))),
         _ => {}
     }
-    Err(Error::new(
-        span,
-        "`on_contended` is one of `error`, `skip`, `return(value)` and `fallback(path)`: write `on_contended = skip`",
-    ))
+    Err(Error::new(span, OUTCOMES.to_owned() + ": write `on_contended = skip`"))
 }
+
+/// Says what to write instead of a call that is none of the outcomes.
+fn no_outcome(call: &ExprCall) -> String {
+    let name = match &*call.func {
+        Expr::Path(path) => path.path.get_ident().map(ToString::to_string).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let call = call.to_token_stream();
+    match name.as_str() {
+        "wait" => {
+            "a call waits before it is contended: write `wait = \"5s\"` in place of `on_contended`".to_owned()
+        }
+        "retry" => "a call tries again before it is contended: write `retry = 3` in place of `on_contended`"
+            .to_owned(),
+        "Err" | "Ok" | "Some" => format!("{OUTCOMES}: write `on_contended = return({call})`"),
+        _ => format!("{OUTCOMES}: write `on_contended = return({call})` for its value"),
+    }
+}
+
+const OUTCOMES: &str = "`on_contended` is one of `error`, `skip`, `return(value)` and `fallback(path)`";
 
 /// Reads `on_lost`.
 pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {
@@ -154,7 +189,7 @@ pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
             }
             _ => return Ok(value),
         },
-        _ => "is a string, or the path of a `const &str`",
+        _ => "is a string, or the path of a `const &str`; put what varies into the `key`",
     };
     let span = value.span();
     Err(Error::new(span, format!("`namespace` {problem}: write `namespace = \"shop\"`")))
@@ -174,6 +209,31 @@ pub(crate) fn guard(value: &Expr) -> syn::Result<Ident> {
                 "`guard` is the name by which the body uses the held lock: write `guard = lock`",
             )
         })
+}
+
+/// Reads `manager`: an expression for one that is there already.
+pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
+    let problem = match &value {
+        Expr::Lit(_) => {
+            "`manager` is an expression for a `LockManager`: a URL goes to `dlock_runtime::init(url).await`, once"
+        }
+        _ if mentions(value.to_token_stream(), "connect") => {
+            "`manager` is evaluated at each call, and a manager that is made there shares its locks with nobody: make one at the start"
+        }
+        _ => return Ok(value),
+    };
+    Err(Error::new_spanned(
+        value,
+        format!("{problem}, and write `manager = self.locks`, or leave `manager` out"),
+    ))
+}
+
+fn mentions(tokens: TokenStream, name: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
+        _ => false,
+    })
 }
 
 /// Reads `crate`: where the runtime is found from everywhere.

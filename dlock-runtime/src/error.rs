@@ -26,7 +26,7 @@ pub enum Error {
     NotInstalled {},
 
     /// Somebody else holds the lock and the call's `retry` and `wait` are used up.
-    #[error("lock `{key}` is held elsewhere ({attempts} attempts in {} ms)", waited.as_millis())]
+    #[error("lock `{key}` is held elsewhere ({attempts} attempt{} in {} ms)", if *attempts == 1 { "" } else { "s" }, waited.as_millis())]
     #[non_exhaustive]
     Contended {
         /// The lock that was asked for.

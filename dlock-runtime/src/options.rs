@@ -195,3 +195,19 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// Far beyond any use, and far from where a server's arithmetic would overflow.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_default_lease_is_cut_to_max_hold_and_one_that_is_set_is_kept() {
+        let max_hold = Options::new().max_hold(Duration::from_secs(9));
+
+        assert_eq!(max_hold.terms(DEFAULT).lease, Duration::from_secs(9));
+        assert_eq!(max_hold.lease(Duration::from_secs(5)).terms(DEFAULT).lease, Duration::from_secs(5));
+        assert_eq!(Options::new().terms(DEFAULT).lease, DEFAULT);
+    }
+}

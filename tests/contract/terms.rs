@@ -14,7 +14,7 @@ contract![
     a_body_is_stopped_when_its_max_hold_is_over_and_the_lock_is_free,
     a_body_that_finishes_runs_on_after_its_max_hold,
     neither_a_renewal_nor_an_extension_outlasts_max_hold,
-    a_default_lease_is_cut_to_max_hold,
+    a_guard_that_is_leaked_is_free_after_its_max_hold,
     a_max_hold_that_is_not_reached_changes_nothing,
     a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then,
     who_does_not_wait_is_told_how_long_a_lock_is_kept,
@@ -76,7 +76,7 @@ async fn neither_a_renewal_nor_an_extension_outlasts_max_hold(world: World) {
     assert!(!is_held(&world, "order:7").await);
 }
 
-async fn a_default_lease_is_cut_to_max_hold(world: World) {
+async fn a_guard_that_is_leaked_is_free_after_its_max_hold(world: World) {
     let manager = world.manager().await;
     let leaked = manager.lock("order:7").renew(false).max_hold(LEASE).acquire().await.expect("it is free");
     std::mem::forget(leaked);

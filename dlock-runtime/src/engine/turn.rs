@@ -354,6 +354,18 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_is_not_believed_after_its_max_hold_though_its_lease_goes_on() {
+        let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
+        let (turn, token) = (turn(), crate::token::TokenSource::of_process(1).next());
+        let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
+
+        drop(Seat(Arc::clone(&turn)).admit(token, deadline, at(10), 1, at(0)));
+
+        assert_eq!(turn.believed(at(9)), Ok(()));
+        assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
+    }
+
+    #[test]
     fn a_turn_stays_small() {
         assert!(size_of::<Turn>() <= 160, "{}", size_of::<Turn>());
     }

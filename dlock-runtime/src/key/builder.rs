@@ -35,8 +35,16 @@ pub struct KeyBuilder {
     problem: Option<Arc<str>>,
 }
 
+impl Default for KeyBuilder {
+    /// Starts a key that gets the namespace of the manager, or of the attribute, which it is given to.
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
 impl KeyBuilder {
-    /// Starts a key in `namespace`; an empty one means none.
+    /// Starts a key in `namespace`. With an empty one the key gets that of the manager, or of the attribute, which it is given to;
+    /// [`default`](Self::default) is that.
     pub fn new(namespace: &str) -> Self {
         let mut name = String::with_capacity(64);
         if !namespace.is_empty() {
@@ -85,7 +93,10 @@ impl KeyBuilder {
             return Err(Error::InvalidKey { template: key.into(), problem });
         }
         if key.is_empty() {
-            return Err(Error::InvalidKey { template: "".into(), problem: "it is empty".into() });
+            return Err(Error::InvalidKey {
+                template: "".into(),
+                problem: "it is empty: add what is locked, such as `.text(\"order:\")`".into(),
+            });
         }
         // Without a namespace the name is not final: it is cut when it gets one.
         let cut = if start > 0 { name::cut(&name, start) } else { None };

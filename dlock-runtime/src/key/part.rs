@@ -42,7 +42,7 @@ use crate::key::sink::Sink;
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is in the key",
     note = "write `#[derive(dlock_runtime::KeyPart)]` above a struct of your own, or use one of its fields or getters, such as `<order.id>`: see `dlock_runtime::docs::keys`",
-    note = "a float has several texts for equal numbers: use an integer, such as the amount in cents"
+    note = "an extractor of axum or actix-web is a part with that feature of `dlock-runtime`; what has no one text of its own, such as a float, a `Duration` or a `Vec`, is none: use an integer of it, such as cents or `<time.as_secs()>`"
 )]
 pub trait KeyPart {
     /// Writes the value, by exactly one call to a method of `out`.

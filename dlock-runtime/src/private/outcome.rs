@@ -38,7 +38,8 @@ impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "the error type `{Self}` cannot carry a lock error",
     label = "its error type does not implement `From<dlock_runtime::Error>`",
-    note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`"
+    note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`",
+    note = "a type of axum, actix-web or tonic can with that feature of `dlock-runtime`; any other type that is not yours cannot: return an error type of your own"
 )]
 pub trait CarriesLockError: Sized {
     /// Makes the error that carries `error`.

@@ -26,7 +26,7 @@ use crate::manager::LockManager;
 
 /// A world of locks for one test: a manager for the code under test, and what happens to it on command.
 ///
-/// Keys are those of the code under test, without the namespace. Cheap to clone; all clones are one world, and can be used from any
+/// Keys are those of the code under test, without its manager's namespace; for others see [`namespace`](Self::namespace). Cheap to clone; all clones are one world, and can be used from any
 /// task and thread. Time is tokio's: pause it (`#[tokio::test(start_paused = true)]`) and leases, waits and outages take no time.
 ///
 /// ```
@@ -89,6 +89,29 @@ impl TestLocks {
         let elsewhere = LockManager::in_memory(&world, &settings);
         world.ledger.is_elsewhere(elsewhere.engine().tokens.process());
         Self { world, settings, manager, elsewhere }
+    }
+
+    /// Returns the same world for the keys of another namespace: of functions that have a `namespace` of their own.
+    ///
+    /// ```
+    /// # use dlock_runtime::{Error, distributed_lock, testing::TestLocks};
+    /// #[distributed_lock(key = "order:<user_id>", namespace = "shop")]
+    /// async fn place_order(user_id: u64) -> Result<u64, Error> {
+    ///     Ok(user_id)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = TestLocks::new();
+    /// let _elsewhere = locks.namespace("shop").hold("order:7").await;
+    ///
+    /// assert!(locks.run(place_order(7)).await.is_err_and(|error| error.is_contended()));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn namespace(&self, namespace: &str) -> Self {
+        let settings = Settings { namespace: namespace.to_owned(), ..self.settings.clone() };
+        Self { settings, ..self.clone() }
     }
 
     /// Returns the manager of the code under test, for code that is given one.
