@@ -101,7 +101,7 @@ impl Expansion<'_> {
         let key = match (&self.key, &args.key) {
             (Some(key), _) => {
                 let chain = &key.chain;
-                quote_spanned!(span=> __dlock_call.template() #chain)
+                quote_spanned!(span=> #private::Call::template(&__dlock_call) #chain)
             }
             // A place is only looked at, so that the body can still have it.
             (None, KeySource::Whole(place)) if is_place(place) => quote_spanned!(span=> &#place),
@@ -233,7 +233,7 @@ impl Expansion<'_> {
             .options
             .guard
             .as_ref()
-            .map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
+            .map(|guard| quote_spanned!(span=> let #guard = #private::Call::guard(__dlock_held);));
         let body = function::braces(function.body.stream(), function.body.span());
         quote_spanned! {span=>
             async move {

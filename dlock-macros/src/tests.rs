@@ -26,7 +26,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                             .retry(3)
                     )
                 });
-                let __dlock_key = __dlock_call.template().text("order:").part("user_id", &user_id);
+                let __dlock_key = ::dlock_runtime::__private::Call::template(&__dlock_call).text("order:").part("user_id", &user_id);
                 __dlock_call.key(__dlock_key)
             };
             let __dlock_body = ::core::pin::pin!(::dlock_runtime::__private::Body::Future(async move {
@@ -39,7 +39,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                     body(cart).await
                 }
             }));
-            let __dlock_result = __dlock_call.run(__dlock_body).await;
+            let __dlock_result = ::dlock_runtime::__private::Call::run(&__dlock_call, __dlock_body).await;
             ::dlock_runtime::__private::finish::<Result<Receipt, OrderError> >(__dlock_result)
         }
     };

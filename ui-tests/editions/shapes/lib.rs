@@ -1,0 +1,61 @@
+//! Every shape of function under the attribute, in a crate that allows nothing, once in each edition.
+//!
+//! Three packages share this source: `editions/2018`, `editions/2021` and `editions/2024`. Each shape that does something runs over
+//! locks in memory, and its test asserts the value and the key.
+//!
+//! Not here: what the attribute refuses (`fail`), in which order things are dropped (`order`), and what needs `unsafe` (`pass`).
+
+#![forbid(unsafe_code)]
+#![deny(
+    warnings,
+    missing_docs,
+    unused,
+    future_incompatible,
+    nonstandard_style,
+    let_underscore,
+    rust_2018_idioms
+)]
+#![deny(unused_qualifications, unused_lifetimes, unreachable_pub, single_use_lifetimes, unused_results)]
+#![deny(
+    elided_lifetimes_in_paths,
+    trivial_casts,
+    trivial_numeric_casts,
+    redundant_lifetimes,
+    explicit_outlives_requirements
+)]
+#![deny(clippy::all, clippy::pedantic, clippy::nursery, clippy::cargo)]
+
+pub mod documented;
+
+#[cfg(test)]
+mod bodies;
+#[cfg(test)]
+mod contended;
+#[cfg(test)]
+mod generics;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod in_macros;
+#[cfg(test)]
+mod methods;
+#[cfg(test)]
+mod patterns;
+#[cfg(test)]
+mod results;
+#[cfg(test)]
+mod stacked;
+#[cfg(test)]
+mod traits;
+
+/// Runs a call over locks in memory; gives its value, after it has shown that the lock of `key` was taken once and let go.
+#[cfg(test)]
+async fn under<F: std::future::Future>(key: &str, call: F) -> F::Output {
+    let locks = dlock_runtime::testing::TestLocks::new();
+
+    let value = locks.run(call).await;
+
+    assert_eq!(locks.acquisitions(key), 1, "the lock of {} was not taken", key);
+    assert!(!locks.is_held(key), "the lock of {} was not let go", key);
+    value
+}
