@@ -14,12 +14,13 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Lifetime;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost, OnUnavailable};
 use crate::duration::Time;
-use crate::function::{self, Function};
+use crate::function::{Function, Parameter};
 use crate::key::Key;
 use crate::outcome;
 use crate::pattern;
@@ -141,7 +142,9 @@ impl Expansion<'_> {
             let used: TokenStream = named
                 .map(|name| quote_spanned!(Span::mixed_site()=> #(#conditions)* let _ = &#name;))
                 .collect();
-            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = &#name; #used))
+            // The function itself matches the argument, and lints that see a reference see this one only.
+            let allow = quote!(#[allow(clippy::pattern_type_mismatch, clippy::unneeded_field_pattern)]);
+            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* #allow let #pattern = &#name; #used))
         });
         bindings.collect()
     }
@@ -213,7 +216,7 @@ impl Expansion<'_> {
         // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
         let arguments = function.parameters.iter().rev().map(|parameter| {
             let (name, conditions) = (&parameter.name, &parameter.conditions);
-            let allow = is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+            let allow = allowed(name);
             quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
         });
         let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
@@ -222,29 +225,42 @@ impl Expansion<'_> {
         let output = &function.output;
         let returns = (!output.opaque)
             .then(|| quote_spanned!(span=> if false { return #private::never::<#output>(); }));
-        let patterns =
-            function.parameters.iter().filter(|parameter| !parameter.bound_in_body).filter_map(|parameter| {
-                let (pattern, name) = (parameter.pattern.as_ref()?, &parameter.name);
-                let conditions = &parameter.conditions;
-                Some(quote_spanned!(span=> #(#conditions)* let #pattern = #name;))
-            });
+        let bindings = function.parameters.iter().map(|parameter| {
+            let Parameter { name, conditions, .. } = parameter;
+            let allow = allowed(name);
+            let again = parameter
+                .again
+                .as_ref()
+                .map(|again| quote_spanned!(span=> #(#conditions)* #allow let #again = #name; #(#conditions)* #allow let _ = &#name;));
+            let pattern = parameter.pattern.as_ref().filter(|_| !parameter.bound_in_body);
+            let pattern = pattern.map(|pattern| quote_spanned!(span=> #(#conditions)* let #pattern = #name;));
+            quote_spanned!(span=> #again #pattern)
+        });
         let guard = self
             .args
             .options
             .guard
             .as_ref()
             .map(|guard| quote_spanned!(span=> let #guard = #private::Call::guard(__dlock_held);));
-        let body = function::braces(function.body.stream(), function.body.span());
+        // The braces are the user's, and with them the edition, by which the temporaries of the last expression are dropped. Without
+        // the label, which begins the block and has to be of that edition too, `unused_braces` would fire.
+        let body = &function.body;
+        let label = Lifetime::new("'__dlock_body", body.span());
         quote_spanned! {span=>
             async move {
                 #capture
                 #returns
-                #(#patterns)*
+                #(#bindings)*
                 #guard
-                #body
+                #label: #body
             }
         }
     }
+}
+
+/// Lets a name be used by which its owner says that it is not.
+fn allowed(name: &Ident) -> Option<TokenStream> {
+    is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]))
 }
 
 /// Whether nobody is warned when a name is not used.

@@ -22,7 +22,8 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
         #held
         let __dlock_body = ::core::pin::pin!(#private::Body::Future(#body));
     };
-    let swallow = quote_spanned!(span=> |__dlock_error| #private::Call::swallow(&__dlock_call, __dlock_error));
+    let swallow =
+        quote_spanned!(span=> |__dlock_error| #private::Call::swallow(&__dlock_call, __dlock_error));
     let skipping = (*on_unavailable == OnUnavailable::Skip)
         .then(|| quote_spanned!(at_output=> #private::skip_unavailable::<#output>(__dlock_result, #swallow)))
         .map(|skipping| quote_spanned!(span=> let __dlock_result = #skipping;));

@@ -35,7 +35,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 if false {
                     return ::dlock_runtime::__private::never::<Result<Receipt, OrderError> >();
                 }
-                {
+                '__dlock_body: {
                     body(cart).await
                 }
             }));

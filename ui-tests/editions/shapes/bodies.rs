@@ -74,9 +74,9 @@ async fn closures(id: u64, names: Vec<String>) -> Result<u64, Error> {
     const MORE: u64 = 1;
     struct Inner(u64);
     fn twice(inner: &Inner) -> u64 {
-        return inner.0 * 2;
+        inner.0 * 2
     }
-    let longest = names.iter().map(|name| name.len()).max().and_then(|most| u64::try_from(most).ok());
+    let longest = names.iter().map(String::len).max().and_then(|most| u64::try_from(most).ok());
     let later = async move { longest.ok_or("empty").unwrap_or_default() };
     Ok(twice(&Inner(later.await)) + id + MORE)
 }
@@ -96,7 +96,7 @@ async fn question(names: &[&str]) -> Option<usize> {
     Some(first.len())
 }
 
-#[distributed_lock(key = "unsafe-looking")]
+#[distributed_lock(key = "blocks")]
 async fn blocks(flag: bool) -> Result<u8, Error> {
     tokio::task::yield_now().await;
     if flag { Ok(1) } else { Ok(2) }
@@ -124,7 +124,7 @@ async fn every_way_out_leads_through_the_release() {
 #[tokio::test]
 async fn bodies_may_hold_whatever_a_body_holds() {
     assert_eq!(under("closures:7", closures(7, vec!["ab".to_owned()])).await.ok(), Some(12));
-    assert_eq!(under("unsafe-looking", blocks(true)).await.ok(), Some(1));
+    assert_eq!(under("blocks", blocks(true)).await.ok(), Some(1));
     assert_eq!(under("expression", only_an_expression(7)).await.ok(), Some(7));
 }
 

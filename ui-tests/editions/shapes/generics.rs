@@ -100,7 +100,7 @@ async fn generic_functions_stay_generic() {
 
 #[tokio::test]
 async fn borrows_live_as_long_as_they_are_written_to() {
-    let name = "a".to_owned();
+    let name = String::from("a");
     let elided = under("elided:a", elided(&name)).await.ok();
     assert_eq!(elided.as_deref(), Some("a"));
 
@@ -117,7 +117,7 @@ async fn types_without_a_name_come_and_go() {
     let impl_argument = impl_argument(7_u8, || 1, vec![2].into_iter());
     assert_eq!(under("argument:7", impl_argument).await.ok(), Some(3));
     let inside = under("inside:7", impl_inside_a_result(7)).await.ok();
-    assert_eq!(inside.map(|inside| inside.to_string()).as_deref(), Some("7"));
-    assert_eq!(under("alone:7", impl_alone(7)).await.to_string(), "7");
+    assert_eq!(inside.map(|inside| format!("{inside}")).as_deref(), Some("7"));
+    assert_eq!(format!("{}", under("alone:7", impl_alone(7)).await), "7");
     assert_eq!(under("function:7", pointers(&7_u8, str::trim)).await.ok().as_deref(), Some("a"));
 }

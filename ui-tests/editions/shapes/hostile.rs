@@ -124,7 +124,7 @@ mod captured {
         on_unavailable = run
     )]
     pub(super) async fn error(id: &str) -> Result<usize, Error> {
-        let _guard = lock;
+        lock.check()?;
         tokio::task::yield_now().await;
         Ok(id.len())
     }

@@ -23,7 +23,13 @@
     redundant_lifetimes,
     explicit_outlives_requirements
 )]
-#![deny(clippy::all, clippy::pedantic, clippy::nursery, clippy::cargo)]
+#![deny(clippy::all, clippy::pedantic, clippy::nursery)]
+
+#[cfg(test)]
+use std::future::Future;
+
+#[cfg(test)]
+use dlock_runtime::testing::TestLocks;
 
 pub mod documented;
 
@@ -31,6 +37,8 @@ pub mod documented;
 mod bodies;
 #[cfg(test)]
 mod contended;
+#[cfg(test)]
+mod drops;
 #[cfg(test)]
 mod generics;
 #[cfg(test)]
@@ -50,12 +58,12 @@ mod traits;
 
 /// Runs a call over locks in memory; gives its value, after it has shown that the lock of `key` was taken once and let go.
 #[cfg(test)]
-async fn under<F: std::future::Future>(key: &str, call: F) -> F::Output {
-    let locks = dlock_runtime::testing::TestLocks::new();
+async fn under<F: Future>(key: &str, call: F) -> F::Output {
+    let locks = TestLocks::new();
 
     let value = locks.run(call).await;
 
-    assert_eq!(locks.acquisitions(key), 1, "the lock of {} was not taken", key);
-    assert!(!locks.is_held(key), "the lock of {} was not let go", key);
+    assert_eq!(locks.acquisitions(key), 1, "the lock of {key} was not taken");
+    assert!(!locks.is_held(key), "the lock was not let go");
     value
 }

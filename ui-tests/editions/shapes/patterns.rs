@@ -28,6 +28,10 @@ async fn deep(
     Ok(rest.len() + a.len() + usize::from(b) + name.len())
 }
 
+#[expect(
+    clippy::needless_borrowed_reference,
+    reason = "the pattern is what is shown, and fires when plain as well"
+)]
 #[distributed_lock(key = "refs:<id>:<text>:<first>")]
 async fn references(
     &id: &u64,
@@ -62,7 +66,7 @@ async fn expression((id, name): (u8, &str), mut _unused: String) -> Result<u8, E
 }
 
 fn key(id: u8, name: &str) -> String {
-    format!("expression:{}:{}", id, name)
+    format!("expression:{id}:{name}")
 }
 
 #[distributed_lock(key = "configured:<here>")]

@@ -66,7 +66,6 @@ async fn functions(up: bool) -> Result<fn(u8) -> u8, Error> {
     Ok(|id| id - 1)
 }
 
-#[expect(clippy::infinite_loop, reason = "it fires without the attribute as well")]
 #[distributed_lock(key = "never")]
 async fn never_ends() -> Result<Infallible, Error> {
     loop {
@@ -74,7 +73,6 @@ async fn never_ends() -> Result<Infallible, Error> {
     }
 }
 
-#[expect(clippy::todo, reason = "the body that people begin with")]
 #[distributed_lock(key = "panics")]
 async fn only_panics() -> Result<(), Error> {
     todo!()
