@@ -59,3 +59,101 @@ fn an_item_that_is_refused_is_still_there() {
     assert!(expanded.ends_with(&item.to_string()));
     assert_eq!(expanded.matches("compile_error").count(), 2);
 }
+
+#[test]
+fn the_item_comes_last_and_whole_behind_every_mistake_in_the_attribute() {
+    let item = || {
+        quote! {
+            /// Documented.
+            #[must_use]
+            pub(crate) async fn f<T>(&self, Path(id): Path<u64>, _: T) -> R
+            where
+                T: Send,
+            {
+                self.
+            }
+        }
+    };
+    let attributes = [
+        "",
+        "k",
+        "key",
+        "key =",
+        "key = ,",
+        "key = \"\"",
+        "key = \"a:<\"",
+        "key = \"a:<id\"",
+        "key = \"a:<id>",
+        "key = \"a:<nobody>\"",
+        "\"a:<id>\"",
+        "key = \"a:<id>\" lease = \"30s\"",
+        "key = \"a:<id>\", lease",
+        "key = \"a:<id>\", lease =",
+        "key = \"a:<id>\", lease = \"30",
+        "key = \"a:<id>\", on_contended = fallback(",
+        "key = \"a:<id>\", on_contended = return",
+        "key = \"a:<id>\", guard = self",
+        "key = \"a:<id>\",, retry = 3",
+        "= \"a:<id>\"",
+        ".. key",
+        "#![key]",
+    ];
+    for attribute in attributes {
+        // What has no tokens, such as a quote that is not closed, never comes to an attribute.
+        let Ok(parameters) = attribute.parse() else { continue };
+
+        let expanded = distributed_lock(parameters, item()).to_string();
+
+        assert!(expanded.contains("compile_error"), "`{attribute}` is accepted");
+        assert!(expanded.ends_with(&item().to_string()), "`{attribute}` gives {expanded}");
+    }
+}
+
+#[test]
+fn items_that_are_none_of_ours_or_not_finished_come_back_as_they_are() {
+    let items = [
+        "",
+        "async fn",
+        "async fn f",
+        "async fn f(",
+        "async fn f()",
+        "async fn f() -> ",
+        "async fn f() -> R;",
+        "async fn f(a) {}",
+        "async fn f(a: ) -> R {}",
+        "async fn f() -> R where {",
+        "fn f() -> R { 1 }",
+        "fn f() -> Pin<Box<dyn Future<Output = R>>> { Box::pin(async { 1 }) }",
+        "pub",
+        "pub struct S;",
+        "unsafe impl Send for S {}",
+        "macro_rules! m { () => {} }",
+        "let x = 1;",
+        "async { 1 }",
+    ];
+    for item in items {
+        let Ok(tokens) = item.parse::<proc_macro2::TokenStream>() else { continue };
+
+        let expanded = distributed_lock(quote!(key = "a"), tokens.clone()).to_string();
+
+        assert!(expanded.contains("compile_error"), "`{item}` is accepted");
+        assert!(expanded.ends_with(&tokens.to_string()), "`{item}` gives {expanded}");
+    }
+}
+
+#[test]
+fn a_body_is_passed_on_token_for_token_whatever_is_in_it() {
+    for body in
+        ["self.", "let", "if x {", "match x { A => , }", "x.await.", "a b c , ; = > 'x", "#![allow(x)] foo!["]
+    {
+        let Ok(inside) = body.parse::<proc_macro2::TokenStream>() else { continue };
+
+        let expanded =
+            distributed_lock(quote!(key = "a"), quote!(async fn f(&self) -> R { #inside })).to_string();
+
+        let plain = quote!({ #inside }).to_string();
+        let plain = plain.replace("# ! [allow (x)] ", "");
+        assert!(!expanded.contains("compile_error"), "`{body}` is parsed: {expanded}");
+        assert!(expanded.contains(&plain), "`{body}` gives {expanded}");
+    }
+}
