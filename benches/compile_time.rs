@@ -167,7 +167,8 @@ impl User {
         fs::write(
             root.join("Cargo.toml"),
             format!(
-                "[package]\nname = \"{name}\"\nedition = \"2024\"\n[dependencies]\ndlock-runtime.path = {runtime:?}\n[workspace]\n"
+                "[package]\nname = \"{name}\"\nedition = \"2024\"\n[dependencies]\ndlock-runtime.path = "{}"\n[workspace]\n",
+                runtime.display()
             ),
         )?;
         // The versions that are here already.
@@ -194,7 +195,7 @@ fn source(annotated: bool) -> String {
         } else {
             String::new()
         };
-        format!("pub mod m{number} {{\n{PRELUDE}{}\n}}\n", function.replace("#", &attribute))
+        format!("pub mod m{number} {{\n{PRELUDE}{}\n}}\n", function.replace('#', &attribute))
     });
     modules.collect()
 }

@@ -216,7 +216,7 @@ impl Expansion<'_> {
         // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
         let arguments = function.parameters.iter().rev().map(|parameter| {
             let (name, conditions) = (&parameter.name, &parameter.conditions);
-            let allow = allowed(name);
+            let allow = is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
             quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
         });
         let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
@@ -227,11 +227,13 @@ impl Expansion<'_> {
             .then(|| quote_spanned!(span=> if false { return #private::never::<#output>(); }));
         let bindings = function.parameters.iter().map(|parameter| {
             let Parameter { name, conditions, .. } = parameter;
-            let allow = allowed(name);
-            let again = parameter
-                .again
-                .as_ref()
-                .map(|again| quote_spanned!(span=> #(#conditions)* #allow let #again = #name; #(#conditions)* #allow let _ = &#name;));
+            let again = parameter.again.as_ref().map(|again| {
+                let allow = quote!(#[allow(clippy::shadow_same, clippy::used_underscore_binding)]);
+                quote_spanned! {span=>
+                    #(#conditions)* #allow let #again = #name;
+                    #(#conditions)* #allow let _ = &#name;
+                }
+            });
             let pattern = parameter.pattern.as_ref().filter(|_| !parameter.bound_in_body);
             let pattern = pattern.map(|pattern| quote_spanned!(span=> #(#conditions)* let #pattern = #name;));
             quote_spanned!(span=> #again #pattern)
@@ -256,11 +258,6 @@ impl Expansion<'_> {
             }
         }
     }
-}
-
-/// Lets a name be used by which its owner says that it is not.
-fn allowed(name: &Ident) -> Option<TokenStream> {
-    is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]))
 }
 
 /// Whether nobody is warned when a name is not used.

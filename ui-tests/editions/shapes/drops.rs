@@ -98,7 +98,7 @@ twins! {
 
     async fn patterns(
         way: Way,
-        Pair { left, right: _ }: Pair,
+        Pair { left, .. }: Pair,
         (a, (_, ref b)): (Noisy, (Noisy, Noisy)),
         [_, c @ ..]: [Noisy; 3],
         whole @ Pair { .. }: Pair,
@@ -150,13 +150,13 @@ async fn given(part: Part<'_>, way: Result<(), Error>) -> Result<usize, Error> {
 impl Pair {
     #[distributed_lock(key = "key")]
     async fn annotated(self, way: Way, other: Noisy) -> Result<usize, Error> {
-        let Self { left, .. } = &self;
+        let left = &self.left;
         take(way).await?;
         Ok(left.0.len() + self.right.0.len() + other.0.len())
     }
 
     async fn plain(self, way: Way, other: Noisy) -> Result<usize, Error> {
-        let Self { left, .. } = &self;
+        let left = &self.left;
         take(way).await?;
         Ok(left.0.len() + self.right.0.len() + other.0.len())
     }

@@ -24,6 +24,37 @@
     explicit_outlives_requirements
 )]
 #![deny(clippy::all, clippy::pedantic, clippy::nursery)]
+// What stricter crates turn on, as far as these functions keep to it when they are plain.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unreachable
+)]
+#![deny(
+    clippy::shadow_same,
+    clippy::pattern_type_mismatch,
+    clippy::unneeded_field_pattern,
+    clippy::wildcard_enum_match_arm
+)]
+#![deny(
+    clippy::let_underscore_must_use,
+    clippy::let_underscore_untyped,
+    clippy::missing_docs_in_private_items
+)]
+#![deny(
+    clippy::semicolon_inside_block,
+    clippy::semicolon_outside_block,
+    clippy::used_underscore_items,
+    clippy::str_to_string
+)]
+#![deny(
+    clippy::as_conversions,
+    clippy::clone_on_ref_ptr,
+    clippy::redundant_type_annotations,
+    clippy::unused_result_ok
+)]
 
 #[cfg(test)]
 use std::future::Future;
