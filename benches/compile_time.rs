@@ -167,7 +167,7 @@ impl User {
         fs::write(
             root.join("Cargo.toml"),
             format!(
-                "[package]\nname = \"{name}\"\nedition = \"2024\"\n[dependencies]\ndlock-runtime.path = "{}"\n[workspace]\n",
+                "[package]\nname = \"{name}\"\nedition = \"2024\"\n[dependencies]\ndlock-runtime.path = \"{}\"\n[workspace]\n",
                 runtime.display()
             ),
         )?;
