@@ -8,6 +8,7 @@ async unsafe fn documented_as_unsafe(id: u8, pointer: *const u8) -> Result<u8, E
     Ok(id + unsafe { *pointer })
 }
 
+#[expect(improper_ctypes_definitions, reason = "no future is, annotated or not")]
 #[distributed_lock(key = "a:<id>", on_contended = return(Ok(0)))]
 #[unsafe(no_mangle)]
 pub async extern "C" fn dlock_exported(id: u8) -> Result<u8, Error> {

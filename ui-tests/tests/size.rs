@@ -18,7 +18,7 @@ macro_rules! compare {
 }
 
 macro_rules! functions {
-    ($($(#[$attribute:meta])* async fn $name:ident($($argument:tt: $type:ty),*) -> $output:ty $body:block)*) => {
+    ($($(#[$attribute:meta])* async fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty $body:block)*) => {
         mod annotated {
             use super::*;
             $($(#[$attribute])* pub(super) async fn $name($($argument: $type),*) -> $output $body)*
@@ -79,13 +79,6 @@ functions! {
         pause().await;
         Ok(large[usize::try_from(id).unwrap_or_default()])
     }
-
-    #[distributed_lock(key = "a:<id>")]
-    async fn patterns((id, _): (u64, String), (name, mut lines): (String, Vec<u64>), last: String) -> Result<usize, Error> {
-        pause().await;
-        lines.push(id);
-        Ok(name.len() + last.len() + lines.len())
-    }
 }
 
 #[test]
@@ -99,7 +92,6 @@ fn an_annotated_future_is_hardly_larger_than_the_plain_one() {
         a_large_body();
         a_large_value();
         a_large_argument(7, [0; 1024]);
-        patterns((7, String::new()), (String::new(), Vec::new()), String::new());
     };
 
     for (name, annotated, plain) in sizes {
