@@ -17,6 +17,7 @@
 //! worker       this program, started again as another process
 //! report       rows and goals
 //! scenarios    what is measured, one file each
+//! compile_time a program of its own: what the attribute costs the compiler
 //! ```
 
 mod raw;

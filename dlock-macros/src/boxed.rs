@@ -198,6 +198,7 @@ mod tests {
             pattern: None,
             conditions: Vec::new(),
             bound_in_body: false,
+            again: None,
         };
         let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);
 

@@ -14,12 +14,13 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Lifetime;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost, OnUnavailable};
 use crate::duration::Time;
-use crate::function::{self, Function};
+use crate::function::{Function, Parameter};
 use crate::key::Key;
 use crate::outcome;
 use crate::pattern;
@@ -101,7 +102,7 @@ impl Expansion<'_> {
         let key = match (&self.key, &args.key) {
             (Some(key), _) => {
                 let chain = &key.chain;
-                quote_spanned!(span=> __dlock_call.template() #chain)
+                quote_spanned!(span=> #private::Call::template(&__dlock_call) #chain)
             }
             // A place is only looked at, so that the body can still have it.
             (None, KeySource::Whole(place)) if is_place(place) => quote_spanned!(span=> &#place),
@@ -141,7 +142,9 @@ impl Expansion<'_> {
             let used: TokenStream = named
                 .map(|name| quote_spanned!(Span::mixed_site()=> #(#conditions)* let _ = &#name;))
                 .collect();
-            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = &#name; #used))
+            // The function itself matches the argument, and lints that see a reference see this one only.
+            let allow = quote!(#[allow(clippy::pattern_type_mismatch, clippy::unneeded_field_pattern)]);
+            Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* #allow let #pattern = &#name; #used))
         });
         bindings.collect()
     }
@@ -222,26 +225,36 @@ impl Expansion<'_> {
         let output = &function.output;
         let returns = (!output.opaque)
             .then(|| quote_spanned!(span=> if false { return #private::never::<#output>(); }));
-        let patterns =
-            function.parameters.iter().filter(|parameter| !parameter.bound_in_body).filter_map(|parameter| {
-                let (pattern, name) = (parameter.pattern.as_ref()?, &parameter.name);
-                let conditions = &parameter.conditions;
-                Some(quote_spanned!(span=> #(#conditions)* let #pattern = #name;))
+        let bindings = function.parameters.iter().map(|parameter| {
+            let Parameter { name, conditions, .. } = parameter;
+            let again = parameter.again.as_ref().map(|again| {
+                let allow = quote!(#[allow(clippy::shadow_same, clippy::used_underscore_binding)]);
+                quote_spanned! {span=>
+                    #(#conditions)* #allow let #again = #name;
+                    #(#conditions)* #allow let _ = &#name;
+                }
             });
+            let pattern = parameter.pattern.as_ref().filter(|_| !parameter.bound_in_body);
+            let pattern = pattern.map(|pattern| quote_spanned!(span=> #(#conditions)* let #pattern = #name;));
+            quote_spanned!(span=> #again #pattern)
+        });
         let guard = self
             .args
             .options
             .guard
             .as_ref()
-            .map(|guard| quote_spanned!(span=> let #guard = __dlock_held.guard();));
-        let body = function::braces(function.body.stream(), function.body.span());
+            .map(|guard| quote_spanned!(span=> let #guard = #private::Call::guard(__dlock_held);));
+        // The braces are the user's, and with them the edition, by which the temporaries of the last expression are dropped. Without
+        // the label, which begins the block and has to be of that edition too, `unused_braces` would fire.
+        let body = &function.body;
+        let label = Lifetime::new("'__dlock_body", body.span());
         quote_spanned! {span=>
             async move {
                 #capture
                 #returns
-                #(#patterns)*
+                #(#bindings)*
                 #guard
-                #body
+                #label: #body
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Parsing the body as well would report every syntax error in it twice. Not here: what the function becomes (`expand`).
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
-use quote::ToTokens;
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
@@ -40,6 +40,9 @@ pub(crate) struct Parameter {
     pub(crate) conditions: Vec<Attribute>,
     /// Whether the body has the pattern already, or has to be given it.
     pub(crate) bound_in_body: bool,
+    /// The `x` or `mut x` by which the body takes it over, where a pattern comes before it: what a pattern binds is dropped before
+    /// all that is captured, and a later argument is dropped even before that.
+    pub(crate) again: Option<TokenStream>,
 }
 
 impl Function {
@@ -124,13 +127,21 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
         FnArg::Typed(typed) => Some(typed),
         FnArg::Receiver(_) => None,
     });
+    let mut behind_pattern = false;
     typed
         .enumerate()
         .map(|(index, typed)| {
             let conditions = typed.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
             let conditions: Vec<Attribute> = conditions.cloned().collect();
-            if let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat {
-                return Parameter { name: ident.clone(), pattern: None, conditions, bound_in_body: false };
+            if let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, mutability, .. }) =
+                &mut *typed.pat
+            {
+                let again = behind_pattern.then(|| {
+                    let mutability = mutability.take();
+                    quote!(#mutability #ident)
+                });
+                let name = ident.clone();
+                return Parameter { name, pattern: None, conditions, bound_in_body: false, again };
             }
             let name = crate::key::argument(index);
             let plain = PatIdent {
@@ -141,7 +152,9 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                 subpat: None,
             };
             let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
-            Parameter { name, pattern: Some(pattern), conditions, bound_in_body: false }
+            let again = behind_pattern.then(|| name.to_token_stream());
+            behind_pattern |= !pattern::names(&pattern).is_empty();
+            Parameter { name, pattern: Some(pattern), conditions, bound_in_body: false, again }
         })
         .collect()
 }
@@ -199,14 +212,11 @@ fn inner_attributes(body: Group) -> (Vec<Attribute>, Group) {
     let split =
         |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));
     match split.parse2(body.stream()) {
-        Ok((attributes, rest)) if !attributes.is_empty() => (attributes, braces(rest, body.span())),
+        Ok((attributes, rest)) if !attributes.is_empty() => {
+            let mut braces = Group::new(Delimiter::Brace, rest);
+            braces.set_span(body.span());
+            (attributes, braces)
+        }
         _ => (Vec::new(), body),
     }
-}
-
-/// Braces that a macro made, at the place of the user's: `unused_braces` would fire on the user's own.
-pub(crate) fn braces(tokens: TokenStream, span: Span) -> Group {
-    let mut braces = Group::new(Delimiter::Brace, tokens);
-    braces.set_span(Span::mixed_site().located_at(span));
-    braces
 }

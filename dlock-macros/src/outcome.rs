@@ -22,13 +22,14 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
         #held
         let __dlock_body = ::core::pin::pin!(#private::Body::Future(#body));
     };
-    let swallow = quote_spanned!(span=> |__dlock_error| __dlock_call.swallow(__dlock_error));
+    let swallow =
+        quote_spanned!(span=> |__dlock_error| #private::Call::swallow(&__dlock_call, __dlock_error));
     let skipping = (*on_unavailable == OnUnavailable::Skip)
         .then(|| quote_spanned!(at_output=> #private::skip_unavailable::<#output>(__dlock_result, #swallow)))
         .map(|skipping| quote_spanned!(span=> let __dlock_result = #skipping;));
     let run = quote_spanned! {span=>
         #pinned
-        let __dlock_result = __dlock_call.run(__dlock_body).await;
+        let __dlock_result = #private::Call::run(&__dlock_call, __dlock_body).await;
     };
     match on_contended {
         OnContended::Error => {
@@ -76,13 +77,13 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             };
             // The arguments are in the body by now: what happens from here on the type must carry, or cannot happen.
             let started = if *on_lost == OnLost::Finish {
-                quote_spanned!(span=> #pinned __dlock_call.run_to_end(__dlock_body).await)
+                quote_spanned!(span=> #pinned #private::Call::run_to_end(&__dlock_call, __dlock_body).await)
             } else {
                 let finish = quote_spanned!(at_output=> #private::finish_started::<#output>(__dlock_result));
                 quote_spanned!(span=> #run #finish)
             };
             quote_spanned! {span=>
-                match __dlock_call.acquire().await {
+                match #private::Call::acquire(&__dlock_call).await {
                     ::core::result::Result::Ok(()) => { #started }
                     ::core::result::Result::Err(__dlock_error) => #refused,
                 }
@@ -98,7 +99,7 @@ fn instead(expansion: &Expansion<'_>, value: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let swallowed = quote_spanned! {span=>
         {
-            __dlock_call.swallow(&__dlock_error);
+            #private::Call::swallow(&__dlock_call, &__dlock_error);
             #value
         }
     };
@@ -106,7 +107,7 @@ fn instead(expansion: &Expansion<'_>, value: &TokenStream) -> TokenStream {
         return swallowed;
     }
     quote_spanned! {span=>
-        match #private::Carrier::<#output>::new().carry(__dlock_error) {
+        match #private::Carrier::<#output>::new().carry_lock_error(__dlock_error) {
             ::core::result::Result::Ok(__dlock_value) => __dlock_value,
             ::core::result::Result::Err(__dlock_error) => #swallowed,
         }

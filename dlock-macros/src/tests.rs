@@ -27,7 +27,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                             .retry(3)
                     )
                 });
-                let __dlock_key = __dlock_call.template().text("order:").part("user_id", &user_id);
+                let __dlock_key = ::dlock_runtime::__private::Call::template(&__dlock_call).text("order:").part("user_id", &user_id);
                 __dlock_call.key(__dlock_key)
             };
             let __dlock_body = ::core::pin::pin!(::dlock_runtime::__private::Body::Future(async move {
@@ -36,11 +36,11 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 if false {
                     return ::dlock_runtime::__private::never::<Result<Receipt, OrderError> >();
                 }
-                {
+                '__dlock_body: {
                     body(cart).await
                 }
             }));
-            let __dlock_result = __dlock_call.run(__dlock_body).await;
+            let __dlock_result = ::dlock_runtime::__private::Call::run(&__dlock_call, __dlock_body).await;
             ::dlock_runtime::__private::finish::<Result<Receipt, OrderError> >(__dlock_result)
         }
     };
@@ -108,4 +108,102 @@ fn what_has_no_derive_is_a_part_all_the_same() {
 
     assert_eq!(expanded.matches("compile_error").count(), 1);
     assert!(expanded.contains("impl < T > :: dlock_runtime :: KeyPart for Kind < T >"), "{expanded}");
+}
+
+#[test]
+fn the_item_comes_last_and_whole_behind_every_mistake_in_the_attribute() {
+    let item = || {
+        quote! {
+            /// Documented.
+            #[must_use]
+            pub(crate) async fn f<T>(&self, Path(id): Path<u64>, _: T) -> R
+            where
+                T: Send,
+            {
+                self.
+            }
+        }
+    };
+    let attributes = [
+        "",
+        "k",
+        "key",
+        "key =",
+        "key = ,",
+        "key = \"\"",
+        "key = \"a:<\"",
+        "key = \"a:<id\"",
+        "key = \"a:<id>",
+        "key = \"a:<nobody>\"",
+        "\"a:<id>\"",
+        "key = \"a:<id>\" lease = \"30s\"",
+        "key = \"a:<id>\", lease",
+        "key = \"a:<id>\", lease =",
+        "key = \"a:<id>\", lease = \"30",
+        "key = \"a:<id>\", on_contended = fallback(",
+        "key = \"a:<id>\", on_contended = return",
+        "key = \"a:<id>\", guard = self",
+        "key = \"a:<id>\",, retry = 3",
+        "= \"a:<id>\"",
+        ".. key",
+        "#![key]",
+    ];
+    for attribute in attributes {
+        // What has no tokens, such as a quote that is not closed, never comes to an attribute.
+        let Ok(parameters) = attribute.parse() else { continue };
+
+        let expanded = distributed_lock(parameters, item()).to_string();
+
+        assert!(expanded.contains("compile_error"), "`{attribute}` is accepted");
+        assert!(expanded.ends_with(&item().to_string()), "`{attribute}` gives {expanded}");
+    }
+}
+
+#[test]
+fn items_that_are_none_of_ours_or_not_finished_come_back_as_they_are() {
+    let items = [
+        "",
+        "async fn",
+        "async fn f",
+        "async fn f(",
+        "async fn f()",
+        "async fn f() -> ",
+        "async fn f() -> R;",
+        "async fn f(a) {}",
+        "async fn f(a: ) -> R {}",
+        "async fn f() -> R where {",
+        "fn f() -> R { 1 }",
+        "fn f() -> Pin<Box<dyn Future<Output = R>>> { Box::pin(async { 1 }) }",
+        "pub",
+        "pub struct S;",
+        "unsafe impl Send for S {}",
+        "macro_rules! m { () => {} }",
+        "let x = 1;",
+        "async { 1 }",
+    ];
+    for item in items {
+        let Ok(tokens) = item.parse::<proc_macro2::TokenStream>() else { continue };
+
+        let expanded = distributed_lock(quote!(key = "a"), tokens.clone()).to_string();
+
+        assert!(expanded.contains("compile_error"), "`{item}` is accepted");
+        assert!(expanded.ends_with(&tokens.to_string()), "`{item}` gives {expanded}");
+    }
+}
+
+#[test]
+fn a_body_is_passed_on_token_for_token_whatever_is_in_it() {
+    for body in
+        ["self.", "let", "if x {", "match x { A => , }", "x.await.", "a b c , ; = > 'x", "#![allow(x)] foo!["]
+    {
+        let Ok(inside) = body.parse::<proc_macro2::TokenStream>() else { continue };
+
+        let expanded =
+            distributed_lock(quote!(key = "a"), quote!(async fn f(&self) -> R { #inside })).to_string();
+
+        let plain = quote!({ #inside }).to_string();
+        let plain = plain.replace("# ! [allow (x)] ", "");
+        assert!(!expanded.contains("compile_error"), "`{body}` is parsed: {expanded}");
+        assert!(expanded.contains(&plain), "`{body}` gives {expanded}");
+    }
 }

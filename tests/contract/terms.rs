@@ -21,6 +21,7 @@ contract![
     an_at_least_that_is_over_changes_nothing,
     a_lock_is_kept_after_an_error_a_panic_and_a_cancellation,
     a_lock_is_kept_after_its_max_hold,
+    a_lock_that_was_stolen_is_left_to_the_thief,
     a_lock_is_kept_though_its_manager_is_shut_down,
     a_lock_is_kept_though_its_manager_goes_with_its_guard,
     an_at_least_shorter_than_the_lease_ends_the_lease,
@@ -165,6 +166,18 @@ async fn a_lock_is_kept_after_its_max_hold(world: World) {
 
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
     assert!(is_held(&world, "job").await);
+}
+
+async fn a_lock_that_was_stolen_is_left_to_the_thief(world: World) {
+    let manager = world.manager().await;
+    let lock = manager.lock("job").lease(LONG).at_least(LEASE);
+    let guard = lock.acquire().await.expect("it is free");
+    let _thief = world.steal("job").await;
+
+    drop(guard);
+    world.let_pass(LEASE * 2).await;
+
+    assert!(is_held(&world, "job").await, "the thief's time was cut");
 }
 
 async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {

@@ -16,9 +16,7 @@ mod recorder {
 
         use dlock_runtime::{Error, IntoLockKey, KeyBuilder, LockManager};
 
-        pub(crate) use dlock_runtime::__private::{
-            Body, Carrier, OnLost, Options, Site, finish, never, skip_unavailable,
-        };
+        pub(crate) use dlock_runtime::__private::{Body, Carrier, OnLost, Options, Site, finish, never};
 
         use crate::{DENY, Noisy, note};
 

@@ -170,7 +170,8 @@ pub fn finish_started<R: ReportsLoss>(result: Result<R, Error>) -> R {
 
 /// Finds out whether `R` can carry an error, where either is right.
 ///
-/// The compiler looks for a method here first, and behind `Deref` only where the bound on this one does not hold.
+/// The compiler looks for a method here first, and behind `Deref` only where the bound on this one does not hold. No trait of the
+/// user's that is there for every type may come between: hence the long name.
 #[derive(Debug)]
 pub struct Carrier<R>(CarrierOfNone<R>);
 
@@ -193,7 +194,7 @@ impl<R: ReportsLockError> Carrier<R> {
     /// # Errors
     ///
     /// The error that is not carried.
-    pub fn carry(&self, error: Error) -> Result<R, Error> {
+    pub fn carry_lock_error(&self, error: Error) -> Result<R, Error> {
         if error.is_contended() { Err(error) } else { Ok(R::report(error)) }
     }
 }
@@ -212,7 +213,7 @@ impl<R> CarrierOfNone<R> {
     /// # Errors
     ///
     /// Always the error.
-    pub fn carry(&self, error: Error) -> Result<R, Error> {
+    pub fn carry_lock_error(&self, error: Error) -> Result<R, Error> {
         Err(error)
     }
 }
@@ -238,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_type_that_carries_errors_leaves_only_contention_to_the_stand_in() {
-        let carried = Carrier::<Alias>::new().carry(not_installed());
-        let left = Carrier::<Alias>::new().carry(contended());
+        let carried = Carrier::<Alias>::new().carry_lock_error(not_installed());
+        let left = Carrier::<Alias>::new().carry_lock_error(contended());
 
         assert!(matches!(carried, Ok(Err(Error::NotInstalled {}))));
         assert!(left.is_err_and(|error| error.is_contended()));
@@ -247,9 +248,9 @@ mod tests {
 
     #[test]
     fn a_type_that_carries_none_leaves_every_cause_to_the_stand_in() {
-        assert!(Carrier::<u64>::new().carry(not_installed()).is_err());
-        assert!(Carrier::<Result<u64, String>>::new().carry(not_installed()).is_err());
-        assert!(Carrier::<Option<Alias>>::new().carry(not_installed()).is_err());
+        assert!(Carrier::<u64>::new().carry_lock_error(not_installed()).is_err());
+        assert!(Carrier::<Result<u64, String>>::new().carry_lock_error(not_installed()).is_err());
+        assert!(Carrier::<Option<Alias>>::new().carry_lock_error(not_installed()).is_err());
     }
 
     #[test]
