@@ -4,33 +4,54 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 
 /// An authority of its own, which nobody trusts who is not told to.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority {
+    name: String,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
 
 impl Authority {
-    /// Makes an authority.
+    /// Makes an authority whose name no other has.
     ///
     /// # Panics
     ///
     /// Panics if no key can be made.
     #[must_use]
     pub fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        Self::named(format!("authority {} of a test", MADE.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Makes an authority with the name of this one, as somebody who deceives would, or who has lost his key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn of_the_same_name(&self) -> Self {
+        Self::named(self.name.clone())
+    }
+
+    fn named(name: String) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        params.distinguished_name.push(DnType::CommonName, "the authority of a test");
-        Self(CertifiedIssuer::self_signed(params, a_key()).expect("it is signed by itself"))
+        params.distinguished_name.push(DnType::CommonName, &name);
+        let issuer = CertifiedIssuer::self_signed(params, a_key()).expect("it is signed by itself");
+        Self { name, issuer }
     }
 
     /// Returns its certificate as PEM text.
     #[must_use]
     pub fn pem(&self) -> String {
-        self.0.pem()
+        self.issuer.pem()
     }
 
     /// Signs a certificate for a host's name or address, or for a client's name.
@@ -57,7 +78,7 @@ impl Authority {
         let mut params = CertificateParams::new([name.to_owned()]).expect("it is a name");
         change(&mut params);
         let key = a_key();
-        let certificate = params.signed_by(&key, &self.0).expect("the authority signs it");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority signs it");
         Identity { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
@@ -70,7 +91,7 @@ impl Default for Authority {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authority(..)")
+        write!(f, "Authority({})", self.name)
     }
 }
 

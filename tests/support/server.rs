@@ -83,6 +83,16 @@ impl RedisServer {
         identity.save(&self.dir.path().join(CERTIFICATE), &self.dir.path().join(KEY));
     }
 
+    /// Has the server trust clients of another authority after a [`restart`](Self::restart).
+    ///
+    /// # Panics
+    ///
+    /// Panics if its folder cannot be written to.
+    pub fn trust(&self, authority: &Authority) {
+        std::fs::write(self.dir.path().join(AUTHORITY), authority.pem())
+            .expect("its folder can be written to");
+    }
+
     /// Returns the port.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -253,7 +263,8 @@ impl RedisServerBuilder {
 
         if let Some((identity, authority)) = &tls {
             identity.save(&dir.path().join(CERTIFICATE), &dir.path().join(KEY));
-            std::fs::write(dir.path().join(AUTHORITY), authority).expect("the server's folder can be written to");
+            std::fs::write(dir.path().join(AUTHORITY), authority)
+                .expect("the server's folder can be written to");
             for (option, file) in [("cert", CERTIFICATE), ("key", KEY), ("ca-cert", AUTHORITY)] {
                 lines.push(format!("tls-{option}-file \"{}\"", dir.path().join(file).display()));
             }

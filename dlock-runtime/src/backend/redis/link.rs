@@ -108,7 +108,7 @@ impl Route {
             let answers = connection.send_packed_commands(&load, 0, load.len()).await?;
             Ok::<_, RedisError>((connection, answers))
         };
-        let (connection, answers) = opened.await.map_err(|error| self.failure(error))?;
+        let (connection, answers) = opened.await.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -151,6 +151,16 @@ impl Route {
         let reason =
             format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&failure.reason));
         Failure::new(failure.kind, reason)
+    }
+
+    /// Turns what keeps us from connecting into a failure.
+    fn not_opened(&self, error: RedisError) -> Failure {
+        let may_want_no_tls = self.server.tls && error.is_timeout();
+        let failure = self.failure(error);
+        if may_want_no_tls {
+            return Failure { reason: format!("{}{SILENCE}", failure.reason).into(), ..failure };
+        }
+        failure
     }
 
     /// Turns the client's error into a failure, with the server's address and without secrets.
@@ -241,3 +251,6 @@ impl Grant {
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+/// A Redis without TLS takes the first word of TLS for a line, and waits for its end.
+const SILENCE: &str = "; if it does not speak TLS on this port, write `redis://`";

@@ -66,9 +66,12 @@ fn tls_error(error: &RedisError) -> Option<&TlsError> {
 /// Says why we do not trust the certificate of a server.
 fn distrust(problem: &CertificateError, host: &str) -> String {
     match problem {
-        CertificateError::UnknownIssuer => "is signed by nobody whom we trust: name its authority by \
+        // The latter is an authority that has only the name of one whom we trust.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "is signed by nobody whom we trust: name its authority by \
             `tls_ca`, or add that to the system's (`SSL_CERT_FILE`)"
-            .to_owned(),
+                .to_owned()
+        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             let names = match problem {
                 CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
