@@ -175,3 +175,26 @@ async fn a_server_that_repeats_the_command_in_its_error_gives_nothing_away() {
     }
     assert_clean(&log.text());
 }
+
+#[tokio::test]
+async fn a_server_that_repeats_the_password_later_gives_nothing_away() {
+    let log = Log::of_the_process();
+    let server = HostileServer::start(|request| match request.name() {
+        "PING" | "SET" => Answer::Raw(format!("-ERR you said {SECRET}\r\n").into_bytes()),
+        _ => Answer::Usual,
+    });
+    let in_the_url = LockManager::builder(&server.url().replace("redis://", &format!("redis://:{SECRET}@")));
+    let by_a_callback = LockManager::builder(&server.url())
+        .credentials(|| async { Ok(dlock_runtime::Credentials::password(SECRET)) });
+
+    for builder in [in_the_url, by_a_callback] {
+        let manager = within(SOON, "the connection", builder.connect()).await.expect("it takes managers");
+        let ready = manager.ready().await.expect_err("that is no answer to a ping");
+        let acquired = manager.lock("order:7").acquire().await.expect_err("that is no answer to a try");
+        for error in [ready, acquired] {
+            assert!(error.to_string().contains("you said ***"), "{error}");
+            assert_clean(&printed(&error));
+        }
+    }
+    assert_clean(&log.text());
+}
