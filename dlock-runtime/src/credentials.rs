@@ -4,7 +4,6 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

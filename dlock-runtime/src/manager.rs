@@ -137,7 +137,8 @@ impl LockManager {
     }
 
     /// Returns whether locks can be asked for now: the server answers a `PING`, over the connection that locks use. It waits no longer
-    /// than the response timeout, and not at all while there is no connection. `memory://` is always ready.
+    /// than the response timeout, and not at all while there is no connection. `memory://` is always ready, but
+    /// for an outage that a test makes.
     ///
     /// It is for a readiness probe, not for one of liveness: a process that is started anew reaches a server that is away no better.
     ///

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::RedisServer;
+use dlock_tests::{Answer, HostileServer, RedisServer};
 
 use super::until_ready;
 
@@ -41,9 +42,9 @@ async fn a_server_that_is_silent_or_gone_is_not_ready_and_that_is_told_in_time()
 
 #[tokio::test]
 async fn a_server_that_is_loading_is_not_ready() {
-    let server = dlock_tests::HostileServer::start(|request| match request.name() {
-        "PING" => dlock_tests::Answer::Raw(b"-LOADING Redis is loading the dataset in memory\r\n".to_vec()),
-        _ => dlock_tests::Answer::Usual,
+    let server = HostileServer::start(|request| match request.name() {
+        "PING" => Answer::Raw(b"-LOADING Redis is loading the dataset in memory\r\n".to_vec()),
+        _ => Answer::Usual,
     });
     let manager = LockManager::connect(&server.url()).await.expect("it takes managers");
 
@@ -60,6 +61,18 @@ async fn memory_is_always_ready() {
     let manager = LockManager::connect("memory://").await.expect("no server is needed");
 
     assert!(manager.ready().await.is_ok());
+}
+
+#[tokio::test]
+async fn an_outage_that_a_test_makes_is_seen() {
+    let locks = TestLocks::new();
+
+    let outage = locks.outage();
+    let cut_off = locks.manager().ready().await;
+    outage.end();
+
+    assert!(matches!(cut_off, Err(Error::Unavailable { key: None, .. })), "{cut_off:?}");
+    assert!(locks.manager().ready().await.is_ok());
 }
 
 #[tokio::test]

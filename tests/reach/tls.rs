@@ -174,6 +174,20 @@ async fn a_port_that_does_not_speak_tls_is_told() {
 }
 
 #[tokio::test]
+async fn a_port_that_speaks_tls_alone_is_told() {
+    let authority = Authority::new();
+    let server = server_of(&authority).start();
+
+    let refused = LockManager::connect(&server.tls_url().replace("rediss://", "redis://")).await;
+
+    let nobody = LockManager::connect("redis://127.0.0.1:1").await.expect_err("nobody listens there");
+
+    assert!(!nobody.to_string().contains("TLS"), "{nobody}");
+    let error = refused.expect_err("it hangs up");
+    assert!(error.is_unavailable() && error.to_string().contains("write `rediss://`"), "{error}");
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_used_are_told_by_their_option_without_asking_anybody() {
     let authority = Authority::new();
     let client = authority.sign("shop");

@@ -155,19 +155,25 @@ impl Route {
 
     /// Turns what keeps us from connecting into a failure.
     fn not_opened(&self, error: RedisError) -> Failure {
-        let may_want_no_tls = self.server.tls && error.is_timeout();
+        let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+        let hint = if self.server.tls && error.is_timeout() {
+            // A Redis without TLS takes the first word of TLS for a line, and waits for its end.
+            "; if it does not speak TLS on this port, write `redis://`"
+        } else if !self.server.tls && self.server.socket.is_none() && hung_up {
+            // A Redis with TLS hangs up on who does not speak it.
+            "; if it speaks TLS on this port, write `rediss://`"
+        } else {
+            ""
+        };
         let failure = self.failure(error);
-        if may_want_no_tls {
-            return Failure { reason: format!("{}{SILENCE}", failure.reason).into(), ..failure };
-        }
-        failure
+        Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
     }
 
     /// Turns the client's error into a failure, with the server's address and without secrets.
     pub(super) fn failure(&self, error: RedisError) -> Failure {
         #[cfg(feature = "tls")]
         if let Some(failure) = tls::failure(&error, &self.server.host, &self.shown) {
-            return failure;
+            return Failure { source: Some(Source::new(error)), ..failure };
         }
         if let redis::ErrorKind::AuthenticationFailed = error.kind() {
             let reason = format!(
@@ -251,6 +257,3 @@ impl Grant {
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
-
-/// A Redis without TLS takes the first word of TLS for a line, and waits for its end.
-const SILENCE: &str = "; if it does not speak TLS on this port, write `redis://`";
