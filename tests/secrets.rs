@@ -128,6 +128,8 @@ async fn a_url_that_cannot_be_used_is_refused_without_being_repeated() {
         format!("redis://user:12#{SECRET}@127.0.0.1"),
         format!("redis://user:12?{SECRET}@127.0.0.1"),
         format!("redis://user:12/{SECRET}@127.0.0.1"),
+        format!("redis+unix:///run/redis.sock?user=shop&passwd={SECRET}"),
+        format!("unix:///run/redis.sock?password={SECRET}"),
     ] {
         let error = within(SOON, "the refusal", LockManager::connect(&url)).await.expect_err(&url);
 
@@ -161,12 +163,38 @@ async fn a_server_that_repeats_the_command_in_its_error_gives_nothing_away() {
         ),
         _ => Answer::Usual,
     });
-    let url = server.url().replace("redis://", &format!("redis://:{SECRET}@"));
+    let in_the_url = LockManager::builder(&server.url().replace("redis://", &format!("redis://:{SECRET}@")));
+    let by_a_callback = LockManager::builder(&server.url())
+        .credentials(|| async { Ok(dlock_runtime::Credentials::password(SECRET)) });
 
-    let outcome = within(SOON, "the refusal", LockManager::connect(&url)).await;
+    for builder in [in_the_url, by_a_callback] {
+        let outcome = within(SOON, "the refusal", builder.connect()).await;
+        if let Err(error) = outcome {
+            assert_clean(&printed(&error));
+        }
+    }
+    assert_clean(&log.text());
+}
 
-    if let Err(error) = outcome {
-        assert_clean(&printed(&error));
+#[tokio::test]
+async fn a_server_that_repeats_the_password_later_gives_nothing_away() {
+    let log = Log::of_the_process();
+    let server = HostileServer::start(|request| match request.name() {
+        "PING" | "SET" => Answer::Raw(format!("-ERR you said {SECRET}\r\n").into_bytes()),
+        _ => Answer::Usual,
+    });
+    let in_the_url = LockManager::builder(&server.url().replace("redis://", &format!("redis://:{SECRET}@")));
+    let by_a_callback = LockManager::builder(&server.url())
+        .credentials(|| async { Ok(dlock_runtime::Credentials::password(SECRET)) });
+
+    for builder in [in_the_url, by_a_callback] {
+        let manager = within(SOON, "the connection", builder.connect()).await.expect("it takes managers");
+        let ready = manager.ready().await.expect_err("that is no answer to a ping");
+        let acquired = manager.lock("order:7").acquire().await.expect_err("that is no answer to a try");
+        for error in [ready, acquired] {
+            assert!(error.to_string().contains("you said ***"), "{error}");
+            assert_clean(&printed(&error));
+        }
     }
     assert_clean(&log.text());
 }

@@ -2,9 +2,15 @@
 //!
 //! Not here: the options and their bounds (`config`), how a URL is read (`config::url`).
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
-use crate::config::url;
+use crate::config::certificates::Certificates;
+#[cfg(feature = "tls")]
+use crate::config::certificates::Pem;
+use crate::config::config;
+use crate::config::url::{self, Place};
+use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Result;
 use crate::manager::LockManager;
 
@@ -36,6 +42,8 @@ struct Changes {
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    certificates: Certificates,
+    credentials: Option<CredentialsSource>,
 }
 
 impl Builder {
@@ -89,12 +97,58 @@ impl Builder {
         self
     }
 
+    /// Sets the authorities, as PEM text, of which one must have signed the certificate of a `rediss://` server. Default: those of the
+    /// system, or of the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
+    #[cfg(feature = "tls")]
+    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.changes.certificates.ca = Some(Pem::Text(pem.as_ref().into()));
+        self
+    }
+
+    /// Sets the certificate that we show to a `rediss://` server, with those between it and its authority, and its private key, as
+    /// PEM texts. Default: none. The URL's `tls_cert` and `tls_key` name files instead, which are read anew for each connection.
+    #[cfg(feature = "tls")]
+    pub fn tls_client_certificate(mut self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+        self.changes.certificates.client = Some(Pem::Text(cert_pem.as_ref().into()));
+        self.changes.certificates.key = Some(Pem::Text(key_pem.as_ref().into()));
+        self
+    }
+
+    /// Sets what is asked for user and password in place of the URL's, for those that change, such as the tokens of a cloud.
+    ///
+    /// It is asked for each new connection: for the one for commands and for the one for messages, at the start and whenever one is
+    /// made anew, and never while they are connected. It runs on the thread that talks to the server, so it must not block; it has
+    /// the `connect_timeout`. Where it fails, panics or is late there is no connection, which
+    /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
+    /// secret into that text. `memory://` does not ask it.
+    ///
+    /// ```no_run
+    /// # async fn token_of_the_cloud() -> std::io::Result<String> { Ok(String::new()) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+    /// use dlock_runtime::{Credentials, LockManager};
+    ///
+    /// let locks = LockManager::builder("rediss://cache.example:6379")
+    ///     .credentials(|| async { Ok(Credentials::new("locks", token_of_the_cloud().await?)) })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn credentials<F, Fut>(mut self, ask: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        self.changes.credentials = Some(CredentialsSource::new(ask));
+        self
+    }
+
     /// Connects, and returns the manager.
     ///
     /// # Errors
     ///
     /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used: it names the part, and never prints a password.
-    /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need.
+    /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need;
+    /// with the part `tls`, that the two do not accept each other's certificates, and what to do about it.
     /// [`Error::Unavailable`](crate::Error::Unavailable) when the server cannot be reached, or is not ready.
     ///
     /// # Cancel safety
@@ -102,8 +156,17 @@ impl Builder {
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
         let mut target = url::parse(&self.url)?;
-        let Changes { namespace, lease, response_timeout, connect_timeout, grant_lease, hand_off, poll } =
-            self.changes;
+        let Changes {
+            namespace,
+            lease,
+            response_timeout,
+            connect_timeout,
+            grant_lease,
+            hand_off,
+            poll,
+            certificates,
+            credentials,
+        } = self.changes;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.lease, lease);
@@ -112,6 +175,17 @@ impl Builder {
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.credentials, credentials.map(Some));
+        let Certificates { ca, client, key } = certificates;
+        set(&mut settings.certificates.ca, ca.map(Some));
+        set(&mut settings.certificates.client, client.map(Some));
+        set(&mut settings.certificates.key, key.map(Some));
+        if matches!(&target.place, Place::Redis(server) if !server.tls) && settings.certificates.are_given() {
+            return Err(config(
+                "tls",
+                "certificates are given, and the URL asks for no TLS: write `rediss://`",
+            ));
+        }
         target.settings = target.settings.checked()?;
         LockManager::open(target).await
     }

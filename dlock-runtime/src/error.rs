@@ -55,7 +55,7 @@ pub enum Error {
     #[error("{} could not be asked{}: {reason}", subject(key.as_ref()), if key.is_some() { " for" } else { "" })]
     #[non_exhaustive]
     Unavailable {
-        /// The lock that was asked for; `None` while connecting.
+        /// The lock that was asked for; `None` while connecting, and where no lock was asked for.
         key: Option<LockKey>,
         /// What happened, in words.
         reason: Arc<str>,
@@ -106,11 +106,11 @@ pub enum Error {
     },
 
     /// The manager has been shut down and takes no new work.
-    #[error("lock `{key}` was not taken: the lock manager has been shut down")]
+    #[error("{}the lock manager has been shut down", key.as_ref().map_or_else(String::new, |key| format!("lock `{key}` was not taken: ")))]
     #[non_exhaustive]
     Shutdown {
-        /// The lock that was asked for.
-        key: LockKey,
+        /// The lock that was asked for; `None` where none was, as by [`LockManager::ready`](crate::LockManager::ready).
+        key: Option<LockKey>,
     },
 
     /// A URL or an option cannot be used.
@@ -151,9 +151,8 @@ impl Error {
             | Self::Lost { key, .. }
             | Self::WrongKind { key, .. }
             | Self::Reentrant { key }
-            | Self::Deadlock { key, .. }
-            | Self::Shutdown { key } => Some(key),
-            Self::Unavailable { key, .. } => key.as_ref(),
+            | Self::Deadlock { key, .. } => Some(key),
+            Self::Unavailable { key, .. } | Self::Shutdown { key } => key.as_ref(),
             Self::NotInstalled {} | Self::InvalidKey { .. } | Self::Config { .. } => None,
         }
     }

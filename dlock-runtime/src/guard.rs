@@ -191,7 +191,7 @@ async fn ask(held: &Held, command: Command) -> Result<Reply> {
     let Some(token) = root.token() else {
         return Err(held.lost_error((LossCause::Released, Duration::ZERO)));
     };
-    let answer = held.engine.ask(&root.key, token, command);
+    let answer = held.engine.ask(root.key.name(), token, command);
     usable(held.key(), answer.await)
 }
 
@@ -201,14 +201,16 @@ fn not_ours(held: &Held) -> Error {
 }
 
 /// Turns an answer that says nothing of the lock into an error.
-pub(crate) fn usable<E>(key: &LockKey, answer: std::result::Result<Reply, E>) -> Result<Reply> {
+pub(crate) fn usable<E>(key: &LockKey, answer: Result<Reply, E>) -> Result<Reply> {
+    answered(answer).map_err(|failure| failure.into_error(key.clone()))
+}
+
+/// Tells an answer from a failure to get one.
+pub(crate) fn answered<E>(answer: Result<Reply, E>) -> Result<Reply, Failure> {
     match answer {
-        Ok(Reply::Refused(failure) | Reply::Unknown(failure)) => Err(failure.into_error(key.clone())),
+        Ok(Reply::Refused(failure) | Reply::Unknown(failure)) => Err(failure),
         Ok(reply) => Ok(reply),
-        Err(_) => {
-            let ended = Failure::new(FailureKind::Passing, "the lock manager has ended");
-            Err(ended.into_error(key.clone()))
-        }
+        Err(_) => Err(Failure::new(FailureKind::Passing, "the lock manager has ended")),
     }
 }
 

@@ -33,6 +33,7 @@
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
+//! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | lock in handlers of axum, actix or tonic | [`docs::services`] |
 //! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
@@ -40,7 +41,7 @@
 //!
 //! None is on by default.
 //!
-//! - `tls`: `rediss://` URLs, by rustls.
+//! - `tls`: `rediss://` URLs, by rustls, with `Builder::tls_ca` and `Builder::tls_client_certificate`.
 //! - `axum`: [`Error`] is an answer of axum 0.8, and its extractors are parts of a key: `Path`, `Query`, `Json`, `Form`, `Extension`,
 //!   `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
@@ -52,6 +53,7 @@
 //! ```text
 //! lib, global      what is installed for the process
 //! manager, lock, guard, builder, options, retry, key, error      what users touch
+//! credentials, inspection      who we are to a server, what an operator is shown of a lock
 //! config           options, their bounds, and URLs
 //! run, held        a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
@@ -68,11 +70,13 @@ mod backend;
 mod builder;
 mod clock;
 mod config;
+mod credentials;
 mod engine;
 pub mod error;
 mod global;
 mod guard;
 mod held;
+mod inspection;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod key;
@@ -122,11 +126,13 @@ pub mod docs {
 }
 
 pub use builder::Builder;
+pub use credentials::Credentials;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
+pub use inspection::Inspection;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use lock::Lock;
 pub use manager::LockManager;

@@ -11,7 +11,7 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Body, Entering, Leaving, Running};
+use crate::run::{self, Body, Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
@@ -163,14 +163,14 @@ impl Lock {
         let telemetry = Hold::begin(None, key.as_ref().ok());
         let mut entering = Entering::new(&self.manager, &key, &self.options);
         let guard = LockGuard::new(poll_fn(|cx| entering.poll(&telemetry, cx)).await?);
-        let held = guard.held().expect("the guard was made of a hold");
+        let Some(held) = guard.held() else { unreachable!("the guard was made of a hold") };
         let mut body = pin!(Body::Future(body(&guard)));
         let mut running = Running::new(held);
         let on_lost = self.options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, &telemetry, cx)).await;
         let mut leaving = Leaving::new(held, ended, &telemetry);
         poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
-        Ok(body.take_output().expect("a body that has ended has left its value"))
+        Ok(run::value(body))
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {

@@ -12,12 +12,13 @@ use crate::builder::Builder;
 use crate::config::Settings;
 use crate::config::url::{Place, Target};
 use crate::engine::Engine;
-use crate::error::Result;
-use crate::guard::usable;
+use crate::error::{Error, Result};
+use crate::guard::{answered, usable};
+use crate::inspection::Inspection;
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::options::Options;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, Failure, Reply};
 
 /// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
 ///
@@ -41,8 +42,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`Builder::connect`]: [`Error::Config`](crate::Error::Config) for a URL that cannot be used and for a server that refuses
-    /// the user or the password, [`Error::Unavailable`](crate::Error::Unavailable) for a server that cannot be reached.
+    /// As [`Builder::connect`]: [`Error::Config`] for a URL that cannot be used and for a server that refuses
+    /// the user or the password, [`Error::Unavailable`] for a server that cannot be reached.
     ///
     /// # Cancel safety
     ///
@@ -100,8 +101,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`](crate::Error::InvalidKey), [`Error::Unavailable`](crate::Error::Unavailable) when the server cannot be
-    /// asked, and [`Error::WrongKind`](crate::Error::WrongKind) when something that is no lock of this kind stands under the name.
+    /// [`Error::InvalidKey`], [`Error::Unavailable`] when the server cannot be
+    /// asked, and [`Error::WrongKind`] when something that is no lock of this kind stands under the name.
     ///
     /// # Cancel safety
     ///
@@ -109,14 +110,65 @@ impl LockManager {
     pub async fn force_release(&self, key: impl IntoLockKey) -> Result<bool> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
-        let answer = engine.ask(&key, engine.tokens.next(), Command::ForceRelease);
+        let answer = engine.ask(key.name(), engine.tokens.next(), Command::ForceRelease);
         let reply = usable(&key, answer.await)?;
         Ok(matches!(reply, Reply::Ours))
     }
 
+    /// Looks at the lock of `key` and returns what stands there; `None` when nobody holds it. It changes nothing and costs one round
+    /// trip. See [`docs::operating`](crate::docs::operating).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`], [`Error::Unavailable`] when the server cannot be asked, and [`Error::WrongKind`] when something that
+    /// cannot be a lock stands under the name, such as a list.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it changes nothing.
+    pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<Inspection>> {
+        let key = key.into_lock_key(self.namespace())?;
+        let engine = self.engine();
+        let answer = engine.ask(key.name(), engine.tokens.next(), Command::Inspect);
+        match usable(&key, answer.await)? {
+            Reply::Seen(sight) => Ok(sight.map(|sight| Inspection::new(sight, engine.tokens.process()))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns whether locks can be asked for now: the server answers a `PING`, over the connection that locks use. It waits no longer
+    /// than the response timeout, and not at all while there is no connection. `memory://` is always ready, but
+    /// for an outage that a test makes.
+    ///
+    /// It is for a readiness probe, not for one of liveness: a process that is started anew reaches a server that is away no better.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when the server cannot be asked, with the reason; [`Error::Config`] when it will not let this user ask;
+    /// [`Error::Shutdown`] after [`shutdown`](Self::shutdown). None names a key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it changes nothing.
+    pub async fn ready(&self) -> Result<()> {
+        let engine = self.engine();
+        if engine.is_closed() {
+            return Err(Error::Shutdown { key: None });
+        }
+        let answer = engine.ask(&self.namespace().into(), engine.tokens.next(), Command::Ping);
+        answered(answer.await).map(drop).map_err(Failure::of_the_server)
+    }
+
+    /// Returns what [`Inspection::holder`] shows for the locks of this manager, and the event `dlock.connected` in its field
+    /// `manager`. It is drawn at random for each manager.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.engine().tokens.process().shown()
+    }
+
     /// Releases everything and takes no new work.
     ///
-    /// Who waits gets [`Error::Shutdown`](crate::Error::Shutdown) at once, and so does everybody who comes later. Who holds a lock
+    /// Who waits gets [`Error::Shutdown`] at once, and so does everybody who comes later. Who holds a lock
     /// may finish until `deadline` has passed; then bodies are dropped at their next await, and what is still held is released.
     /// Call it when the process is told to stop: others need not wait for the leases then.
     ///
@@ -141,6 +193,7 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shared { namespace, place, .. } = &*self.shared;
         f.debug_struct("LockManager")
+            .field("id", &self.id())
             .field("place", place)
             .field("namespace", namespace)
             .finish_non_exhaustive()

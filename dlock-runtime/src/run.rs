@@ -29,6 +29,11 @@ use crate::telemetry::Hold;
 /// A body, and then its value in the same place: the future of a call is as large as the larger of the two.
 pub type Body<F> = futures_util::future::MaybeDone<F>;
 
+/// Takes the value of a body that has ended.
+pub(crate) fn value<F: Future>(body: Pin<&mut Body<F>>) -> F::Output {
+    body.take_output().expect("a body that has ended has left its value")
+}
+
 /// Takes the lock, or joins the hold that the current call chain has.
 #[derive(Debug)]
 pub(crate) struct Entering {

@@ -11,7 +11,7 @@
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
 //! | `dlock.answered` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
-//! | `dlock.connected` | info | a connection is there, the first or a new one |
+//! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
 //! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
 //! | `dlock.actor_failed` | error | the thread that talks to the server panicked, as a subscriber may make it; it is started again |
@@ -212,9 +212,9 @@ pub(crate) fn guard_lost(key: &LockKey, (cause, held): Loss) {
 }
 
 /// The actor of a server has a connection.
-pub(crate) fn connected(server: &dyn std::fmt::Display) {
+pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str) {
     from_the_actor(
-        || tracing::info!(name: "dlock.connected", target: "dlock", { %server }, "dlock.connected"),
+        || tracing::info!(name: "dlock.connected", target: "dlock", { %server, manager }, "dlock.connected"),
     );
 }
 

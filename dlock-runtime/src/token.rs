@@ -80,6 +80,12 @@ impl ProcessId {
         format!("{CHANNEL_PREFIX}{PREFIX}{:016x}", self.0)
     }
 
+    /// How the process is shown to an operator: what its tokens begin with, in a value too, but not so much of it that a token
+    /// could be guessed.
+    pub(crate) fn shown(self) -> String {
+        format!("{PREFIX}{:08x}", self.0 >> 32)
+    }
+
     /// How many of a token's characters name its process.
     #[cfg(test)]
     pub(crate) const TOKEN_PREFIX: usize = PREFIX.len() + 16;

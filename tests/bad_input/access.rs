@@ -57,10 +57,13 @@ async fn the_documented_user_may_do_all_that_locks_need() {
     within(LONG, "the waiter's place in the queue", queued).await;
     first.release().await.expect("it is ours");
     let second = waiter.await.expect("no panic").expect("it was granted");
+    ours.ready().await.expect("the server may be asked whether it answers");
+    let seen = ours.inspect("order:7").await.expect("a lock may be looked at");
     let later = second.fencing_token().await.expect("the counter may be written");
     let taken = ours.force_release("order:7").await;
     let released = second.release().await;
 
+    assert_eq!(seen.as_ref().and_then(|seen| seen.holder()), Some(&*theirs.id()));
     assert!(later > fence, "{later} after {fence}");
     assert!(matches!(taken, Ok(true)), "{taken:?}");
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");

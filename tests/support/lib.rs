@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`authority`] | who signs certificates, and what it signs |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
@@ -17,6 +18,7 @@
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
+pub mod authority;
 pub mod child;
 pub mod clock;
 pub mod hostile;
@@ -28,6 +30,7 @@ pub mod resp;
 pub mod server;
 pub mod world;
 
+pub use authority::{Authority, Identity};
 pub use clock::{Moment, thread_within, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;

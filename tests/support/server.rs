@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
 use crate::resp::{Client, Reply};
 
@@ -21,6 +22,7 @@ pub struct RedisServer {
     lines: Vec<String>,
     password: Option<String>,
     port: u16,
+    tls_port: Option<u16>,
     process: Option<OwnChild>,
     // After the process, so that the folder outlives it.
     dir: TempDir,
@@ -54,6 +56,41 @@ impl RedisServer {
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         format!("{}{suffix}", self.url())
+    }
+
+    /// Returns the URL of the port that speaks TLS; the certificate must be one for 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server was started without TLS.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.tls_port.expect("the server speaks TLS"))
+    }
+
+    /// Returns the unix socket that the server listens on, besides its port.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join(SOCKET)
+    }
+
+    /// Gives the server another certificate, which it shows after a [`restart`](Self::restart).
+    ///
+    /// # Panics
+    ///
+    /// Panics if its folder cannot be written to.
+    pub fn show(&self, identity: &Identity) {
+        identity.save(&self.dir.path().join(CERTIFICATE), &self.dir.path().join(KEY));
+    }
+
+    /// Has the server trust clients of another authority after a [`restart`](Self::restart).
+    ///
+    /// # Panics
+    ///
+    /// Panics if its folder cannot be written to.
+    pub fn trust(&self, authority: &Authority) {
+        std::fs::write(self.dir.path().join(AUTHORITY), authority.pem())
+            .expect("its folder can be written to");
     }
 
     /// Returns the port.
@@ -183,6 +220,7 @@ impl RedisServer {
 pub struct RedisServerBuilder {
     lines: Vec<String>,
     password: Option<String>,
+    tls: Option<(Identity, String)>,
 }
 
 impl RedisServerBuilder {
@@ -201,6 +239,14 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Has it speak TLS on a port of its own, with this certificate. It asks clients for none; after the line `tls-auth-clients yes`
+    /// for one that `authority` has signed.
+    #[must_use]
+    pub fn tls(mut self, identity: Identity, authority: &Authority) -> Self {
+        self.tls = Some((identity, authority.pem()));
+        self.line("tls-auth-clients no")
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Panics
@@ -208,19 +254,31 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { lines, password } = self;
+        let Self { mut lines, password, tls } = self;
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
             .tempdir()
             .expect("a temporary folder can be made");
 
+        if let Some((identity, authority)) = &tls {
+            identity.save(&dir.path().join(CERTIFICATE), &dir.path().join(KEY));
+            std::fs::write(dir.path().join(AUTHORITY), authority)
+                .expect("the server's folder can be written to");
+            for (option, file) in [("cert", CERTIFICATE), ("key", KEY), ("ca-cert", AUTHORITY)] {
+                lines.push(format!("tls-{option}-file \"{}\"", dir.path().join(file).display()));
+            }
+        }
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
             let port = free_port();
+            let tls_port = tls.is_some().then(free_port);
+            let mut lines = lines.clone();
+            lines.extend(tls_port.map(|port| format!("tls-port {port}")));
             match launch(&binary, &lines, dir.path(), port) {
                 Ok(process) => {
-                    return RedisServer { binary, lines, password, port, process: Some(process), dir };
+                    let process = Some(process);
+                    return RedisServer { binary, lines, password, port, tls_port, process, dir };
                 }
                 Err(failure) if failure.port_was_taken => log = failure.log,
                 Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
@@ -276,7 +334,8 @@ fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnC
 
 fn configuration(lines: &[String], dir: &Path, log: &Path, port: u16) -> String {
     let mut text = format!(
-        "port {port}\nbind 127.0.0.1\ndir \"{}\"\nlogfile \"{}\"\nsave \"\"\nappendonly no\ndaemonize no\n",
+        "port {port}\nbind 127.0.0.1\nunixsocket \"{}\"\ndir \"{}\"\nlogfile \"{}\"\nsave \"\"\nappendonly no\ndaemonize no\n",
+        dir.join(SOCKET).display(),
         dir.display(),
         log.display()
     );
@@ -316,6 +375,10 @@ fn find_binary() -> PathBuf {
     )
 }
 
+const SOCKET: &str = "redis.sock";
+const CERTIFICATE: &str = "server.crt";
+const KEY: &str = "server.key";
+const AUTHORITY: &str = "authority.crt";
 const PORTS_TO_TRY: u32 = 5;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const CALL_LIMIT: Duration = Duration::from_secs(2);

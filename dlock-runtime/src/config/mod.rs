@@ -2,11 +2,14 @@
 //!
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
+pub(crate) mod certificates;
 pub(crate) mod duration;
 pub(crate) mod url;
 
 use std::time::Duration;
 
+use crate::config::certificates::Certificates;
+use crate::credentials::CredentialsSource;
 use crate::error::{Error, Result};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
@@ -18,6 +21,9 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) rules: Rules,
+    pub(crate) certificates: Certificates,
+    /// What is asked for user and password in place of the URL's.
+    pub(crate) credentials: Option<CredentialsSource>,
 }
 
 impl Default for Settings {
@@ -27,6 +33,8 @@ impl Default for Settings {
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             rules: Rules::DEFAULT,
+            certificates: Certificates::default(),
+            credentials: None,
         }
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
+//!          | "redis+unix://" path [ "?" options ]
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
+//!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
 //!
 //! There is no fragment. A `#`, `?`, `/` or `@` in user, password or an option is percent-encoded: raw, the first three end the
 //! address, and a password is cut in two. No error shows the URL itself, nor a piece of it that a password could be.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use url::{Host, Url};
 
+use crate::config::certificates::Pem;
 use crate::config::{Settings, config, duration};
 use crate::error::Result;
 
@@ -34,10 +39,12 @@ pub(crate) enum Place {
 }
 
 /// The address of a Redis, and how to get in.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// The unix socket that it listens on; then host and port mean nothing.
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) tls: bool,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
@@ -46,7 +53,10 @@ pub(crate) struct Server {
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        match &self.socket {
+            Some(path) => write!(f, "{}", path.display()),
+            None => write!(f, "{}:{}", self.host, self.port),
+        }
     }
 }
 
@@ -65,7 +75,9 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         return Err(config("password", problem));
     }
     let url = Url::parse(text).map_err(|error| {
-        let problem = format!("{error}; write `redis://host:port`, `rediss://host:port` or `memory://`");
+        let problem = format!(
+            "{error}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
+        );
         config(if text.contains("://") { "url" } else { "scheme" }, problem)
     })?;
     if url.fragment().is_some() {
@@ -81,9 +93,14 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
                 "`rediss` needs the feature `tls`: `dlock-runtime = { features = [\"tls\"] }`",
             ));
         }
+        "redis+unix" => Place::Redis(unix(&url)?),
+        scheme if scheme.contains("unix") || scheme.contains("socket") => {
+            let problem = format!("`{scheme}` is not known; for a unix socket write `redis+unix:///path`");
+            return Err(config("scheme", problem));
+        }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `rediss` (with the feature `tls`) and `memory`"
+                "`{scheme}` is not known; allowed are `redis`, `rediss` (with the feature `tls`), `redis+unix` and `memory`"
             );
             return Err(config("scheme", problem));
         }
@@ -130,7 +147,7 @@ fn server(url: &Url, tls: bool) -> Result<Server> {
     };
     let text = |part: &str, value: &str| match decoded(value) {
         Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-        None => Err(config(part, "it is not percent-encoded UTF-8")),
+        None => Err(config(part, NOT_ENCODED)),
     };
     let username = text("user", url.username())?;
     let password = text("password", url.password().unwrap_or_default())?;
@@ -138,25 +155,71 @@ fn server(url: &Url, tls: bool) -> Result<Server> {
         let problem = "a user needs one: write `redis://user:password@host`; for a password alone, `redis://:password@host`";
         return Err(config("password", problem));
     }
-    Ok(Server { host, port, tls, username, password, database })
+    Ok(Server { host, port, socket: None, tls, username, password, database })
+}
+
+/// The database, the user and the password of a unix socket are options.
+fn unix(url: &Url) -> Result<Server> {
+    if cfg!(not(unix)) {
+        return Err(config("scheme", "`redis+unix` is not available here: this system has no unix sockets"));
+    }
+    if url.host_str().is_some_and(|host| !host.is_empty()) {
+        return Err(config("path", "it begins with a third slash: write `redis+unix:///path/to/redis.sock`"));
+    }
+    let path = decoded(url.path()).ok_or_else(|| config("path", NOT_ENCODED))?;
+    if path.len() < 2 {
+        return Err(config("path", "it is missing: write `redis+unix:///path/to/redis.sock`"));
+    }
+    let mut server = Server { socket: Some(path.into()), ..Server::default() };
+    for (name, value) in pairs(url)? {
+        match &*name {
+            "db" => {
+                server.database = value
+                    .parse::<u32>()
+                    .map(i64::from)
+                    .map_err(|_| config("db", "it must be a database number, as in `db=2`"))?;
+            }
+            "user" => server.username = Some(value),
+            "password" => server.password = Some(value),
+            _ => {}
+        }
+    }
+    if server.username.is_some() && server.password.is_none() {
+        return Err(config("password", "a user needs one: write `user=..&password=..`"));
+    }
+    Ok(server)
+}
+
+/// Returns the options. A `+` is one: this is no form.
+fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
+    let pairs = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        decoded(name).zip(decoded(value)).ok_or_else(|| config("options", NOT_ENCODED))
+    });
+    pairs.collect()
 }
 
 fn settings(url: &Url) -> Result<Settings> {
     let mut settings = Settings::default();
+    let certificates = &mut settings.certificates;
     let mut seen: Vec<String> = Vec::new();
-    for (name, value) in url.query_pairs() {
-        if seen.iter().any(|known| *known == name) {
+    for (name, value) in pairs(url)? {
+        if seen.contains(&name) {
             return Err(config(&name, "it is given twice"));
         }
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
-            "namespace" => settings.namespace = value.to_string(),
+            "namespace" => settings.namespace = value,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
+            "tls_cert" => certificates.client = Some(Pem::File(value.into())),
+            "tls_key" => certificates.key = Some(Pem::File(value.into())),
+            "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
                 let looks_like_a_name = unknown.len() <= 24
@@ -170,7 +233,7 @@ fn settings(url: &Url) -> Result<Settings> {
                 return Err(config("options", problem));
             }
         }
-        seen.push(name.into_owned());
+        seen.push(name);
     }
     Ok(settings)
 }
@@ -190,8 +253,20 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-const OPTIONS: [&str; 7] =
-    ["namespace", "lease", "response_timeout", "connect_timeout", "grant_lease", "hand_off", "poll"];
+const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
+
+const OPTIONS: [&str; 10] = [
+    "namespace",
+    "lease",
+    "response_timeout",
+    "connect_timeout",
+    "grant_lease",
+    "hand_off",
+    "poll",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+];
 
 #[cfg(test)]
 mod tests {
@@ -219,6 +294,16 @@ mod tests {
 
         assert_eq!((&*server.host, server.port, server.database, server.tls), ("cache", 6379, 0, false));
         assert_eq!((server.username.as_deref(), server.password.as_deref()), (None, Some("secret")));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_unix_socket_has_its_database_and_its_user_among_the_options() {
+        let server = redis("redis+unix:///run/my%20redis.sock?db=3&user=shop&password=a+b%26c&lease=5s");
+
+        assert_eq!(server.socket.as_deref(), Some(std::path::Path::new("/run/my redis.sock")));
+        assert_eq!((server.database, server.username.as_deref()), (3, Some("shop")));
+        assert_eq!(server.password.as_deref(), Some("a+b&c"));
     }
 
     #[test]
@@ -251,6 +336,20 @@ mod tests {
             ("memory://u:hunter2@name", "memory url"),
             ("memory://name/path", "memory url"),
             ("redis://u:hunter2@host#hunter2", "fragment"),
+            ("redis+unix://", "path"),
+            ("redis+unix:///", "path"),
+            ("redis+unix://run/redis.sock", "path"),
+            ("redis+unix:///run/%ff", "path"),
+            ("redis+unix:///run/redis.sock?db=hunter2", "db"),
+            ("redis+unix:///run/redis.sock?user=shop", "password"),
+            ("redis+unix:///run/redis.sock?password=hunter2&password=hunter2", "password"),
+            ("redis+unix:///run/redis.sock?passwort=hunter2", "options"),
+            ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
+            ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
+            ("redis://host?password=hunter2", "options"),
+            ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
+            ("redis+socket:///run/redis.sock", "redis+unix:///path"),
+            ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

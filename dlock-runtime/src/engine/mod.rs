@@ -29,7 +29,6 @@ use crate::clock::Clock;
 use crate::engine::effects::Effects;
 use crate::engine::turn::{Seat, Turn};
 use crate::error::LossCause;
-use crate::key::LockKey;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
@@ -253,12 +252,12 @@ impl Engine {
         receiver
     }
 
-    /// Asks the server something beside what the rules ask.
-    pub(crate) fn ask(&self, key: &LockKey, token: Token, command: Command) -> oneshot::Receiver<Reply> {
+    /// Asks the server something beside what the rules ask, of the key with this full name.
+    pub(crate) fn ask(&self, name: &Arc<str>, token: Token, command: Command) -> oneshot::Receiver<Reply> {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(key.name(), token, command, Some(answer), &mut effects);
+        self.push(name, token, command, Some(answer), &mut effects);
         self.finish(now, effects);
         receiver
     }

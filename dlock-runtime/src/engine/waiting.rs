@@ -109,7 +109,7 @@ impl Waiting {
                 reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
                 source: None,
             },
-            Refusal::Shutdown => Error::Shutdown { key },
+            Refusal::Shutdown => Error::Shutdown { key: Some(key) },
             Refusal::RootLost => {
                 Error::Lost { key, held: std::time::Duration::ZERO, cause: crate::error::LossCause::Released }
             }

@@ -17,7 +17,7 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Body, Entering, Leaving, Running};
+use crate::run::{self, Body, Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// An annotated function: what all its calls have in common.
@@ -267,7 +267,7 @@ impl<F: Future> Future for Run<'_, F> {
                 }
             }
         }
-        Poll::Ready(Ok(body.as_mut().take_output().expect("a body that has ended has left its value")))
+        Poll::Ready(Ok(run::value(body.as_mut())))
     }
 }
 

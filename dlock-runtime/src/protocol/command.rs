@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
-use crate::token::Token;
+use crate::token::{ProcessId, Token};
 
 /// One step on one key, under one token. Every backend does each of them atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub(crate) enum Command {
     ForceRelease,
     /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
     Fence,
+    /// Looks at what stands there, and changes nothing. Answered [`Reply::Seen`].
+    Inspect,
+    /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Ours`].
+    Ping,
 }
 
 /// Which enqueue of a token it is. A token is added to a value at most once in its life, so it is granted at most once.
@@ -87,10 +92,23 @@ pub(crate) enum Reply {
     Yielded,
     /// The fencing token.
     Fenced(u64),
+    /// What stands under the key, if anything does.
+    Seen(Option<Sight>),
     /// The command did not run and will not.
     Refused(Failure),
     /// The command may have run, or may still run.
     Unknown(Failure),
+}
+
+/// What somebody who looks at a key sees there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// The manager that holds; `None` for a foreign value.
+    pub(crate) holder: Option<ProcessId>,
+    /// How many wait in the value.
+    pub(crate) waiters: usize,
+    /// What is left of the present hold; `None` where the key has no end.
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Why there is no answer that can be used.
@@ -110,11 +128,23 @@ impl Failure {
 
     /// Returns the error that a caller who asked for `key` gets: one kind of failure, one thing to do about it.
     pub(crate) fn into_error(self, key: LockKey) -> Error {
+        match self.kind {
+            FailureKind::WrongKind => Error::WrongKind { key, found: self.reason },
+            _ => self.error(Some(key)),
+        }
+    }
+
+    /// Returns the error of somebody who asked for no key.
+    pub(crate) fn of_the_server(self) -> Error {
+        self.error(None)
+    }
+
+    fn error(self, key: Option<LockKey>) -> Error {
         let Self { kind, reason, source } = self;
         match kind {
-            FailureKind::Passing => Error::Unavailable { key: Some(key), reason, source },
-            FailureKind::Lasting => Error::Config { part: "server".into(), problem: reason },
-            FailureKind::WrongKind => Error::WrongKind { key, found: reason },
+            FailureKind::Passing | FailureKind::WrongKind => Error::Unavailable { key, reason, source },
+            FailureKind::Lasting => config("server", &*reason),
+            FailureKind::Untrusted => config("tls", &*reason),
         }
     }
 }
@@ -126,6 +156,8 @@ pub(crate) enum FailureKind {
     Passing,
     /// It will be the same next time: no permission, no such command.
     Lasting,
+    /// One end does not accept the other's certificate, or does not speak TLS: that will be the same next time, too.
+    Untrusted,
     /// Something that is no lock of this kind stands under the key.
     WrongKind,
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::command::{Command, Enqueue, Reply};
+use crate::protocol::command::{Command, Enqueue, Reply, Sight};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::value::{LetGo, LockValue, Place};
 use crate::token::Token;
@@ -61,7 +61,11 @@ impl Record {
                 *ends = now.plus(ttl);
                 return Reply::Ours;
             }
-            Command::Fence => return Reply::Ours,
+            Command::Fence | Command::Ping => return Reply::Ours,
+            Command::Inspect => {
+                let holder = Some(value.holder().process());
+                return Reply::Seen(Some(Sight { holder, waiters: value.waiters(), ttl }));
+            }
             Command::Release => value.release(token, &mut told),
             Command::ForceRelease => value.force_release(&mut told),
             Command::Leave => value.leave(token, &mut told),
@@ -89,6 +93,8 @@ impl Record {
                 Reply::Ours
             }
             Command::Enqueue { .. } => Reply::Gone,
+            Command::Inspect => Reply::Seen(None),
+            Command::Ping => Reply::Ours,
             _ => Reply::NotOurs,
         }
     }

@@ -55,6 +55,11 @@ impl LockValue {
         self.holder
     }
 
+    /// Returns how many wait.
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
     /// Returns the holder and those who wait.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {

@@ -136,13 +136,13 @@ impl Node {
 /// The tokens under which a command may have left something in the server.
 fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, crate::token::Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
-    let nothing = matches!(request.command, Command::Keep { .. })
-        || matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
+    let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
+    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
     let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
         && matches!(reply, Reply::Ours);
     let never_ran =
         matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
-    if nothing || undone || never_ran {
+    if leaves_nothing || nothing || undone || never_ran {
         return Vec::new();
     }
     let next = match request.command {

@@ -1,13 +1,15 @@
 //! Commands as a Redis understands them, and its answers as the engine does.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::scripts::{Loaded, Script};
-use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
+use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
@@ -26,6 +28,10 @@ pub(super) fn encode(
             pipeline.add_command(set);
             return;
         }
+        Command::Ping => {
+            pipeline.add_command(redis::cmd("PING"));
+            return;
+        }
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::Keep { .. } => (Script::Keep, 1),
@@ -34,6 +40,7 @@ pub(super) fn encode(
         Command::Leave => (Script::Leave, 1),
         Command::Yield { .. } => (Script::Yield, 1),
         Command::Fence => (Script::Fence, 2),
+        Command::Inspect => (Script::Inspect, 1),
     };
     let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
     match loaded {
@@ -46,7 +53,7 @@ pub(super) fn encode(
     }
     call.arg(&token[..]);
     match command {
-        Command::Acquire { .. } => {}
+        Command::Acquire { .. } | Command::Inspect | Command::Ping => {}
         Command::Enqueue { lease, mode } => {
             call.arg(millis(*lease)).arg(match mode {
                 Enqueue::First => "first",
@@ -74,7 +81,7 @@ pub(super) fn encode(
 pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
     let reply = match (command, value) {
         (_, Value::ServerError(error)) => return server.reply(error),
-        (Command::Acquire { .. }, Value::Okay) => Some(Reply::Ours),
+        (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
         (Command::Enqueue { .. }, Value::Array(pair)) => match pair.as_slice() {
             [Value::Int(1), Value::Int(_)] => Some(Reply::Ours),
@@ -83,7 +90,9 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
             [Value::Int(0), Value::Int(_)] => Some(Reply::Gone),
             _ => None,
         },
-        (Command::Acquire { .. } | Command::Enqueue { .. }, _) => None,
+        (Command::Inspect, Value::Int(0)) => Some(Reply::Seen(None)),
+        (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
+        (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
         (Command::Fence, Value::BulkString(text)) => {
@@ -99,6 +108,13 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
     })
 }
 
+/// Reads what an inspection saw.
+fn sight(seen: &[Value]) -> Option<Sight> {
+    let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
+    let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
+    Some(Sight { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
+}
+
 /// Returns whether the script is not known to the server, so that nothing ran.
 pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
@@ -111,18 +127,15 @@ pub(super) fn is_out_of_service(value: &Value) -> bool {
 }
 
 /// A server, as it may be shown: its address, and what must not appear in what it says.
-#[derive(Clone, Debug)]
 pub(super) struct Redacted {
     address: Arc<str>,
-    secret: Secret,
+    /// The passwords that were sent last.
+    secrets: Mutex<VecDeque<Arc<str>>>,
 }
 
-#[derive(Clone)]
-struct Secret(Option<Arc<str>>);
-
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for Redacted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("..")
+        write!(f, "Redacted({self})")
     }
 }
 
@@ -133,8 +146,19 @@ impl std::fmt::Display for Redacted {
 }
 
 impl Redacted {
-    pub(super) fn new(address: &str, password: Option<&str>) -> Self {
-        Self { address: address.into(), secret: Secret(password.map(Into::into)) }
+    pub(super) fn new(address: &str) -> Self {
+        Self { address: address.into(), secrets: Mutex::default() }
+    }
+
+    /// Notes a password before it is sent. Where they change, each of our connections may have been made with another one.
+    pub(super) fn hide(&self, password: &str) {
+        let mut secrets = lock(&self.secrets);
+        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| &**secret == password) {
+            secrets.push_back(password.into());
+            if secrets.len() > KEPT_SECRETS {
+                secrets.pop_front();
+            }
+        }
     }
 
     /// Turns an error that a server answered with into a reply.
@@ -164,8 +188,8 @@ impl Redacted {
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        if let Some(secret) = self.secret.0.as_deref().filter(|secret| secret.len() >= SHORTEST_SECRET) {
-            text = text.replace(secret, "***");
+        for secret in &*lock(&self.secrets) {
+            text = text.replace(&**secret, "***");
         }
         let mut clean = String::new();
         for (at, part) in text.split(PREFIX).enumerate() {
@@ -222,6 +246,9 @@ const LASTING: [&str; 3] = ["NOPERM", "WRONGPASS", "MOVED"];
 /// A shorter one stands in many words by chance, and its place among them would betray it.
 const SHORTEST_SECRET: usize = 4;
 
+/// As many as two reconnects use.
+const KEPT_SECRETS: usize = 4;
+
 const LONGEST_REASON: usize = 200;
 
 #[cfg(test)]
@@ -237,7 +264,8 @@ mod tests {
 
     #[test]
     fn what_a_server_says_is_shown_without_secrets_tokens_and_control_characters() {
-        let server = Redacted::new("h:1", Some("hunter2"));
+        let server = Redacted::new("h:1");
+        server.hide("hunter2");
 
         let clean = server.clean("ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' end");
 

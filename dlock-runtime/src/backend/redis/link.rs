@@ -14,7 +14,11 @@ use redis::{
 
 use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::scripts::Loaded;
+#[cfg(feature = "tls")]
+use crate::backend::redis::tls;
 use crate::config::url::Server;
+use crate::config::{Settings, config};
+use crate::credentials::CredentialsSource;
 use crate::error::{Error, Source};
 use crate::protocol::command::{Failure, FailureKind};
 use crate::token::{ProcessId, Token};
@@ -22,40 +26,74 @@ use crate::token::{ProcessId, Token};
 /// How to reach a server.
 #[derive(Debug)]
 pub(super) struct Route {
-    client: redis::Client,
+    server: Server,
+    #[cfg(feature = "tls")]
+    certificates: crate::config::certificates::Certificates,
+    credentials: Option<CredentialsSource>,
     pub(super) shown: Redacted,
     pub(super) response_timeout: Duration,
     connect_timeout: Duration,
 }
 
 impl Route {
-    pub(super) fn new(
-        server: Server,
-        response_timeout: Duration,
-        connect_timeout: Duration,
-    ) -> Result<Self, Error> {
-        let shown = Redacted::new(&server.to_string(), server.password.as_deref());
-        let address = if server.tls {
-            use_our_crypto_provider();
-            ConnectionAddr::TcpTls { host: server.host, port: server.port, insecure: false, tls_params: None }
-        } else {
-            ConnectionAddr::Tcp(server.host, server.port)
+    /// Takes note of a server, and checks what can be checked without asking it.
+    pub(super) fn new(server: Server, settings: &Settings) -> Result<Self, Error> {
+        let route = Self {
+            #[cfg(feature = "tls")]
+            certificates: settings.certificates.clone(),
+            credentials: settings.credentials.clone(),
+            shown: Redacted::new(&server.to_string()),
+            response_timeout: settings.rules.response_timeout,
+            connect_timeout: settings.connect_timeout,
+            server,
         };
-        let mut access = RedisConnectionInfo::default().set_db(server.database);
-        if let Some(username) = server.username {
+        route.client(RedisConnectionInfo::default())?;
+        Ok(route)
+    }
+
+    /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
+    /// since the last connection is used.
+    async fn new_client(&self) -> Result<redis::Client, Failure> {
+        let (username, password) = match &self.credentials {
+            Some(source) => {
+                let given = source.ask(self.connect_timeout).await;
+                let (username, password) =
+                    given.map_err(|failure| self.of_the_callback(&failure))?.into_parts();
+                (username, Some(password))
+            }
+            None => (self.server.username.clone(), self.server.password.clone()),
+        };
+        let mut access = RedisConnectionInfo::default().set_db(self.server.database);
+        if let Some(username) = username {
             access = access.set_username(username);
         }
-        if let Some(password) = server.password {
+        if let Some(password) = password {
+            self.shown.hide(&password);
             access = access.set_password(password);
         }
-        let client = address
-            .into_connection_info()
-            .map(|info| {
-                info.set_redis_settings(access).set_tcp_settings(TcpSettings::default().set_nodelay(true))
-            })
-            .and_then(redis::Client::open)
-            .map_err(|error| crate::config::config("url", shown.clean(&error.to_string())))?;
-        Ok(Self { client, shown, response_timeout, connect_timeout })
+        self.client(access).map_err(|error| {
+            let reason = format!("no connection to redis at {}: {error}", self.shown);
+            Failure::new(FailureKind::Untrusted, reason)
+        })
+    }
+
+    fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
+        let Server { host, port, .. } = &self.server;
+        let address = match &self.server.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None if self.server.tls => {
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+            None => ConnectionAddr::Tcp(host.clone(), *port),
+        };
+        let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
+        let info = address.into_connection_info().map_err(unusable)?;
+        let info = info.set_redis_settings(access).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        #[cfg(feature = "tls")]
+        if self.server.tls {
+            return tls::client(info, &self.certificates);
+        }
+        redis::Client::open(info).map_err(unusable)
     }
 
     /// Connects for commands, and loads the scripts before anybody can use the connection.
@@ -63,13 +101,14 @@ impl Route {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
+        let client = self.new_client().await?;
         let opened = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             let load = Loaded::load();
             let answers = connection.send_packed_commands(&load, 0, load.len()).await?;
             Ok::<_, RedisError>((connection, answers))
         };
-        let (connection, answers) = opened.await.map_err(|error| self.failure(error))?;
+        let (connection, answers) = opened.await.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -88,8 +127,9 @@ impl Route {
 
     /// Connects for messages, and subscribes to what tells `process` of its grants.
     pub(super) async fn listen(&self, process: ProcessId) -> Result<Ear, Failure> {
+        let client = self.new_client().await?;
         let opened = async {
-            let mut pubsub = self.client.get_async_pubsub().await?;
+            let mut pubsub = client.get_async_pubsub().await?;
             pubsub.subscribe(process.channel()).await?;
             Ok(pubsub.split())
         };
@@ -106,8 +146,35 @@ impl Route {
         Ok(Ear { sink, stream })
     }
 
+    /// Turns the failure of the callback for credentials into that of a connection.
+    fn of_the_callback(&self, failure: &Failure) -> Failure {
+        let reason =
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&failure.reason));
+        Failure::new(failure.kind, reason)
+    }
+
+    /// Turns what keeps us from connecting into a failure.
+    fn not_opened(&self, error: RedisError) -> Failure {
+        let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+        let hint = if self.server.tls && error.is_timeout() {
+            // A Redis without TLS takes the first word of TLS for a line, and waits for its end.
+            "; if it does not speak TLS on this port, write `redis://`"
+        } else if !self.server.tls && self.server.socket.is_none() && hung_up {
+            // A Redis with TLS hangs up on who does not speak it.
+            "; if it speaks TLS on this port, write `rediss://`"
+        } else {
+            ""
+        };
+        let failure = self.failure(error);
+        Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
+    }
+
     /// Turns the client's error into a failure, with the server's address and without secrets.
     pub(super) fn failure(&self, error: RedisError) -> Failure {
+        #[cfg(feature = "tls")]
+        if let Some(failure) = tls::failure(&error, &self.server.host, &self.shown) {
+            return Failure { source: Some(Source::new(error)), ..failure };
+        }
         if let redis::ErrorKind::AuthenticationFailed = error.kind() {
             let reason = format!(
                 "redis at {} refused the user or the password: {}",
@@ -190,14 +257,3 @@ impl Grant {
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
-
-#[cfg(feature = "tls")]
-fn use_our_crypto_provider() {
-    // An application that has chosen a provider keeps it.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-fn use_our_crypto_provider() {}

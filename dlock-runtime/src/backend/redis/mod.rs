@@ -1,13 +1,15 @@
 //! Locks on one Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
 //!
 //! `node` is the actor that owns the connections, `link` makes them, `batch` sends and answers, `codec` and `scripts` say what goes over
-//! them.
+//! them, `tls` whom we trust.
 
 mod batch;
 mod codec;
 mod link;
 mod node;
 mod scripts;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,11 +23,11 @@ use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
 use crate::backend::{Backend, Request};
 use crate::clock::{Clock, boot_time};
+use crate::config::Settings;
 use crate::config::url::Server;
-use crate::config::{Settings, config};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
@@ -112,7 +114,7 @@ struct Redis {
 /// Connects to a server, on a thread of its own.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let address = server.to_string();
-    let route = Route::new(server, settings.rules.response_timeout, settings.connect_timeout)?;
+    let route = Route::new(server, settings)?;
     let shared = Arc::new(Shared::default());
     let backend = Redis { shared: Arc::clone(&shared), response_timeout: settings.rules.response_timeout };
     let tokens = TokenSource::new();
@@ -141,25 +143,20 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
         }
     });
     thread.map_err(|error| {
-        unavailable(Failure::new(FailureKind::Passing, format!("no i/o thread: {error}")))
+        Failure::new(FailureKind::Passing, format!("no i/o thread: {error}")).of_the_server()
     })?;
     match connected.await {
         Ok(Ok(())) => Ok(engine),
-        Ok(Err(failure)) if failure.kind == FailureKind::Lasting => Err(config("server", &*failure.reason)),
-        Ok(Err(failure)) => Err(unavailable(failure)),
-        Err(_) => Err(unavailable(Failure::new(
-            FailureKind::Passing,
-            format!("no connection to redis at {address}"),
-        ))),
+        Ok(Err(failure)) => Err(failure.of_the_server()),
+        Err(_) => {
+            let text = format!("no connection to redis at {address}");
+            Err(Failure::new(FailureKind::Passing, text).of_the_server())
+        }
     }
 }
 
 /// An actor that fails at once each time must not become a busy loop.
 const BEFORE_A_RESTART: Duration = Duration::from_millis(100);
-
-fn unavailable(Failure { reason, source, .. }: Failure) -> Error {
-    Error::Unavailable { key: None, reason, source }
-}
 
 impl Backend for Redis {
     fn push(&self, request: Request) {

@@ -123,7 +123,7 @@ impl Node {
                         return;
                     }
                     let since = Instant::now();
-                    telemetry::connected(&self.route.shown);
+                    telemetry::connected(&self.route.shown, &self.process.shown());
                     let Drive::Done(failure) = self.serve(&Arc::new(link)).await else { return };
                     telemetry::disconnected(&failure.reason);
                     down = failure;

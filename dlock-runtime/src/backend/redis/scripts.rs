@@ -15,6 +15,7 @@ pub(super) enum Script {
     Leave,
     Yield,
     Fence,
+    Inspect,
 }
 
 macro_rules! source {
@@ -23,7 +24,7 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     source!("enqueue.lua"),
     source!("renew.lua"),
     source!("keep.lua"),
@@ -37,6 +38,7 @@ const SOURCES: [&str; 8] = [
     source!("leave.lua"),
     source!("yield.lua"),
     source!("fence.lua"),
+    source!("inspect.lua"),
 ];
 
 impl Script {

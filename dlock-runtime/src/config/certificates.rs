@@ -1,0 +1,45 @@
+//! The certificates that TLS is spoken with, as they were given: text, or files.
+//!
+//! Not here: how they are read and checked, and which authorities count without them (`backend::redis::tls`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Whose certificate a server must have, and which one we show; what is not given is the system's, and none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Certificates {
+    /// The authorities that are trusted in place of the system's.
+    pub(crate) ca: Option<Pem>,
+    /// Our own certificate, with those between it and its authority.
+    pub(crate) client: Option<Pem>,
+    /// The private key of our own.
+    pub(crate) key: Option<Pem>,
+}
+
+impl Certificates {
+    /// Returns whether any was given.
+    pub(crate) fn are_given(&self) -> bool {
+        self.ca.is_some() || self.client.is_some() || self.key.is_some()
+    }
+}
+
+/// Where PEM text is to be had.
+#[derive(Clone)]
+pub(crate) enum Pem {
+    /// It is read anew for each connection, so that a certificate that is renewed in place is used.
+    File(PathBuf),
+    /// Here.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the methods that give it need the feature"))]
+    Text(Arc<[u8]>),
+}
+
+impl fmt::Debug for Pem {
+    /// The text may be a private key: it is never printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Text(_) => f.write_str("Text(..)"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! TLS to a server with certificates of its own, and what is said of those that will not do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dlock_runtime::{Builder, Error, LockManager};
+use dlock_tests::server::RedisServerBuilder;
+use dlock_tests::{Answer, Authority, HostileServer, Identity, RedisServer, Worker, within};
+use tempfile::TempDir;
+
+use super::{LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+
+const HOST: &str = "127.0.0.1";
+
+/// A server with a certificate for its address.
+fn server_of(authority: &Authority) -> RedisServerBuilder {
+    RedisServer::builder().tls(authority.sign(HOST), authority)
+}
+
+fn builder_for(server: &RedisServer, authority: &Authority) -> Builder {
+    LockManager::builder(&server.tls_url()).tls_ca(authority.pem())
+}
+
+/// A folder with the certificates of an authority and of a client.
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn of(authority: &Authority, client: &Identity) -> Self {
+        let files = Self { dir: tempfile::tempdir().expect("a temporary folder can be made") };
+        files.write("ca.pem", &authority.pem());
+        client.save(&files.path("client.pem"), &files.path("client.key"));
+        files
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("the folder can be written to");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns options of a URL, each with its file in this folder.
+    fn options(&self, options: &[(&str, &str)]) -> String {
+        let option = |(name, file): &(&str, &str)| format!("{name}={}", self.path(file).display());
+        format!("?{}", options.iter().map(option).collect::<Vec<_>>().join("&"))
+    }
+}
+
+#[tokio::test]
+async fn a_hold_over_tls_is_renewed_and_waiters_are_told() {
+    let authority = Authority::new();
+    let server = server_of(&authority).start();
+    let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
+    let other = builder_for(&server, &authority).connect().await.expect("we know its authority");
+
+    hold_beyond_the_lease(&manager).await;
+    is_told_of_grants(&manager, other).await;
+}
+
+#[tokio::test]
+async fn the_url_names_files_of_certificates_too() {
+    let authority = Authority::new();
+    let server = server_of(&authority).line("tls-auth-clients yes").start();
+    let files = Files::of(&authority, &authority.sign("shop"));
+    let options =
+        files.options(&[("tls_ca", "ca.pem"), ("tls_cert", "client.pem"), ("tls_key", "client.key")]);
+
+    let manager = LockManager::connect(&format!("{}{options}", server.tls_url())).await;
+
+    hold_beyond_the_lease(&manager.expect("each knows the other's authority")).await;
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
+    let authority = Authority::new();
+    let server = server_of(&authority).line("tls-auth-clients yes").start();
+    let client = authority.sign("shop");
+
+    let manager = builder_for(&server, &authority)
+        .tls_client_certificate(client.certificate, client.key)
+        .connect()
+        .await
+        .expect("each knows the other's authority");
+
+    hold_beyond_the_lease(&manager).await;
+}
+
+#[tokio::test]
+async fn an_authority_of_the_system_is_trusted() {
+    let authority = Authority::new();
+    let server = server_of(&authority).start();
+    let files = Files::of(&authority, &authority.sign("shop"));
+    let system = format!("SSL_CERT_FILE={}", files.path("ca.pem").display());
+    let program = env!("CARGO_BIN_EXE_lock-worker");
+
+    let mut worker = Worker::spawn("env", &[&system, program, &server.tls_url()]).await;
+    worker.send("acquire order:7 5000 0");
+
+    worker.event("acquired", "order:7").await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused() {
+    let authority = Authority::new();
+    let server = server_of(&authority).start();
+
+    let by_the_system = LockManager::connect(&server.tls_url()).await;
+    let by_another = builder_for(&server, &Authority::new()).connect().await;
+    let by_a_namesake = builder_for(&server, &authority.of_the_same_name()).connect().await;
+
+    let address = server.tls_url().replace("rediss://", "redis at ");
+    assert_config(by_the_system, "tls", &[&address, "signed by nobody whom we trust", "`tls_ca`"]);
+    assert_config(by_another, "tls", &["signed by nobody whom we trust"]);
+    assert_config(by_a_namesake, "tls", &["signed by nobody whom we trust"]);
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused_and_both_names_are_told() {
+    let authority = Authority::new();
+    let server = RedisServer::builder().tls(authority.sign("cache.example"), &authority).start();
+
+    let refused = builder_for(&server, &authority).connect().await;
+
+    assert_config(refused, "tls", &["cache.example", "not for `127.0.0.1`"]);
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_expired_is_refused() {
+    let authority = Authority::new();
+    let server = RedisServer::builder().tls(authority.sign_expired(HOST), &authority).start();
+
+    let refused = builder_for(&server, &authority).connect().await;
+
+    assert_config(refused, "tls", &["has expired", "clock of this machine"]);
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_client_certificate_and_gets_none_or_a_strangers_says_so() {
+    let authority = Authority::new();
+    for protocol in ["TLSv1.2", "TLSv1.3"] {
+        let line = format!("tls-protocols {protocol}");
+        let server = server_of(&authority).line("tls-auth-clients yes").line(&line).start();
+        let stranger = Authority::new().sign("shop");
+
+        // The server ends the connection while we write: whether its word or the end is read first must not matter.
+        for _ in 0..20 {
+            let none = builder_for(&server, &authority).connect().await;
+            assert_config(none, "tls", &["want", "client certificate", "`tls_cert`"]);
+        }
+        let strangers = builder_for(&server, &authority)
+            .tls_client_certificate(&stranger.certificate, &stranger.key)
+            .connect()
+            .await;
+        assert_config(strangers, "tls", &["does not accept our certificate", "UnknownCA"]);
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_does_not_speak_tls_is_told() {
+    // A Redis takes our first word for a line, and waits for its end, or finds one in it.
+    let server = RedisServer::start();
+    let other = HostileServer::start(|_| Answer::Usual);
+    let over_tls = |url: String| LockManager::builder(&url.replace("redis://", "rediss://"));
+    let connect = over_tls(server.url()).connect_timeout(Duration::from_millis(200)).connect();
+
+    let waits = connect.await.expect_err("it does not speak TLS");
+    let answers = over_tls(other.url()).connect().await;
+
+    assert!(waits.to_string().contains("not speak TLS on this port"), "{waits}");
+    assert_config(answers, "tls", &["does not speak TLS on this port", "`redis://`"]);
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_tls_alone_is_told() {
+    let authority = Authority::new();
+    let server = server_of(&authority).start();
+
+    let refused = LockManager::connect(&server.tls_url().replace("rediss://", "redis://")).await;
+
+    let nobody = LockManager::connect("redis://127.0.0.1:1").await.expect_err("nobody listens there");
+
+    assert!(!nobody.to_string().contains("TLS"), "{nobody}");
+    let error = refused.expect_err("it hangs up");
+    assert!(error.is_unavailable() && error.to_string().contains("write `rediss://`"), "{error}");
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_used_are_told_by_their_option_without_asking_anybody() {
+    let authority = Authority::new();
+    let client = authority.sign("shop");
+    let files = Files::of(&authority, &client);
+    files.write("empty.pem", "");
+    files.write("other.key", &authority.sign("shop").key);
+    let nobody = "rediss://127.0.0.1:1";
+
+    for (options, part, words) in [
+        (vec![("tls_ca", "missing.pem")], "tls_ca", "cannot be read"),
+        (vec![("tls_ca", "empty.pem")], "tls_ca", "no certificate in PEM"),
+        (vec![("tls_ca", "client.key")], "tls_ca", "no certificate in PEM"),
+        (vec![("tls_cert", "client.pem")], "tls_cert", "`tls_key`"),
+        (vec![("tls_key", "client.key")], "tls_key", "`tls_cert`"),
+        (vec![("tls_cert", "client.pem"), ("tls_key", "missing")], "tls_key", "cannot be read"),
+        (vec![("tls_cert", "empty.pem"), ("tls_key", "client.key")], "tls_cert", "no certificate in PEM"),
+        (vec![("tls_cert", "client.pem"), ("tls_key", "client.pem")], "tls_key", "no private key in PEM"),
+        (vec![("tls_cert", "client.pem"), ("tls_key", "other.key")], "tls_key", "cannot be used with"),
+    ] {
+        let refused = LockManager::connect(&format!("{nobody}{}", files.options(&options))).await;
+        assert_config(refused, part, &[words]);
+    }
+    let not_asked_for = LockManager::builder("redis://127.0.0.1:1").tls_ca(authority.pem()).connect().await;
+    assert_config(not_asked_for, "tls", &["`rediss://`"]);
+}
+
+#[tokio::test]
+async fn no_private_key_is_printed() {
+    let authority = Authority::new();
+    let client = authority.sign("shop");
+    let piece = client.key.lines().nth(1).expect("a key has several lines").to_owned();
+
+    let builder =
+        LockManager::builder("rediss://127.0.0.1:1").tls_client_certificate(&client.certificate, &client.key);
+    let shown = format!("{builder:?} {builder:#?}");
+    // As if the two had been mixed up.
+    let swapped = LockManager::builder("rediss://127.0.0.1:1")
+        .tls_client_certificate(&client.key, &client.certificate)
+        .connect()
+        .await;
+
+    assert!(shown.contains("Text(..)") && !shown.contains(&piece), "{shown}");
+    let text = format!("{swapped:?} {}", swapped.as_ref().expect_err("no certificate is a key"));
+    assert!(!text.contains(&piece), "{text}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() {
+    let authority = Authority::new();
+    let mut server = server_of(&authority).start();
+    let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
+
+    server.show(&Authority::new().sign(HOST));
+    server.restart();
+    let told = async {
+        loop {
+            match manager.ready().await {
+                Err(Error::Unavailable { reason, .. }) if reason.contains("signed by nobody") => break,
+                Ok(()) | Err(Error::Unavailable { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    within(SOON, "the reason", told).await;
+    let refused = manager.lock("order:7").lease(LONG).acquire().await;
+    server.show(&authority.sign(HOST));
+    server.restart();
+    until_ready(&manager).await;
+
+    assert!(matches!(&refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert!(manager.lock("order:7").lease(LONG).acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_client_certificate_that_is_renewed_in_its_file_is_used_from_the_next_connection_on() {
+    let (authority, next) = (Authority::new(), Authority::new());
+    let mut server = server_of(&authority).line("tls-auth-clients yes").start();
+    let files = Files::of(&authority, &authority.sign("shop"));
+    let options =
+        files.options(&[("tls_ca", "ca.pem"), ("tls_cert", "client.pem"), ("tls_key", "client.key")]);
+    let manager = LockManager::connect(&format!("{}{options}", server.tls_url())).await.expect("they match");
+
+    files.write("ca.pem", &next.pem());
+    next.sign("shop").save(&files.path("client.pem"), &files.path("client.key"));
+    server.show(&next.sign(HOST));
+    server.trust(&next);
+    server.restart();
+
+    until_ready(&manager).await;
+}

@@ -1,0 +1,51 @@
+//! A server on the same machine, by the socket in its file system.
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::RedisServer;
+use dlock_tests::resp::Reply;
+
+use super::{LONG, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+
+#[tokio::test]
+async fn a_hold_over_a_unix_socket_is_renewed_and_waiters_are_told() {
+    let server = RedisServer::start();
+    let url = format!("redis+unix://{}", server.socket().display());
+    let manager = LockManager::connect(&url).await.expect("it listens there");
+    let other = LockManager::connect(&url).await.expect("it listens there");
+
+    hold_beyond_the_lease(&manager).await;
+    is_told_of_grants(&manager, other).await;
+}
+
+#[tokio::test]
+async fn database_user_and_password_are_options() {
+    let server = RedisServer::builder().line("user shop on >a+b&c ~* &* +@all").start();
+    let url = format!("redis+unix://{}?db=3&user=shop&password=a+b%26c", server.socket().display());
+    let wrong = url.replace("a+b", "ab");
+
+    let manager = LockManager::connect(&url).await.expect("user and password are right");
+    let _guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let refused = LockManager::connect(&wrong).await;
+
+    let swapped = server.call(&["SWAPDB", "0", "3"]);
+    assert_eq!(swapped, Reply::Status("OK".to_owned()));
+    assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(1));
+    assert_config(refused, "server", &["refused the user or the password", "redis.sock"]);
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_there_is_unavailable_and_a_server_that_returns_is_found() {
+    let mut server = RedisServer::start();
+    let url = format!("redis+unix://{}", server.socket().display());
+    let manager = LockManager::connect(&url).await.expect("it listens there");
+
+    server.kill();
+    let gone = manager.lock("order:7").lease(LONG).acquire().await;
+    let nobody = LockManager::connect("redis+unix:///nowhere/redis.sock").await;
+    server.restart();
+    until_ready(&manager).await;
+
+    assert!(matches!(gone, Err(Error::Unavailable { .. })), "{gone:?}");
+    let text = nobody.expect_err("nobody listens there").to_string();
+    assert!(text.contains("/nowhere/redis.sock"), "{text}");
+}

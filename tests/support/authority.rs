@@ -1,0 +1,121 @@
+//! Who signs certificates, and what it signs: made anew for each test, so that no key lies about and none expires.
+//!
+//! The `openssl` of the command line would do as well, but not everywhere where the tests run is one, and its options differ.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+
+/// An authority of its own, which nobody trusts who is not told to.
+pub struct Authority {
+    name: String,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes an authority whose name no other has.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        Self::named(format!("authority {} of a test", MADE.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Makes an authority with the name of this one, as somebody who deceives would, or who has lost his key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn of_the_same_name(&self) -> Self {
+        Self::named(self.name.clone())
+    }
+
+    fn named(name: String) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(DnType::CommonName, &name);
+        let issuer = CertifiedIssuer::self_signed(params, a_key()).expect("it is signed by itself");
+        Self { name, issuer }
+    }
+
+    /// Returns its certificate as PEM text.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Signs a certificate for a host's name or address, or for a client's name.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn sign(&self, name: &str) -> Identity {
+        self.sign_with(name, |_| {})
+    }
+
+    /// Signs a certificate that has expired.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn sign_expired(&self, name: &str) -> Identity {
+        self.sign_with(name, |params| params.not_after = date_time_ymd(2020, 1, 1))
+    }
+
+    fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Identity {
+        let mut params = CertificateParams::new([name.to_owned()]).expect("it is a name");
+        change(&mut params);
+        let key = a_key();
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority signs it");
+        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Authority({})", self.name)
+    }
+}
+
+/// A certificate and its private key, as PEM texts.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+impl Identity {
+    /// Writes both to files.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they cannot be written.
+    pub fn save(&self, certificate: &Path, key: &Path) {
+        std::fs::write(certificate, &self.certificate).expect("the certificate's file can be written");
+        std::fs::write(key, &self.key).expect("the key's file can be written");
+    }
+}
+
+fn a_key() -> KeyPair {
+    KeyPair::generate().expect("a key can be made")
+}
