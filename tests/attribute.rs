@@ -41,7 +41,7 @@ async fn skips_or_falls_back(locks: &LockManager, id: u64) -> Result<Option<u64>
 }
 
 async fn other(_locks: &LockManager, id: u64) -> Result<Option<u64>, Error> {
-    Ok(Some(id + 100))
+    std::future::ready(Ok(Some(id + 100))).await
 }
 
 #[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = run)]
@@ -55,7 +55,7 @@ async fn runs_or_falls_back(locks: &LockManager, id: String) -> Result<String, E
 }
 
 async fn other_text(_locks: &LockManager, id: String) -> Result<String, Error> {
-    Ok(format!("instead of {id}"))
+    std::future::ready(Ok(format!("instead of {id}"))).await
 }
 
 /// What a body can learn of its lock.

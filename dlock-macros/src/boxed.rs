@@ -13,7 +13,7 @@ use quote::{ToTokens, quote_spanned};
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
-use crate::function::Parameter;
+use crate::function::{Parameter, TakenApart};
 
 /// A boxed function, taken apart.
 pub(crate) struct Whole {
@@ -105,7 +105,7 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
     let Ok(pattern) = Pat::parse_single.parse2(pattern) else { return };
     if parameter.pattern.is_none() {
         parameter.pattern = Some(pattern);
-        parameter.bound_in_body = true;
+        parameter.taken_apart = TakenApart::Already;
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
             name: Ident::new(name, Span::call_site()),
             pattern: None,
             conditions: Vec::new(),
-            bound_in_body: false,
+            taken_apart: TakenApart::InBody,
             again: None,
         };
         let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);

@@ -20,7 +20,7 @@ use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost, OnUnavailable};
 use crate::duration::Time;
-use crate::function::{Function, Parameter};
+use crate::function::{Function, Parameter, TakenApart};
 use crate::key::Key;
 use crate::outcome;
 use crate::pattern;
@@ -214,10 +214,17 @@ impl Expansion<'_> {
         let Self { private, function, .. } = self;
         let span = Span::mixed_site();
         // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
-        let arguments = function.parameters.iter().rev().map(|parameter| {
-            let (name, conditions) = (&parameter.name, &parameter.conditions);
-            let allow = is_unused(name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
-            quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
+        let arguments = function.parameters.iter().rev().flat_map(|parameter| {
+            let mut names = match &parameter.pattern {
+                Some(pattern) if parameter.taken_apart == TakenApart::BeforeBody => pattern::names(pattern),
+                _ => vec![parameter.name.clone()],
+            };
+            names.reverse();
+            names.into_iter().map(|name| {
+                let conditions = &parameter.conditions;
+                let allow = is_unused(&name).then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+                quote_spanned!(span=> #(#conditions)* #allow let _ = &#name;)
+            })
         });
         let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
         let capture: TokenStream = arguments.chain(receiver).collect();
@@ -234,9 +241,8 @@ impl Expansion<'_> {
                     #(#conditions)* #allow let _ = &#name;
                 }
             });
-            let pattern = parameter.pattern.as_ref().filter(|_| !parameter.bound_in_body);
-            let pattern = pattern.map(|pattern| quote_spanned!(span=> #(#conditions)* let #pattern = #name;));
-            quote_spanned!(span=> #again #pattern)
+            let apart = take_apart(parameter, TakenApart::InBody);
+            quote_spanned!(span=> #again #apart)
         });
         let guard = self
             .args
@@ -258,6 +264,18 @@ impl Expansion<'_> {
             }
         }
     }
+}
+
+/// Takes an argument apart, if that is to be done there.
+pub(crate) fn take_apart(parameter: &Parameter, there: TakenApart) -> Option<TokenStream> {
+    let Parameter { name, conditions, taken_apart, .. } = parameter;
+    let pattern = parameter.pattern.as_ref().filter(|_| *taken_apart == there)?;
+    let argument = match there {
+        // The braces move it as a whole: one whose parts are moved out one by one would keep its place in the future.
+        TakenApart::BeforeBody => quote_spanned!(Span::mixed_site()=> { #name }),
+        TakenApart::InBody | TakenApart::Already => name.to_token_stream(),
+    };
+    Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = #argument;))
 }
 
 /// Whether nobody is warned when a name is not used.

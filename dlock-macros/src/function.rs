@@ -38,11 +38,22 @@ pub(crate) struct Parameter {
     pub(crate) pattern: Option<Pat>,
     /// The `#[cfg(..)]` of the parameter, which is there or not with all that names it.
     pub(crate) conditions: Vec<Attribute>,
-    /// Whether the body has the pattern already, or has to be given it.
-    pub(crate) bound_in_body: bool,
+    /// Where the pattern takes the argument apart.
+    pub(crate) taken_apart: TakenApart,
     /// The `x` or `mut x` by which the body takes it over, where a pattern comes before it: what a pattern binds is dropped before
     /// all that is captured, and a later argument is dropped even before that.
     pub(crate) again: Option<TokenStream>,
+}
+
+/// Where the pattern of an argument takes it apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenApart {
+    /// Before the body, which owns the parts alone: an argument that goes in whole and is taken apart there has its place twice.
+    BeforeBody,
+    /// First thing in the body: what the pattern leaves behind has to be dropped with it.
+    InBody,
+    /// In the body as it is written.
+    Already,
 }
 
 impl Function {
@@ -141,7 +152,7 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                     quote!(#mutability #ident)
                 });
                 let name = ident.clone();
-                return Parameter { name, pattern: None, conditions, bound_in_body: false, again };
+                return Parameter { name, pattern: None, conditions, taken_apart: TakenApart::InBody, again };
             }
             let name = crate::key::argument(index);
             let plain = PatIdent {
@@ -153,8 +164,13 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
             };
             let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
             let again = behind_pattern.then(|| name.to_token_stream());
-            behind_pattern |= !pattern::names(&pattern).is_empty();
-            Parameter { name, pattern: Some(pattern), conditions, bound_in_body: false, again }
+            let taken_apart = if !behind_pattern && pattern::takes_all(&pattern) {
+                TakenApart::BeforeBody
+            } else {
+                behind_pattern |= !pattern::names(&pattern).is_empty();
+                TakenApart::InBody
+            };
+            Parameter { name, pattern: Some(pattern), conditions, taken_apart, again }
         })
         .collect()
 }

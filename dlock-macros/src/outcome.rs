@@ -7,7 +7,8 @@ use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 
 use crate::args::{OnContended, OnLost, OnUnavailable, Options};
-use crate::expand::Expansion;
+use crate::expand::{Expansion, take_apart};
+use crate::function::TakenApart;
 
 /// Runs `body` under `__dlock_call`, and gives the function's value.
 pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStream {
@@ -18,8 +19,11 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let at_output = span.located_at(output.span);
     let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
     let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
+    let apart =
+        function.parameters.iter().filter_map(|parameter| take_apart(parameter, TakenApart::BeforeBody));
     let pinned = quote_spanned! {span=>
         #held
+        #(#apart)*
         let __dlock_body = ::core::pin::pin!(#private::Body::Future(#body));
     };
     let swallow =

@@ -28,6 +28,20 @@ pub(crate) fn borrowed(pattern: &Pat, wanted: impl FnMut(&Ident) -> bool) -> Pat
     pattern
 }
 
+/// Whether all that the pattern takes apart is bound by value, so that nothing of the argument is left behind it.
+pub(crate) fn takes_all(pattern: &Pat) -> bool {
+    match pattern {
+        Pat::Ident(binding) => binding.by_ref.is_none() && binding.subpat.is_none(),
+        Pat::Paren(inner) => takes_all(&inner.pat),
+        Pat::Tuple(tuple) => tuple.elems.iter().all(takes_all),
+        Pat::TupleStruct(tuple) => tuple.elems.iter().all(takes_all),
+        Pat::Struct(fields) => {
+            fields.rest.is_none() && fields.fields.iter().all(|field| takes_all(&field.pat))
+        }
+        _ => false,
+    }
+}
+
 struct Borrow<W>(W);
 
 impl<W: FnMut(&Ident) -> bool> VisitMut for Borrow<W> {
@@ -84,6 +98,18 @@ mod tests {
             borrowed.to_token_stream().to_string().replace(' ', ""),
             wanted.to_token_stream().to_string().replace(' ', "")
         );
+    }
+
+    #[test]
+    fn what_leaves_something_behind_is_told_from_what_takes_all() {
+        for all in [quote!(Path(mut id)), quote!(Json(Order { id, lines: (a, b) })), quote!((a, b))] {
+            assert!(takes_all(&pattern(all.clone())), "{all}");
+        }
+        for some in
+            [quote!((a, _)), quote!(Order { id, .. }), quote!(&a), quote!(Path(ref a)), quote!(a @ (_, b))]
+        {
+            assert!(!takes_all(&pattern(some.clone())), "{some}");
+        }
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! What the attribute adds to a function's future.
 //!
 //! The futures of a service stand in one another: what each adds, every caller above it carries. A value that is larger than the
-//! body's own state needs its room while the lock is released. Not here: what an expansion does (`order`).
+//! body's own state needs its room while the lock is released; and an argument that a plain function drops before its first await has
+//! its place twice here, as every argument has in a plain function that keeps it. Not here: what an expansion does (`order`).
 
 use std::future::Future;
 
 use dlock_runtime::{Error, distributed_lock};
+
+struct Path<T>(T);
+
+struct State<T>(T);
 
 /// The most that the attribute may add, in bytes.
 const MOST: usize = 256;
@@ -18,14 +23,14 @@ macro_rules! compare {
 }
 
 macro_rules! functions {
-    ($($(#[$attribute:meta])* async fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty $body:block)*) => {
+    ($($(#[$attribute:meta])* async fn $name:ident($($argument:tt $(($($inside:tt)*))? : $type:ty),*) -> $output:ty $body:block)*) => {
         mod annotated {
             use super::*;
-            $($(#[$attribute])* pub(super) async fn $name($($argument: $type),*) -> $output $body)*
+            $($(#[$attribute])* pub(super) async fn $name($($argument $(($($inside)*))? : $type),*) -> $output $body)*
         }
         mod plain {
             use super::*;
-            $(pub(super) async fn $name($($argument: $type),*) -> $output $body)*
+            $(pub(super) async fn $name($($argument $(($($inside)*))? : $type),*) -> $output $body)*
         }
     };
 }
@@ -75,6 +80,13 @@ functions! {
     }
 
     #[distributed_lock(key = "a:<id>")]
+    async fn a_handler(Path(id): Path<u64>, State(_): State<u64>, Path((name, mut lines)): Path<(String, [u64; 32])>, last: String) -> Result<String, Error> {
+        pause().await;
+        lines[0] = id;
+        Ok(format!("{name}{last}{lines:?}"))
+    }
+
+    #[distributed_lock(key = "a:<id>")]
     async fn a_large_argument(id: u64, large: [u8; 1024]) -> Result<u8, Error> {
         pause().await;
         Ok(large[usize::try_from(id).unwrap_or_default()])
@@ -91,6 +103,7 @@ fn an_annotated_future_is_hardly_larger_than_the_plain_one() {
         a_return(7);
         a_large_body();
         a_large_value();
+        a_handler(Path(7), State(0), Path((String::new(), [0; 32])), String::new());
         a_large_argument(7, [0; 1024]);
     };
 
