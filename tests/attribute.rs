@@ -144,3 +144,29 @@ async fn a_function_can_have_a_namespace_of_its_own_or_none() {
     assert!(matches!(&shop, Ok((name, Reply::Integer(1))) if name == "shop:order:7"), "{shop:?}");
     assert!(matches!(&none, Ok((name, Reply::Integer(1))) if name == "order:8"), "{none:?}");
 }
+
+const NO_TEMPLATE: &str = "order:<id>";
+
+#[distributed_lock(key = NO_TEMPLATE, manager = locks)]
+async fn of_a_constant(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = whole, manager = locks)]
+async fn of_a_value(locks: &LockManager, whole: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_template_in_a_constant_is_refused_and_a_value_that_looks_like_one_is_not() {
+    let locks = LockManager::connect("memory://").await.expect("memory is always there");
+
+    let constant = of_a_constant(&locks, 7).await;
+    let value = of_a_value(&locks, "<b>").await;
+
+    assert!(
+        matches!(&constant, Err(Error::InvalidKey { problem, .. }) if problem.contains("<id>")),
+        "{constant:?}"
+    );
+    assert!(value.is_ok(), "{value:?}");
+}

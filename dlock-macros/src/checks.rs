@@ -1,11 +1,14 @@
-//! What a template says that cannot be meant, though each piece of it is right.
+//! What cannot be meant, though each piece of it is right: in a template, in a whole key, in the names.
 //!
 //! Not here: the grammar (`template`), and names that refer to nothing (`key`).
 
 use std::ops::Range;
 
-use proc_macro2::Ident;
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{Error, Expr, LitStr};
 
+use crate::args::Options;
 use crate::function::Function;
 use crate::template::{Hole, Modifier, Piece};
 
@@ -52,6 +55,57 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
 pub(crate) fn is_questionable(pieces: &[Piece], used: &[Ident], function: &Function) -> bool {
     let mut words = texts(pieces).flat_map(|text| text.split(|c: char| !is_name_letter(c)));
     used.is_empty() && words.any(|word| function.name(word).is_some())
+}
+
+/// Finds a template inside an expression for a whole key, where it is no template.
+pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
+    for literal in literals(key.to_token_stream()) {
+        let text = literal.value();
+        let mut roots = text.split('<').skip(1).filter_map(|after| {
+            let (inside, _) = after.split_once('>')?;
+            let root = inside.split(|c| !is_name_letter(c)).next()?;
+            function.name(root).map(|_| inside)
+        });
+        if let Some(inside) = roots.next() {
+            return Err(Error::new(
+                literal.span(),
+                format!(
+                    "`<{inside}>` is literal text inside of an expression, so all callers would share ONE lock: write the template as it is, as in `key = \"order:<{inside}>\"`, or `{{{inside}}}` in a `format!`"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Finds the strings in an expression, in the arguments of its macros too.
+fn literals(tokens: TokenStream) -> Vec<LitStr> {
+    let found = tokens.into_iter().flat_map(|token| match token {
+        TokenTree::Group(group) => literals(group.stream()),
+        TokenTree::Literal(_) => syn::parse2(token.into()).into_iter().collect(),
+        _ => Vec::new(),
+    });
+    found.collect()
+}
+
+/// Finds names that cannot be meant: a guard that hides an argument, and a lock on `main`.
+pub(crate) fn names(options: &Options, function: &Function) -> syn::Result<()> {
+    if let Some(guard) = options.guard.as_ref().filter(|guard| function.name(&guard.to_string()).is_some()) {
+        return Err(Error::new(
+            guard.span(),
+            format!(
+                "`guard = {guard}` would hide the argument `{guard}`: choose another name, such as `guard = held`"
+            ),
+        ));
+    }
+    let name = &function.signature.ident;
+    if name == "main" && options.manager.is_none() {
+        return Err(Error::new(
+            name.span(),
+            "`main` is what installs the lock manager, so it cannot wait for one: write the attribute above an `async fn` that it calls after `dlock_runtime::init`",
+        ));
+    }
+    Ok(())
 }
 
 fn texts(pieces: &[Piece]) -> impl Iterator<Item = &str> {

@@ -19,6 +19,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
 use crate::args::{Args, KeySource, OnLost, OnUnavailable};
+use crate::checks;
 use crate::duration::Time;
 use crate::function::{Function, Parameter, TakenApart};
 use crate::key::Key;
@@ -37,9 +38,13 @@ fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let function = report.check(Function::parse(item));
     let parts = args.zip(function).map(|(args, function)| {
         report.check(function.output.check(&args.options));
+        report.check(checks::names(&args.options, &function));
         let key = match &args.key {
             KeySource::Template(template) => Some(Key::parse(template, &function, &mut report)),
-            KeySource::Whole(_) => None,
+            KeySource::Whole(key) => {
+                report.check(checks::whole_key(key, &function));
+                None
+            }
         };
         (args, function, key)
     });
@@ -89,11 +94,13 @@ impl Expansion<'_> {
         let Self { private, args, .. } = self;
         let bindings = self.bindings();
         let span = Span::mixed_site();
-        let manager = args.options.manager.as_ref().map_or_else(
-            || quote_spanned!(span=> ::core::option::Option::None),
-            |manager| quote_spanned!(span.located_at(manager.span())=> ::core::option::Option::Some(&#manager)),
-        );
         let site = self.site();
+        // What is known at compile time stays out of the future.
+        let site = quote_spanned!(span=> const { &#site });
+        let begun = args.options.manager.as_ref().map_or_else(
+            || quote_spanned!(span=> #private::Call::new(#site)),
+            |manager| quote_spanned!(span.located_at(manager.span())=> #private::Call::under(&#manager, #site)),
+        );
         let at_key = match &args.key {
             KeySource::Template(_) => span,
             KeySource::Whole(key) => span.located_at(key.span()),
@@ -103,6 +110,9 @@ impl Expansion<'_> {
             (Some(key), _) => {
                 let chain = &key.chain;
                 quote_spanned!(span=> #private::Call::template(&__dlock_call) #chain)
+            }
+            (None, KeySource::Whole(key)) if self.function.is_constant(key) => {
+                quote_spanned!(span=> #private::Constant(&#key))
             }
             // A place is only looked at, so that the body can still have it.
             (None, KeySource::Whole(place)) if is_place(place) => quote_spanned!(span=> &#place),
@@ -117,8 +127,7 @@ impl Expansion<'_> {
             {
                 #question
                 #bindings
-                // What is known at compile time stays out of the future.
-                let __dlock_call = #private::Call::new(#manager, const { &#site });
+                let __dlock_call = #begun;
                 let __dlock_key = #key;
                 #with_key
             }

@@ -7,11 +7,12 @@ use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, FnArg, Pat, PatIdent, Signature, Token, Visibility};
+use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, Signature, Token, Visibility};
 
 use crate::boxed::{self, Boxed};
 use crate::output::Output;
 use crate::pattern;
+use crate::report::written;
 
 /// A function that can be put under a lock.
 pub(crate) struct Function {
@@ -120,6 +121,13 @@ impl Function {
         self.names().find(|declared| declared.unraw() == plain)
     }
 
+    /// Whether an expression is the path of something outside of the function.
+    pub(crate) fn is_constant(&self, value: &Expr) -> bool {
+        let Expr::Path(path) = value else { return false };
+        let first = path.path.segments.first().map(|first| first.ident.to_string());
+        path.qself.is_none() && !first.is_some_and(|first| self.name(&first).is_some())
+    }
+
     /// Says which arguments there are, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
@@ -203,7 +211,7 @@ fn not_async(signature: &Signature) -> Error {
     let cure = if name == "main" {
         "`main` is what installs the lock manager: lock an `async fn` that it calls after `dlock_runtime::init`".to_owned()
     } else if let Some(output) = boxed::future_output(&signature.output) {
-        format!("write `async fn {name}(..) -> {}`", output.to_token_stream())
+        format!("write `async fn {name}(..) -> {}`", written(&output))
     } else {
         format!(
             "write `async fn {name}`; where an attribute above this one has taken the `async` away, as `#[tokio::test]` does, write `#[distributed_lock(..)]` above it"

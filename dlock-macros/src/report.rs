@@ -3,6 +3,7 @@
 //! Not here: what the mistakes are; each is worded where it is found.
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 
 /// Collects the errors of one attribute.
 #[derive(Debug, Default)]
@@ -44,6 +45,14 @@ pub(crate) fn beside(errors: &syn::Error, item: TokenStream) -> TokenStream {
     let mut tokens = errors.to_compile_error();
     tokens.extend(item);
     tokens
+}
+
+/// Writes code for a message about as its author wrote it: tokens come with white space between any two.
+pub(crate) fn written(code: &impl ToTokens) -> String {
+    let narrow =
+        [(" :: ", "::"), (" < ", "<"), (" >", ">"), (" ,", ","), (" (", "("), ("& ", "&"), (" !", "!")];
+    let text = code.to_token_stream().to_string();
+    narrow.iter().fold(text, |text, (wide, narrow)| text.replace(wide, narrow))
 }
 
 /// Joins names for a message: `` `a`, `b` ``.

@@ -19,7 +19,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
     let expected = quote! {
         async fn place_order(user_id: u64, cart: Cart) -> Result<Receipt, OrderError> {
             let __dlock_call = {
-                let __dlock_call = ::dlock_runtime::__private::Call::new(::core::option::Option::None, const {
+                let __dlock_call = ::dlock_runtime::__private::Call::new(const {
                     &::dlock_runtime::__private::Site::new(
                         ::core::concat!(::core::module_path!(), "::place_order"),
                         ::dlock_runtime::__private::Options::new()

@@ -11,6 +11,7 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitBool, Path};
 
 use crate::args::{OnContended, OnLost, OnUnavailable};
 use crate::duration::Time;
+use crate::report::written;
 
 /// Reads `lease`, or `max_hold`, which no lease is longer than: not shorter than the renewals of a lease could be.
 pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time> {
@@ -113,7 +114,7 @@ fn no_outcome(call: &ExprCall) -> String {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string).unwrap_or_default(),
         _ => String::new(),
     };
-    let call = call.to_token_stream();
+    let call = written(call);
     match name.as_str() {
         "wait" => {
             "a call waits before it is contended: write `wait = \"5s\"` in place of `on_contended`".to_owned()
@@ -214,18 +215,15 @@ pub(crate) fn guard(value: &Expr) -> syn::Result<Ident> {
 /// Reads `manager`: an expression for one that is there already.
 pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
-        Expr::Lit(_) => {
-            "`manager` is an expression for a `LockManager`: a URL goes to `dlock_runtime::init(url).await`, once"
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
+            "`manager` is an expression for a `LockManager`: write `manager = self.locks`; a URL goes to `dlock_runtime::init(url).await`, once"
         }
         _ if mentions(value.to_token_stream(), "connect") => {
-            "`manager` is evaluated at each call, and a manager that is made there shares its locks with nobody: make one at the start"
+            "`manager` is evaluated at each call, and a manager that is made there shares its locks with nobody: make one at the start, and write `manager = self.locks`, or leave `manager` out"
         }
         _ => return Ok(value),
     };
-    Err(Error::new_spanned(
-        value,
-        format!("{problem}, and write `manager = self.locks`, or leave `manager` out"),
-    ))
+    Err(Error::new_spanned(value, problem))
 }
 
 fn mentions(tokens: TokenStream, name: &str) -> bool {

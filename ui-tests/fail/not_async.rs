@@ -18,3 +18,16 @@ async fn under_test() -> Result<(), Error> {
 async fn main() -> Result<(), Error> {
     Ok(())
 }
+
+#[distributed_lock(key = "a")]
+fn by_hand(id: u64) -> impl std::future::Future<Output = Result<u64, Error>> {
+    async move { Ok(id) }
+}
+
+mod program {
+    #[dlock_runtime::distributed_lock(key = "a")]
+    #[tokio::main(flavor = "current_thread")]
+    async fn main() -> Result<(), dlock_runtime::Error> {
+        Ok(())
+    }
+}

@@ -92,4 +92,53 @@ async fn without_a_value() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(skip, key = "a")]
+async fn an_outcome_alone() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key("a"))]
+async fn in_parentheses() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key: "a")]
+async fn with_a_colon() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", manager = "redis://localhost")]
+async fn a_url_as_manager() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", manager = LockManager::connect("memory://").await?)]
+async fn a_manager_for_each_call() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", on_contended = wait("5s"))]
+async fn a_wait_as_outcome() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", on_contended = Err(Error::from(7)))]
+async fn a_value_as_outcome() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", backoff = "1s")]
+async fn a_backoff_without_tries() -> Result<(), Error> {
+    Ok(())
+}
+
+struct Service;
+
+impl Service {
+    #[distributed_lock(key = "a", on_contended = fallback(self.other))]
+    async fn a_method_as_fallback(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 fn main() {}

@@ -50,7 +50,7 @@ async fn other(id: u8) -> u8 {
     id
 }
 
-#[::dlock_runtime::distributed_lock(key = "a", on_contended = return(7), backoff = "1s..2s")]
+#[::dlock_runtime::distributed_lock(key = "a", on_contended = return(7), retry = 3, backoff = "1s..2s")]
 async fn returned(id: u8) -> u8 {
     id
 }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use dlock_runtime::{Error, KeyPart, distributed_lock};
 
 /// Nothing.
-#[distributed_lock(key = "a:<id>", lease = "1s", wait = "1s", backoff = "1s..2s")]
+#[distributed_lock(key = "a:<id>", lease = "1s", wait = "1s", retry = 3, backoff = "1s..2s")]
 pub async fn plain(id: u64, mut names: Vec<String>) -> Result<(), Error> {
     names.clear();
     {

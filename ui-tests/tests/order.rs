@@ -14,7 +14,7 @@ mod recorder {
     pub(crate) mod __private {
         use std::pin::Pin;
 
-        use dlock_runtime::{Error, IntoLockKey, KeyBuilder, LockManager};
+        use dlock_runtime::{Error, IntoLockKey, KeyBuilder};
 
         pub(crate) use dlock_runtime::__private::{Body, Carrier, OnLost, Options, Site, finish, never};
 
@@ -26,7 +26,7 @@ mod recorder {
 
         #[expect(clippy::unused_self, reason = "the real one has a state")]
         impl Call {
-            pub(crate) fn new(_: Option<&LockManager>, site: &'static Site) -> Self {
+            pub(crate) fn new(site: &'static Site) -> Self {
                 note(site.name());
                 Self { _released: Noisy("lock") }
             }

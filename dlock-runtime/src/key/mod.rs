@@ -29,6 +29,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use builder::KeyBuilder;
+pub(crate) use into_key::AsLockKey;
 pub use into_key::IntoLockKey;
 pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 

@@ -109,14 +109,21 @@ pub struct Call {
 }
 
 impl Call {
-    /// Begins a call under `manager`, or under the installed one where `None`.
+    /// Begins a call under the installed manager.
     #[must_use]
-    pub fn new(manager: Option<&LockManager>, site: &'static Site) -> Self {
-        let (manager, key) = match manager.cloned().map_or_else(crate::global::current, Ok) {
-            Ok(manager) => (Some(manager), Error::NotInstalled {}),
-            Err(error) => (None, error),
-        };
-        Self { site, manager, key: Err(Box::new(key)), telemetry: Hold::none(), guard: OnceCell::new() }
+    pub fn new(site: &'static Site) -> Self {
+        Self::begin(crate::global::current().ok(), site)
+    }
+
+    /// Begins a call under a manager of its own.
+    #[must_use]
+    pub fn under(manager: &LockManager, site: &'static Site) -> Self {
+        Self::begin(Some(manager.clone()), site)
+    }
+
+    fn begin(manager: Option<LockManager>, site: &'static Site) -> Self {
+        let key = Err(Box::new(Error::NotInstalled {}));
+        Self { site, manager, key, telemetry: Hold::none(), guard: OnceCell::new() }
     }
 
     /// Starts the key of this call.

@@ -13,8 +13,28 @@ pub use outcome::{
     finish_or_skip, finish_started, skip_unavailable,
 };
 
+use crate::error::Error;
+use crate::key::{AsLockKey, IntoLockKey, LockKey};
 pub use crate::options::{OnLost, Options};
 pub use crate::run::Body;
+
+/// A whole key that is the same in every call. What looks like a hole in it is none.
+#[derive(Debug)]
+pub struct Constant<'a, K: ?Sized>(pub &'a K);
+
+impl<K: AsLockKey + ?Sized> IntoLockKey for Constant<'_, K> {
+    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
+        let key = self.0.as_lock_key(namespace)?;
+        let hole = key.as_str().split_once('<').and_then(|(_, after)| after.split_once('>'));
+        match hole {
+            Some((inside, _)) if !inside.is_empty() => Err(Error::InvalidKey {
+                template: key.as_str().into(),
+                problem: format!("`<{inside}>` is literal text in a constant, and all callers would share one lock: write the template in the attribute itself").into(),
+            }),
+            _ => Ok(key),
+        }
+    }
+}
 
 /// Gives a function's return type to the body before its first `return` or `?`. Never called.
 #[must_use]
