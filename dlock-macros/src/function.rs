@@ -125,7 +125,7 @@ impl Function {
     pub(crate) fn is_constant(&self, value: &Expr) -> bool {
         let Expr::Path(path) = value else { return false };
         let first = path.path.segments.first().map(|first| first.ident.to_string());
-        path.qself.is_none() && !first.is_some_and(|first| self.name(&first).is_some())
+        path.qself.is_none() && first.is_none_or(|first| self.name(&first).is_none())
     }
 
     /// Says which arguments there are, as a part of a message.

@@ -143,7 +143,7 @@ async fn bare_response(State(shop): State<Shop>, id: Path<u64>) -> Response {
 }
 
 async fn somebody_else(_: State<Shop>, _: Path<u64>) -> StatusCode {
-    StatusCode::CONFLICT
+    std::future::ready(StatusCode::CONFLICT).await
 }
 
 #[axum::debug_handler]
