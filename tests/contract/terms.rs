@@ -1,5 +1,6 @@
 //! What a call asks of its hold beside the lease: `max_hold` ends it, `at_least` keeps it from others after its turn.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, Lock, LockGuard, LossCause, OnLost};
@@ -14,7 +15,10 @@ contract![
     a_body_is_stopped_when_its_max_hold_is_over_and_the_lock_is_free,
     a_body_that_finishes_runs_on_after_its_max_hold,
     neither_a_renewal_nor_an_extension_outlasts_max_hold,
-    a_guard_that_is_leaked_is_free_after_its_max_hold,
+    a_lock_whose_guard_is_leaked_is_free_a_lease_after_its_max_hold,
+    no_body_begins_beside_one_that_is_stopped,
+    a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody,
+    a_call_that_is_cancelled_before_its_body_begins_keeps_nothing,
     a_max_hold_that_is_not_reached_changes_nothing,
     a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then,
     who_does_not_wait_is_told_how_long_a_lock_is_kept,
@@ -58,11 +62,17 @@ async fn a_body_that_finishes_runs_on_after_its_max_hold(world: World) {
     let seen = lock
         .run(async |guard| {
             world.let_pass(LEASE + Duration::from_millis(50)).await;
-            (guard.check(), is_held(&world, "order:7").await)
+            let ours = is_held(&world, "order:7").await;
+            world.let_pass(LEASE * 2).await;
+            (guard.check(), ours, is_held(&world, "order:7").await)
         })
         .await;
 
-    assert!(matches!(seen, Ok((Err(Error::Lost { cause: LossCause::MaxHold, .. }), false))), "{seen:?}");
+    // Nobody is let in beside it before the lease is over, and everybody is after that.
+    assert!(
+        matches!(seen, Ok((Err(Error::Lost { cause: LossCause::MaxHold, .. }), true, false))),
+        "{seen:?}"
+    );
 }
 
 async fn neither_a_renewal_nor_an_extension_outlasts_max_hold(world: World) {
@@ -74,19 +84,89 @@ async fn neither_a_renewal_nor_an_extension_outlasts_max_hold(world: World) {
     let cause = guard.lost().await;
 
     assert_eq!(cause, LossCause::MaxHold);
+    assert!(is_held(&world, "order:7").await, "whoever has the guard may still use what it guards");
+    drop(guard);
+    world.until_free("order:7").await;
     assert!(!is_held(&world, "order:7").await);
 }
 
-async fn a_guard_that_is_leaked_is_free_after_its_max_hold(world: World) {
+async fn a_lock_whose_guard_is_leaked_is_free_a_lease_after_its_max_hold(world: World) {
     let manager = world.manager().await;
-    let leaked = manager.lock("order:7").renew(false).max_hold(LEASE).acquire().await.expect("it is free");
-    std::mem::forget(leaked);
+    let lock = manager.lock("order:7").lease(LEASE / 2).max_hold(LEASE);
+    std::mem::forget(lock.acquire().await.expect("it is free"));
 
     let begun = Instant::now();
     let granted = wait_for(&world.manager().await, "order:7").await.expect("no panic");
 
     assert!(granted.is_ok(), "{granted:?}");
-    assert!(begun.elapsed() < LEASE + PROMPT, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < LEASE * 3 / 2 + PROMPT, "{:?}", begun.elapsed());
+}
+
+/// Counts the bodies that are alive.
+struct Alive<'a>(&'a AtomicUsize);
+
+impl<'a> Alive<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        assert_eq!(count.fetch_add(1, Ordering::SeqCst), 0, "a body begins beside one that is alive");
+        Self(count)
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn no_body_begins_beside_one_that_is_stopped(world: World) {
+    let manager = world.manager().await;
+    let alive = AtomicUsize::new(0);
+    let (entered, has_entered) = oneshot::channel();
+    let holder = manager.lock("order:7").lease(LEASE).max_hold(LEASE);
+    let holder = holder.run(async |_guard| {
+        let _alive = Alive::begin(&alive);
+        let _ = entered.send(());
+        std::future::pending::<()>().await;
+    });
+    let waiter = async {
+        has_entered.await.expect("the body starts");
+        manager.lock("order:7").wait(LONG).run(async |_guard| drop(Alive::begin(&alive))).await
+    };
+
+    // The waiter is polled first when both are woken.
+    let (waited, stopped) = tokio::join!(biased; waiter, holder);
+
+    assert!(waited.is_ok(), "{waited:?}");
+    assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
+}
+
+async fn a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody(world: World) {
+    let (manager, other) = (world.manager().await, world.manager().await);
+    let job = manager.lock("job").at_least(LONG);
+    job.run(async |_guard| ()).await.expect("it is free");
+
+    assert!(matches!(other.force_release("job").await, Ok(true)));
+
+    let again = job.try_acquire().await;
+    assert!(matches!(&again, Ok(Some(_))), "{again:?}");
+}
+
+async fn a_call_that_is_cancelled_before_its_body_begins_keeps_nothing(world: World) {
+    let (manager, other) = (world.manager().await, world.manager().await);
+    let held = other.lock("job").acquire().await.expect("it is free");
+    let lock = manager.lock("job").at_least(LONG).wait(LONG);
+
+    // Polled until it waits, granted without being polled again, and dropped then.
+    let mut waiting = Box::pin(lock.acquire());
+    let first = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_ready())).await;
+    world.until_waiting("job", 1).await;
+    held.release().await.expect("it is held");
+    world.let_pass(LEASE / 2).await;
+    drop(waiting);
+    world.until_free("job").await;
+
+    assert!(!first);
+    assert!(!is_held(&world, "job").await);
 }
 
 async fn a_max_hold_that_is_not_reached_changes_nothing(world: World) {
@@ -122,11 +202,12 @@ async fn who_does_not_wait_is_told_how_long_a_lock_is_kept(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     first.lock("job").at_least(LONG).run(async |_guard| ()).await.expect("it is free");
 
+    world.let_pass(LEASE).await;
     for manager in [first, second] {
         let refused = manager.lock("job").acquire().await;
 
         let Err(Error::Contended { retry_after: Some(after), .. }) = refused else { panic!("{refused:?}") };
-        assert!(after + PROMPT > LONG && after < LONG + PROMPT, "{after:?}");
+        assert!(after + LEASE + PROMPT > LONG && after < LONG, "{after:?}");
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Held {
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
+    /// Whether it was held when the task came to look: if not, nothing runs under it.
+    taken_up: bool,
     /// Whether no call reports its loss.
     pub(crate) stands_alone: bool,
 }
@@ -41,6 +43,7 @@ impl Held {
             turn: Arc::clone(turn),
             nested,
             released: AtomicBool::new(false),
+            taken_up: turn.token().is_some(),
             stands_alone: false,
         }
     }
@@ -101,7 +104,7 @@ impl Held {
             return None;
         }
         if self.nested.is_none() {
-            return self.engine.release(&self.turn, answered);
+            return self.engine.release(&self.turn, self.taken_up, answered);
         }
         let seat = Seat(Arc::clone(&self.turn));
         self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));

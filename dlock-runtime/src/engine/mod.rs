@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::engine::effects::Effects;
-use crate::engine::turn::{Seat, Turn};
+use crate::engine::turn::{Ended, Seat, Turn};
 use crate::error::LossCause;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     pub(crate) waits: Mutex<Waits>,
     strangers: Mutex<Strangers>,
     closed: AtomicBool,
-    /// How many tasks hold a lock.
+    /// How many tasks were let in and have not let go.
     held: AtomicU64,
     drained: tokio::sync::Notify,
 }
@@ -195,10 +195,7 @@ impl Engine {
             Action::Join { seat } => effects.wakes(seat.join()),
             Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),
             Action::Prolong { seat, deadline } => seat.prolong(deadline),
-            Action::Lose { seat, cause } => {
-                self.one_less();
-                effects.wakes(seat.lose(cause, now));
-            }
+            Action::Lose { seat, cause, left } => effects.wakes(seat.lose(cause, left, now)),
         }
     }
 
@@ -229,20 +226,33 @@ impl Engine {
         }
     }
 
-    /// A task lets go of the lock that it holds. With `answered`, the returned receiver is told the server's answer; there is none
+    /// A task lets go of the lock that it holds or has lost; `ran`: something ran under it. With `answered`, the returned receiver is told the server's answer; there is none
     /// where another task of this process has the lock now.
-    pub(crate) fn release(&self, turn: &Arc<Turn>, answered: bool) -> Option<oneshot::Receiver<Reply>> {
+    pub(crate) fn release(
+        &self,
+        turn: &Arc<Turn>,
+        ran: bool,
+        answered: bool,
+    ) -> Option<oneshot::Receiver<Reply>> {
         let now = self.now();
         let seat = Seat(Arc::clone(turn));
         let key = turn.key.name();
         let mut effects = Effects::default();
         let receiver = self.in_shard(key, &mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
-            effects.wakes(turn.end());
-            let released = self.on_locked(slots, key, now, effects, |lane, cx| lane.release(&seat, cx));
-            if released != Released::NotHeld {
+            let Ended { wakers, was_admitted, left } = turn.end();
+            effects.wakes(wakers);
+            if was_admitted {
                 self.one_less();
             }
+            let released = self.on_locked(slots, key, now, effects, |lane, cx| match left {
+                Some(left) => {
+                    lane.let_go_of(left, ran, cx);
+                    Released::Kept
+                }
+                None if ran => lane.release(&seat, cx),
+                None => lane.decline(&seat, cx),
+            });
             let Released::ToServer(token, command) = released else { return None };
             let (answer, receiver) = answered.then(oneshot::channel).unzip();
             self.push(key, token, command, answer, effects);
@@ -354,14 +364,24 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Takes no new work: who waits is refused, who holds goes on. Returns when nobody holds any more, or after `patience`, when
-    /// those who still do lose their hold.
+    /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold. Returns when
+    /// everybody has let go, or did not in time for one answer.
     pub(crate) async fn shutdown(&self, patience: Duration) {
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
             self.on_lane(&key, Lane::close);
         }
-        let all_released = async {
+        self.until_all_let_go(patience).await;
+        for key in self.keys() {
+            self.on_lane(&key, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+        }
+        self.until_all_let_go(self.rules.response_timeout).await;
+        self.backend.settle().await;
+    }
+
+    /// Waits until nobody has a lock, `patience` at most.
+    async fn until_all_let_go(&self, patience: Duration) {
+        let all = async {
             loop {
                 let drained = self.drained.notified();
                 if self.held.load(Ordering::Acquire) == 0 {
@@ -371,13 +391,10 @@ impl Engine {
             }
         };
         tokio::select! {
-            () = all_released => {}
+            biased;
+            () = all => {}
             () = self.backend.sleep(patience) => {}
         }
-        for key in self.keys() {
-            self.on_lane(&key, |lane, cx| lane.lose(LossCause::Shutdown, cx));
-        }
-        self.backend.settle().await;
     }
 
     fn keys(&self) -> Vec<Arc<str>> {

@@ -13,6 +13,7 @@ use once_cell::sync::OnceCell;
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::hold::Left;
 use crate::protocol::lane::Refusal;
 use crate::sync::lock;
 use crate::token::Token;
@@ -48,9 +49,18 @@ pub(crate) enum Phase {
     /// It did not get the lock; the reason is there until it is taken.
     Refused(Option<Box<Refusal>>),
     /// It held and does not any more.
-    Lost { cause: LossCause, held: Duration },
+    Lost { cause: LossCause, held: Duration, left: Option<Left> },
     /// It has let go of what it had since then.
     Over { since: BootTime },
+}
+
+/// What is known of a turn when its task lets go.
+pub(crate) struct Ended {
+    pub(crate) wakers: Wakers,
+    /// Whether it ever was its turn.
+    pub(crate) was_admitted: bool,
+    /// What a loss has left for the task to let go of.
+    pub(crate) left: Option<Left>,
 }
 
 /// A turn as the rules see it: told apart from all others, and told what becomes of it.
@@ -88,8 +98,8 @@ impl Seat {
         self.0.deadline.fetch_max(deadline.at().nanos(), Ordering::AcqRel);
     }
 
-    pub(super) fn lose(&self, cause: LossCause, now: BootTime) -> Wakers {
-        self.0.lose(cause, now)
+    pub(super) fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
+        self.0.lose(cause, left, now)
     }
 }
 
@@ -154,7 +164,7 @@ impl Turn {
     /// Returns whether the hold is believed at `now`, and else how it was lost.
     pub(crate) fn believed(&self, now: BootTime) -> Result<(), (LossCause, Duration)> {
         let lost = self.look(None, |phase| match phase {
-            Phase::Lost { cause, held } => Some(Err((*cause, *held))),
+            Phase::Lost { cause, held, .. } => Some(Err((*cause, *held))),
             Phase::Held { since, .. } if now >= self.deadline() => {
                 Some(Err((LossCause::Expired, now.since(*since))))
             }
@@ -176,23 +186,26 @@ impl Turn {
     }
 
     /// Marks the turn as over: its task has let go.
-    pub(crate) fn end(&self) -> Wakers {
+    pub(crate) fn end(&self) -> Ended {
         let mut state = lock(&self.state);
-        let since = match state.phase {
-            Phase::Held { since, .. } | Phase::Over { since } => since,
-            _ => self.started,
-        };
-        // A loss stays visible: letting go of what is lost already does not undo it.
-        if !matches!(state.phase, Phase::Lost { .. }) {
-            state.phase = Phase::Over { since };
+        let mut ended = Ended { wakers: std::mem::take(&mut state.wakers), was_admitted: false, left: None };
+        match &mut state.phase {
+            // A loss stays visible: letting go of what is lost already does not undo it.
+            Phase::Lost { left, .. } => (ended.was_admitted, ended.left) = (true, left.take()),
+            Phase::Held { since, .. } => {
+                ended.was_admitted = true;
+                state.phase = Phase::Over { since: *since };
+            }
+            Phase::Over { .. } => {}
+            _ => state.phase = Phase::Over { since: self.started },
         }
-        std::mem::take(&mut state.wakers)
+        ended
     }
 
-    fn lose(&self, cause: LossCause, now: BootTime) -> Wakers {
+    fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
         let mut state = lock(&self.state);
         if let Phase::Held { since, .. } = state.phase {
-            state.phase = Phase::Lost { cause, held: now.since(since) };
+            state.phase = Phase::Lost { cause, held: now.since(since), left };
         }
         std::mem::take(&mut state.wakers)
     }
@@ -317,7 +330,7 @@ mod tests {
             turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
         }
         assert_eq!(count(&turn), 1);
-        turn.end().into_iter().for_each(Waker::wake);
+        turn.end().wakers.into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
         assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
@@ -348,7 +361,7 @@ mod tests {
         turn.look(Some(&wakers[0]), not_yet);
         first.look(&wakers[1], not_yet);
         second.look(&wakers[2], not_yet);
-        turn.end().into_iter().for_each(Waker::wake);
+        turn.end().wakers.into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells), [1, 1, 1]);
     }
@@ -367,6 +380,6 @@ mod tests {
 
     #[test]
     fn a_turn_stays_small() {
-        assert!(size_of::<Turn>() <= 160, "{}", size_of::<Turn>());
+        assert!(size_of::<Turn>() <= 176, "{}", size_of::<Turn>());
     }
 }

@@ -157,7 +157,7 @@ impl Drop for Waiting {
         let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
         if !was_waiting {
             // The grant came, and nobody will look at it any more.
-            self.engine.release(&self.turn, false);
+            self.engine.release(&self.turn, false, false);
         }
     }
 }

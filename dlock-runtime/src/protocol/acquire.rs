@@ -210,8 +210,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &self.stage {
             Stage::Asking(Asking { step: Step::Trying | Step::Enqueuing(Enqueue::Peek), .. })
             | Stage::Idle
-            | Stage::Held(_)
-            | Stage::Kept(_) => {}
+            | Stage::Held(_) => {}
             Stage::Asking(Asking { step: Step::Paused(_), .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
                 cx.send(asking.token, Command::Leave);

@@ -45,6 +45,13 @@ pub(crate) struct Yielding<S> {
     pub(super) next: Token,
 }
 
+/// What a turn that was lost leaves in the server: it was ours to the end, and is nobody's until its body is gone or the key expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(super) token: Token,
+    pub(super) kept_until: BootTime,
+}
+
 /// What a release comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -129,7 +136,9 @@ impl<S: Clone + PartialEq> Lane<S> {
         hold.levels.close(cx);
         let (token, kept_until) = (hold.token, hold.kept_until);
         if cx.now < kept_until {
-            return Released::ToServer(token, self.keep(token, kept_until, cx.now));
+            let keep = self.keep(token, kept_until, cx.now);
+            self.ask(cx);
+            return Released::ToServer(token, keep);
         }
         let Some(next) = self.queue.head() else {
             self.stage = Stage::Idle;
@@ -149,6 +158,16 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.confirm_for(token, lease, cx);
         }
         Released::Kept
+    }
+
+    /// The seat was let in and does not want its turn: nothing ran under it that `at_least` could be for.
+    pub(crate) fn decline(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> Released {
+        if let Stage::Held(hold) = &mut self.stage
+            && hold.seat == *seat
+        {
+            hold.kept_until = BootTime::START;
+        }
+        self.release(seat, cx)
     }
 
     /// Gives the hold to the head of the local queue, in memory: the token, its renewal on its way and its deadline go with it.
@@ -258,19 +277,18 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
     }
 
-    /// The hold is over before its end. What may be left of it on the server is released; those who wait here ask anew.
+    /// The hold is over before its end. Those who wait here ask anew; what is left of it in the server keeps them out until its body
+    /// is gone, or the key expires.
     pub(crate) fn lose(&mut self, cause: LossCause, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
         hold.levels.close(cx);
-        cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause });
-        let (token, kept_until) = (hold.token, hold.kept_until);
-        if cause != LossCause::NotOurs && cx.now < kept_until {
-            let keep = self.keep(token, kept_until, cx.now);
-            cx.send(token, keep);
-            return;
-        }
-        if cause != LossCause::NotOurs {
-            cx.send(token, Command::Release);
+        let (left, deadline) = (Left { token: hold.token, kept_until: hold.kept_until }, hold.deadline);
+        let left = (cause != LossCause::NotOurs).then_some(left);
+        cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause, left });
+        if let Some(Left { token, .. }) = left
+            && deadline.holds_at(cx.now)
+        {
+            self.leave_to_body(token, deadline.at());
         }
         self.ask(cx);
     }
@@ -324,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_lost_and_released_when_its_max_hold_is_over() {
+    fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone() {
         let (mut lane, held) = held(Terms { max_hold: Some(Duration::from_secs(40)), ..TERMS });
         let renewed = Command::Renew { lease: TERMS.lease };
         happen(&mut lane, 30_000, |lane, cx| lane.reply(held, renewed, at(29_999), Reply::Ours, cx));
@@ -333,11 +351,14 @@ mod tests {
 
         let actions = happen(&mut lane, 40_001, Lane::tick);
 
-        let [Action::Lose { cause, .. }, Action::Send { token, command: Command::Release }] = actions[..]
-        else {
+        let [Action::Lose { cause: LossCause::MaxHold, left: Some(left), .. }] = actions[..] else {
             panic!("{actions:?}")
         };
-        assert_eq!((cause, token), (LossCause::MaxHold, held));
+        let gone = happen(&mut lane, 41_000, |lane, cx| lane.let_go_of(left, true, cx));
+        assert!(
+            matches!(gone[..], [Action::Send { token, command: Command::Release }] if token == held),
+            "{gone:?}"
+        );
     }
 
     #[test]

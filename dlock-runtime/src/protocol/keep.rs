@@ -1,4 +1,4 @@
-//! A lock whose turn is over before its `at_least` is: nobody runs under it, and nobody gets it.
+//! Locks whose turn is over and that nobody gets yet: those whose `at_least` is not over, and those whose body is not gone.
 //!
 //! ```text
 //!  taken          turn over                       at_least over          key expires
@@ -6,8 +6,12 @@
 //!                     |------------------ time to live ----------------------->|
 //! ```
 //!
-//! The server is told once how long the key has to live, so the time is kept though this process may end. The release is sent when
-//! the time has come, a little before the key would expire, so that it wakes whoever waits.
+//! A turn that is lost while the lock is ours (`max_hold`, shutdown) leaves it to its body: it is let go of when the body is gone, and
+//! else the key expires.
+//!
+//! For `at_least` the server is told how long the key has to live, so the time is kept though this process may end. The release is sent when the
+//! time has come, a little before the key would expire, so that it wakes whoever waits. Meanwhile the lane goes on as if a stranger
+//! held the lock: who wants it asks the server, which knows best whether it is still kept.
 //!
 //! Not here: turns that are not over (`hold`).
 
@@ -15,21 +19,32 @@ use std::time::Duration;
 
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
-use crate::protocol::lane::{Cx, Heard, Lane, Stage};
+use crate::protocol::hold::Left;
+use crate::protocol::lane::{Cx, Lane};
 use crate::protocol::renew;
 use crate::token::Token;
 
 /// A lock that is kept from everybody.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    pub(super) token: Token,
+    token: Token,
     until: BootTime,
+    what_for: WhatFor,
     /// When the server is told again; never, while an answer is on its way and once it has come.
     tell_at: BootTime,
 }
 
+/// What a lock is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhatFor {
+    /// The body of a turn that is lost, which lets go itself; after the deadline the key expires.
+    Body,
+    /// The rest of an `at_least`.
+    AtLeast,
+}
+
 impl Kept {
-    pub(super) fn due(&self) -> BootTime {
+    fn due(&self) -> BootTime {
         self.until.min(self.tell_at)
     }
 
@@ -41,20 +56,45 @@ impl Kept {
 impl<S: Clone + PartialEq> Lane<S> {
     /// Keeps the lock of a turn that is over `until` then. Returns what the server is to be told.
     pub(super) fn keep(&mut self, token: Token, until: BootTime, now: BootTime) -> Command {
-        let kept = Kept { token, until, tell_at: BootTime::NEVER };
+        let kept = Kept { token, until, what_for: WhatFor::AtLeast, tell_at: BootTime::NEVER };
         let command = kept.command(now);
-        self.heard = Heard::Taken(Some(until.since(now)));
-        self.stage = Stage::Kept(kept);
+        self.kept.push(kept);
         command
     }
 
-    /// An answer about the kept lock: to the keep, or to what was asked before it.
-    pub(super) fn answered_while_kept(&mut self, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Kept(kept) = &mut self.stage else { return };
+    /// Leaves the lock of a turn that is lost to its body, until `deadline` at most.
+    pub(super) fn leave_to_body(&mut self, token: Token, deadline: BootTime) {
+        self.kept.push(Kept { token, until: deadline, what_for: WhatFor::Body, tell_at: BootTime::NEVER });
+    }
+
+    /// The body of a lost turn is gone, and with it the last that could use what the turn has left. `ran`: there was one.
+    pub(crate) fn let_go_of(&mut self, left: Left, ran: bool, cx: &mut Cx<'_, S>) {
+        let Left { token, kept_until } = left;
+        self.kept.retain(|kept| kept.token != token);
+        let keeps = ran && cx.now < kept_until;
+        let command = if keeps { self.keep(token, kept_until, cx.now) } else { Command::Release };
+        cx.send(token, command);
+    }
+
+    /// Returns whether the lock is kept under this token.
+    pub(super) fn keeps(&self, token: Token) -> bool {
+        self.kept.iter().any(|kept| kept.token == token)
+    }
+
+    /// An answer about a kept lock: to the keep, or to what was asked before it.
+    pub(super) fn answered_while_kept(
+        &mut self,
+        token: Token,
+        command: Command,
+        reply: &Reply,
+        cx: &Cx<'_, S>,
+    ) {
+        let Some(at) = self.kept.iter().position(|kept| kept.token == token) else { return };
+        let Some(kept) = self.kept.get_mut(at) else { return };
         match (command, reply) {
-            (_, Reply::NotOurs) => self.ask(cx), // nothing is left to keep
+            (_, Reply::NotOurs) => drop(self.kept.remove(at)), // nothing is left to keep
             (Command::Keep { .. }, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => {
-                self.ask(cx);
+                self.kept.remove(at);
             }
             (Command::Keep { .. }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 let left = kept.until.since(cx.now);
@@ -66,14 +106,23 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Lets go once the time has come, and tells the server again what it did not confirm.
     pub(super) fn watch_kept(&mut self, cx: &mut Cx<'_, S>) {
-        let Stage::Kept(kept) = &mut self.stage else { return };
-        if cx.now >= kept.until {
-            cx.send(kept.token, Command::Release);
-            self.ask(cx);
-        } else if cx.now >= kept.tell_at {
-            kept.tell_at = BootTime::NEVER;
-            cx.send(kept.token, kept.command(cx.now));
-        }
+        self.kept.retain_mut(|kept| {
+            if cx.now >= kept.until {
+                if kept.what_for == WhatFor::AtLeast {
+                    cx.send(kept.token, Command::Release);
+                }
+                return false;
+            }
+            if cx.now >= kept.tell_at {
+                kept.tell_at = BootTime::NEVER;
+                cx.send(kept.token, kept.command(cx.now));
+            }
+            true
+        });
+    }
+
+    pub(super) fn kept_due(&self) -> BootTime {
+        self.kept.iter().map(Kept::due).min().unwrap_or(BootTime::NEVER)
     }
 }
 
@@ -86,12 +135,9 @@ mod tests {
     use crate::error::LossCause;
     use crate::protocol::command::Failure;
     use crate::protocol::hold::Released;
-    use crate::protocol::lane::{Action, Refusal};
-    use crate::protocol::patience::{Limits, Patience};
-    use crate::protocol::queue::Waiter;
-    use crate::protocol::scene::{TERMS, at, happen, held, waiter};
+    use crate::protocol::lane::Action;
+    use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
     use crate::protocol::terms::Terms;
-    use crate::retry::RetryPolicy;
 
     const JOB: Terms = Terms { at_least: Some(Duration::from_secs(50)), ..TERMS };
 
@@ -105,12 +151,22 @@ mod tests {
         (lane, token, command)
     }
 
+    fn passing() -> Failure {
+        Failure::new(FailureKind::Passing, "timeout")
+    }
+
     #[test]
     fn a_turn_that_ends_early_is_kept_for_the_rest_of_its_at_least() {
-        let (lane, _, command) = kept();
+        let (mut lane, token, command) = kept();
+
+        let over = happen(&mut lane, 50_001, Lane::tick);
 
         assert_eq!(command, Command::Keep { ttl: Duration::from_millis(40_100) });
-        assert_eq!(lane.due(), at(50_001));
+        assert!(
+            matches!(over[..], [Action::Send { token: released, command: Command::Release }] if released == token),
+            "{over:?}"
+        );
+        assert!(lane.is_idle());
     }
 
     #[test]
@@ -126,39 +182,64 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_here_gets_it_when_the_time_has_come_and_whoever_does_not_wait_is_told_when() {
+    fn a_turn_that_was_declined_is_released() {
+        let (mut lane, token) = held(JOB);
+
+        let mut told = None;
+        happen(&mut lane, 10_001, |lane, cx| told = Some(lane.decline(&1, cx)));
+
+        assert_eq!(told, Some(Released::ToServer(token, Command::Release)));
+    }
+
+    #[test]
+    fn a_turn_that_was_handed_on_has_an_at_least_of_its_own() {
+        let (mut lane, token) = held(TERMS);
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, JOB), cx));
+        let hand_off = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
+            let rules = crate::protocol::Rules { hand_off: Duration::from_secs(1), ..RULES };
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&1, &mut cx);
+        };
+        happen(&mut lane, 100, hand_off);
+
+        let mut told = None;
+        happen(&mut lane, 200, |lane, cx| told = Some(lane.release(&2, cx)));
+
+        let keep = Command::Keep { ttl: Duration::from_millis(50_000) };
+        assert_eq!(told, Some(Released::ToServer(token, keep)));
+    }
+
+    #[test]
+    fn whoever_comes_meanwhile_asks_the_server() {
         let (mut lane, token, keep) = kept();
         happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), Reply::Ours, cx));
-        let limits =
-            Limits { retries: 0, wait: None, backoff: RetryPolicy::DEFAULT, response_timeout: TERMS.lease };
-        let once = Waiter { patience: Patience::new(at(20_000), limits, 3), ..waiter(3, TERMS) };
 
-        let refused = happen(&mut lane, 20_000, |lane, cx| lane.join(once, cx));
-        let waits = happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
-        let over = happen(&mut lane, 50_001, Lane::tick);
+        let asks = happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
 
         assert!(
-            matches!(
-                &refused[..],
-                [Action::Refuse { seat: 3, refusal: Refusal::Contended { ttl: Some(_), .. } }]
-            ),
-            "{refused:?}"
+            matches!(asks[..], [Action::Send { command: Command::Acquire { .. }, token: new }] if new != token),
+            "{asks:?}"
         );
-        assert!(waits.is_empty(), "{waits:?}");
-        let [Action::Send { token: released, command: Command::Release }, Action::Send { command, .. }] =
-            over[..]
-        else {
-            panic!("{over:?}")
-        };
-        assert_eq!((released, command), (token, Command::Acquire { lease: TERMS.lease }));
+    }
+
+    #[test]
+    fn a_late_grant_of_a_kept_lock_is_no_strangers() {
+        let (mut lane, token, _) = kept();
+
+        let mut known = false;
+        let actions = happen(&mut lane, 10_050, |lane, cx| known = lane.granted(token, TERMS.lease, cx));
+
+        assert!(known, "it would be answered by a leave, which releases");
+        assert!(actions.is_empty(), "{actions:?}");
     }
 
     #[test]
     fn a_server_that_did_not_answer_is_told_again_what_is_left() {
         let (mut lane, token, keep) = kept();
-        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
 
-        let then = happen(&mut lane, 10_501, |lane, cx| lane.reply(token, keep, at(10_001), unknown, cx));
+        let then = happen(&mut lane, 10_501, |lane, cx| {
+            lane.reply(token, keep, at(10_001), Reply::Unknown(passing()), cx);
+        });
         let again = happen(&mut lane, 11_501, Lane::tick);
 
         assert!(then.is_empty(), "it is not abandoned, which would release it: {then:?}");
@@ -167,18 +248,32 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_stopped_is_kept_and_one_that_was_stolen_is_not() {
+    fn what_is_not_ours_any_more_or_no_lock_is_not_kept() {
+        let wrong_kind = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
+
+        for reply in [Reply::NotOurs, wrong_kind] {
+            let (mut lane, token, keep) = kept();
+            happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), reply, cx));
+            assert!(lane.is_idle());
+        }
+    }
+
+    #[test]
+    fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_is_not() {
         let (mut stopped, token) = held(JOB);
         let (mut stolen, _) = held(JOB);
 
-        let kept = happen(&mut stopped, 100, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+        let lost = happen(&mut stopped, 100, |lane, cx| lane.lose(LossCause::Shutdown, cx));
         let gone = happen(&mut stolen, 100, |lane, cx| lane.lose(LossCause::NotOurs, cx));
 
+        let [Action::Lose { left: Some(left), .. }] = lost[..] else { panic!("{lost:?}") };
+        assert!(matches!(gone[..], [Action::Lose { left: None, .. }]), "{gone:?}");
+        let ran = happen(&mut stopped, 200, |lane, cx| lane.let_go_of(left, true, cx));
         assert!(
-            matches!(kept[..], [Action::Lose { .. }, Action::Send { token: of, command: Command::Keep { .. } }] if of == token),
-            "{kept:?}"
+            matches!(ran[..], [Action::Send { token: of, command: Command::Keep { .. } }] if of == token),
+            "{ran:?}"
         );
-        assert!(matches!(gone[..], [Action::Lose { .. }]), "{gone:?}");
-        assert!(stolen.is_idle());
+        let never_ran = happen(&mut stolen, 200, |lane, cx| lane.let_go_of(left, false, cx));
+        assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
     }
 }

@@ -6,12 +6,10 @@
 //!                       ^                                 |  release, nobody waits here
 //!                       |          yielded                |
 //!                       +------------------- Yielding <---+  release, the hand-off budget is used up
-//!                       |          over                   |
-//!                       +----------------------- Kept <---+  release, `at_least` is not over
 //! ```
 //!
 //! Events come in as methods, with the time in [`Cx`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
-//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `keep` (Kept), `nesting`.
+//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `nesting`. Beside the stages, `keep` has what is over and kept.
 //!
 //! Not here: locks, wake-ups, sockets (`engine`, `backend`).
 
@@ -21,7 +19,7 @@ use crate::protocol::Rules;
 use crate::protocol::acquire::Asking;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
-use crate::protocol::hold::{Hold, Yielding};
+use crate::protocol::hold::{Hold, Left, Yielding};
 use crate::protocol::keep::Kept;
 use crate::protocol::patience::Patience;
 use crate::protocol::queue::{LocalQueue, Waiter};
@@ -33,6 +31,8 @@ use std::time::Duration;
 pub(crate) struct Lane<S> {
     pub(super) queue: LocalQueue<S>,
     pub(super) stage: Stage<S>,
+    /// Locks of turns that are over, kept until their `at_least` is.
+    pub(super) kept: Vec<Kept>,
     pub(super) heard: Heard,
 }
 
@@ -47,8 +47,6 @@ pub(super) enum Stage<S> {
     Held(Hold<S>),
     /// No task has it until the server says whether it is still ours.
     Yielding(Yielding<S>),
-    /// No task has it until its `at_least` is over.
-    Kept(Kept),
 }
 
 /// What was last heard of the lock, for those who must be told why they do not get it.
@@ -85,8 +83,8 @@ pub(crate) enum Action<S> {
     Refuse { seat: S, refusal: Refusal },
     /// The seat's hold goes on until `deadline`.
     Prolong { seat: S, deadline: Deadline },
-    /// The seat's hold is over before its end.
-    Lose { seat: S, cause: LossCause },
+    /// The seat's hold is over before its end. What it leaves in the server is the seat's to let go of, once its body is gone.
+    Lose { seat: S, cause: LossCause, left: Option<Left> },
 }
 
 /// Why a seat does not get the lock.
@@ -108,12 +106,12 @@ pub(crate) enum Refusal {
 
 impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn new() -> Self {
-        Self { queue: LocalQueue::new(), stage: Stage::Idle, heard: Heard::Nothing }
+        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Vec::new(), heard: Heard::Nothing }
     }
 
     /// Returns whether nothing is left to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && self.queue.is_empty()
+        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.kept.is_empty()
     }
 
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
@@ -122,9 +120,8 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Idle | Stage::Yielding(_) => BootTime::NEVER,
             Stage::Asking(asking) => asking.due(),
             Stage::Held(hold) => hold.due(),
-            Stage::Kept(kept) => kept.due(),
         };
-        stage.min(self.queue.due())
+        stage.min(self.queue.due()).min(self.kept_due())
     }
 
     /// Returns how many tasks of this process wait for the lock.
@@ -143,11 +140,9 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(asking) if waiter.patience.is_once() && !asking.is_unanswered() => {
                 self.refuse(waiter, cx);
             }
-            Stage::Held(_) | Stage::Yielding(_) | Stage::Kept(_) if waiter.patience.is_once() => {
-                self.refuse(waiter, cx);
-            }
-            Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) | Stage::Kept(_) => {
-                if !self.queue.is_empty() || matches!(self.stage, Stage::Held(_) | Stage::Kept(_)) {
+            Stage::Held(_) | Stage::Yielding(_) if waiter.patience.is_once() => self.refuse(waiter, cx),
+            Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) => {
+                if !self.queue.is_empty() || matches!(self.stage, Stage::Held(_)) {
                     waiter.patience.not_yet(cx.now);
                 }
                 self.queue.push(waiter);
@@ -182,7 +177,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Yielding(yielding) if yielding.hold.token == token => {
                 self.yielded(command, sent, reply, cx);
             }
-            Stage::Kept(kept) if kept.token == token => self.answered_while_kept(command, &reply, cx),
+            _ if self.keeps(token) => self.answered_while_kept(token, command, &reply, cx),
             _ => Self::reply_to_the_dead(token, command, &reply, cx),
         }
     }
@@ -190,6 +185,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// A message says that the token has been granted the lock for `lease`. It proves nothing by its arrival. Returns whether the
     /// token means something here; if not, the lock is to be passed on.
     pub(crate) fn granted(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) -> bool {
+        if self.keeps(token) {
+            return true;
+        }
         match &self.stage {
             Stage::Asking(asking) if asking.token == token => self.granted_while_asking(lease, cx),
             Stage::Yielding(yielding) if yielding.next == token => {
@@ -198,7 +196,6 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             Stage::Held(hold) => hold.token == token,
             Stage::Yielding(yielding) => yielding.hold.token == token,
-            Stage::Kept(kept) => kept.token == token,
             Stage::Asking(_) | Stage::Idle => false,
         }
     }
@@ -215,14 +212,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(head_tries, cx),
             Stage::Held(_) => self.watch(cx),
-            Stage::Kept(_) => self.watch_kept(cx),
         }
+        self.watch_kept(cx);
     }
 
     /// The server can be asked again, on a new connection: what was missed meanwhile is looked up.
     pub(crate) fn reconnected(&mut self, cx: &mut Cx<'_, S>) {
         match &mut self.stage {
-            Stage::Idle | Stage::Yielding(_) | Stage::Kept(_) => {}
+            Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),
             Stage::Held(hold) => hold.renew_if_overdue(cx),
         }

@@ -4,8 +4,9 @@
 //! executed later, grants are delayed or lost, processes freeze and die, tasks give up. A connection keeps its order until an answer
 //! is missed; after that a new one may overtake what is left in the old. Time is a number, so that a schedule costs microseconds.
 //!
-//! Judged: no two holds are believed at once; tasks of one process are admitted in their order; every task is told something; in the
-//! end nothing is left.
+//! Judged: no two holds are believed at once, nor is anybody let in beside the body of a hold that was ours when it ended; nobody is
+//! let in before the `at_least` of another turn is over; tasks of one process are admitted in their order; every task is told something;
+//! in the end nothing is left.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,7 +16,7 @@ use super::Rules;
 use super::abandon::AbandonList;
 use super::command::{Command, Failure, FailureKind, Reply};
 use super::deadline::BootTime;
-use super::hold::Released;
+use super::hold::{Left, Released};
 use super::lane::{Action, Cx, Lane};
 use super::patience::{Limits, Patience};
 use super::queue::Waiter;
@@ -43,13 +44,43 @@ struct Weather {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Join { seat: u32 },
-    GiveUp { seat: u32 },
-    WorkEnds { seat: u32 },
-    Executed { process: usize, epoch: u64, token: Token, command: Command, sent: u64, answered: bool },
-    Answered { process: usize, epoch: u64, token: Token, command: Command, sent: u64, reply: Reply },
-    Granted { process: usize, token: Token },
-    Tick { process: usize },
+    Join {
+        seat: u32,
+    },
+    GiveUp {
+        seat: u32,
+    },
+    WorkEnds {
+        seat: u32,
+    },
+    /// The body of a lost hold is gone.
+    BodyGone {
+        seat: u32,
+        left: Option<Left>,
+    },
+    Executed {
+        process: usize,
+        epoch: u64,
+        token: Token,
+        command: Command,
+        sent: u64,
+        answered: bool,
+    },
+    Answered {
+        process: usize,
+        epoch: u64,
+        token: Token,
+        command: Command,
+        sent: u64,
+        reply: Reply,
+    },
+    Granted {
+        process: usize,
+        token: Token,
+    },
+    Tick {
+        process: usize,
+    },
 }
 
 struct Process {
@@ -70,7 +101,9 @@ struct Process {
 struct Hold {
     process: usize,
     until: BootTime,
+    deadline: BootTime,
     ends: BootTime,
+    lost: bool,
 }
 
 struct World {
@@ -84,6 +117,8 @@ struct World {
     server: Record,
     processes: Vec<Process>,
     holds: BTreeMap<u32, Hold>,
+    /// Under which token and until when the server keeps the lock.
+    kept: Option<(Token, u64)>,
     outcomes: BTreeMap<u32, &'static str>,
     /// What happened, where somebody wants to read it.
     story: Option<Vec<String>>,
@@ -124,6 +159,7 @@ impl World {
             server: Record::default(),
             processes: processes.collect(),
             holds: BTreeMap::new(),
+            kept: None,
             outcomes: BTreeMap::new(),
             story: told.then(Vec::new),
         };
@@ -174,7 +210,10 @@ impl World {
     /// The process whose own doing the event is; a server does not mind whether a process is frozen.
     fn process_of(event: &Event) -> Option<usize> {
         match event {
-            Event::Join { seat } | Event::GiveUp { seat } | Event::WorkEnds { seat } => Some(home(*seat)),
+            Event::Join { seat }
+            | Event::GiveUp { seat }
+            | Event::WorkEnds { seat }
+            | Event::BodyGone { seat, .. } => Some(home(*seat)),
             Event::Answered { process, .. } | Event::Granted { process, .. } | Event::Tick { process } => {
                 Some(*process)
             }
@@ -190,8 +229,17 @@ impl World {
                 lane.leave(&seat, cx);
             }),
             Event::WorkEnds { seat } => self.work_ends(seat),
+            Event::BodyGone { seat, left } => {
+                self.holds.remove(&seat);
+                let Some(left) = left else { return Ok(()) };
+                self.on_lane(home(seat), |lane, cx| lane.let_go_of(left, true, cx))
+            }
             Event::Executed { process, epoch, token, command, sent, answered } => {
                 let reply = self.execute(token, command);
+                if let (Command::Keep { ttl }, Reply::Ours) = (command, &reply) {
+                    let until = sent + u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) - 100;
+                    self.kept = Some((token, until));
+                }
                 if answered {
                     let delay = self.up_to(self.weather.delay);
                     self.at(
@@ -260,9 +308,10 @@ impl World {
     }
 
     fn work_ends(&mut self, seat: u32) -> Result<(), String> {
-        if self.holds.remove(&seat).is_none() {
+        if self.holds.get(&seat).is_none_or(|hold| hold.lost) {
             return Ok(());
         }
+        self.holds.remove(&seat);
         let mut told = None;
         self.on_lane(home(seat), |lane, cx| {
             if let Released::ToServer(token, command) = lane.release(&seat, cx) {
@@ -308,20 +357,31 @@ impl World {
                 abandoned.add("k".into(), token, *epoch - 1);
                 self.undo_later(process);
             }
-            Action::Admit { seat, deadline, ends, .. } => {
+            Action::Admit { seat, token: admitted, deadline, ends, .. } => {
+                if self.kept.is_some_and(|(token, until)| token != admitted && self.now < until) {
+                    return Err(self.tell("somebody is let in before `at_least` is over"));
+                }
                 self.outcomes.insert(seat, "admitted");
                 self.processes[process].admitted.push(seat);
-                self.believe(seat, Hold { process, until: deadline.at().min(ends), ends })?;
+                let deadline = deadline.at();
+                let hold = Hold { process, until: deadline.min(ends), deadline, ends, lost: false };
+                self.believe(seat, hold)?;
                 let work = self.up_to(self.weather.work);
                 self.at(self.now + work, Event::WorkEnds { seat });
             }
             Action::Prolong { seat, deadline } => {
                 if let Some(hold) = self.holds.get(&seat).copied() {
-                    self.believe(seat, Hold { until: deadline.at().min(hold.ends), ..hold })?;
+                    let deadline = deadline.at();
+                    self.believe(seat, Hold { until: deadline.min(hold.ends), deadline, ..hold })?;
                 }
             }
-            Action::Lose { seat, .. } => {
-                self.holds.remove(&seat);
+            Action::Lose { seat, left, .. } => {
+                // What is lost to the server or to time is over; what was ours to the end is ours until its body is gone.
+                if let Some(hold) = self.holds.remove(&seat).filter(|hold| at(self.now) >= hold.ends) {
+                    self.holds.insert(seat, Hold { until: hold.deadline, lost: true, ..hold });
+                }
+                let gone = self.now + self.up_to(50);
+                self.at(gone, Event::BodyGone { seat, left });
             }
             Action::Refuse { seat, .. } => {
                 self.outcomes.insert(seat, "refused");
