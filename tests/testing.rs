@@ -104,6 +104,30 @@ fn installed_locks_reach_no_other_runtime() {
     assert!(matches!(there, Err(Error::NotInstalled { .. })), "{there:?}");
 }
 
+#[distributed_lock(key = "order:<user>", namespace = "shop")]
+async fn order_of_the_shop(user: u64) -> Result<u64, Error> {
+    Ok(user)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_that_of_all_that_is_done_in_it() {
+    let locks = TestLocks::new();
+    let shop = locks.namespace("shop");
+
+    let elsewhere = shop.hold("order:7").await;
+    let own = locks.run(order_of_the_shop(7)).await;
+    let of_the_manager = shop.run(order(7, Duration::ZERO)).await;
+    let of_another = shop.another_manager().lock("order:7").try_acquire().await;
+    let apart = locks.run(order(7, Duration::ZERO)).await;
+    drop(elsewhere);
+
+    assert!(own.is_err_and(|error| error.is_contended()));
+    assert!(of_the_manager.is_err_and(|error| error.is_contended()));
+    assert!(matches!(of_another, Ok(None)));
+    assert!(apart.is_ok(), "{apart:?}");
+    assert_eq!((shop.acquisitions("order:7"), locks.acquisitions("order:7")), (0, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_worlds_do_not_meet() {
     let (one, other) = (TestLocks::new(), TestLocks::default());

@@ -25,7 +25,9 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
         for inside in braced(text) {
             let root = inside.split(['.', ':']).next().unwrap_or_default();
             let unused = function.name(root).filter(|name| !used.contains(name));
-            let positional = root.chars().all(|c| c.is_ascii_digit()) && function.names().next().is_some();
+            let positional = used.is_empty()
+                && root.chars().all(|c| c.is_ascii_digit())
+                && function.names().next().is_some();
             if unused.is_some() {
                 return Some(format!(
                     "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to have it as a hash tag as well"
@@ -38,8 +40,9 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
                 ));
             }
         }
-        for (mark, name) in marked(text) {
-            if function.name(name).is_some_and(|name| !used.contains(&name)) {
+        // Beside a hole it is an ordinary word: `invoice#line:<id>`.
+        for (mark, name) in marked(text).filter(|_| used.is_empty()) {
+            if function.name(name).is_some() {
                 return Some(format!(
                     "`{mark}{name}` is literal text, so all callers would share ONE lock: write `<{name}>` for the argument"
                 ));

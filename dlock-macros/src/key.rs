@@ -166,14 +166,15 @@ fn no_such_argument(hole: &Hole, function: &Function) -> String {
 /// Returns what a hole was meant to be that looks like a constant: `<Id>` and `<order::id>` for the arguments `id` and `order`.
 fn misspelt(hole: &Hole, function: &Function) -> Option<String> {
     let (first, path) = hole.root.split_once("::").unwrap_or((&hole.root, ""));
-    if !path.is_empty() && function.name(first).is_some() {
-        return Some(hole.place.replace("::", "."));
+    let is_shouted = |name: &str| !name.contains(char::is_lowercase);
+    if !path.is_empty() {
+        let is_argument = function.name(first).is_some() && !path.split("::").last().is_some_and(is_shouted);
+        return is_argument.then(|| hole.place.replace("::", "."));
     }
     let names = function.names().map(|name| name.unraw().to_string());
-    let same = names.into_iter().find(|name| path.is_empty() && name.eq_ignore_ascii_case(first))?;
+    let same = names.into_iter().find(|name| name.eq_ignore_ascii_case(first))?;
     // In capitals it is a constant of that name.
-    let shouted = first.len() > 1 && !first.contains(char::is_lowercase);
-    (!shouted).then(|| hole.place.replacen(first, &same, 1))
+    (!is_shouted(first)).then(|| hole.place.replacen(first, &same, 1))
 }
 
 /// Whether a root that is no argument can be a constant: it is a path, or starts with an upper-case letter.

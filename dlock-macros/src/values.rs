@@ -184,9 +184,9 @@ pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
         Expr::Path(_) => return Ok(value),
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match text.value() {
-            holes if holes.contains(['<', '>']) => "has no placeholders: put what varies into the `key`",
+            holes if holes.contains(['<', '>']) => "cannot have placeholders: put what varies into the `key`",
             odd if odd.contains(|c: char| c.is_whitespace() || c.is_control() || "{}".contains(c)) => {
-                "has no white space, control characters or braces"
+                "cannot have white space, control characters or braces"
             }
             _ => return Ok(value),
         },
@@ -218,7 +218,7 @@ pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
         Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
             "`manager` is an expression for a `LockManager`: write `manager = self.locks`; a URL goes to `dlock_runtime::init(url).await`, once"
         }
-        _ if mentions(value.to_token_stream(), "connect") => {
+        _ if ["LockManager", "connect"].iter().all(|name| mentions(&value.to_token_stream(), name)) => {
             "`manager` is evaluated at each call, and a manager that is made there shares its locks with nobody: make one at the start, and write `manager = self.locks`, or leave `manager` out"
         }
         _ => return Ok(value),
@@ -226,10 +226,10 @@ pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
     Err(Error::new_spanned(value, problem))
 }
 
-fn mentions(tokens: TokenStream, name: &str) -> bool {
-    tokens.into_iter().any(|token| match token {
+fn mentions(tokens: &TokenStream, name: &str) -> bool {
+    tokens.clone().into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == name,
-        TokenTree::Group(group) => mentions(group.stream(), name),
+        TokenTree::Group(group) => mentions(&group.stream(), name),
         _ => false,
     })
 }

@@ -87,6 +87,15 @@ impl LockManager {
         Self { shared: Arc::new(Shared { engine, namespace, place }) }
     }
 
+    /// The same manager for another namespace.
+    #[cfg(feature = "testing")]
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
+        let Shared { engine, place, .. } = &*self.shared;
+        let shared =
+            Shared { engine: Arc::clone(engine), namespace: namespace.to_owned(), place: place.clone() };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Returns the lock of `key`, in this manager's namespace; nothing is held yet. A key that is not valid is reported when the
     /// lock is asked for.
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
@@ -169,7 +178,8 @@ impl LockManager {
     /// Releases everything and takes no new work.
     ///
     /// Who waits gets [`Error::Shutdown`] at once, and so does everybody who comes later. Who holds a lock
-    /// may finish until `deadline` has passed; then bodies are dropped at their next await, and what is still held is released.
+    /// may finish until `deadline` has passed; then bodies are dropped at their next await and their locks released, and a response
+    /// timeout later what is still held is released though a body, or the code with a guard, may be at work.
     /// Call it when the process is told to stop: others need not wait for the leases then.
     ///
     /// # Cancel safety

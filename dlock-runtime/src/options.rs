@@ -39,10 +39,10 @@ impl Options {
         }
     }
 
-    /// Returns the options if they can be used.
-    pub(crate) fn checked(&self) -> Result<Self> {
+    /// Returns the options if they can be used, where calls that name no lease get `default`.
+    pub(crate) fn checked(&self, default: Duration) -> Result<Self> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
-        match self.contradiction() {
+        match self.contradiction().or_else(|| self.ends_before_at_least(self.terms(default).lease)) {
             Some((part, problem)) => Err(Error::Config { part: part.into(), problem: problem.into() }),
             None => Ok(*self),
         }
@@ -70,21 +70,28 @@ impl Options {
         {
             return Some(("lease", "`lease` is longer than `max_hold`, which ends the hold first"));
         }
-        if let (Some(lease), Some(at_least), false) = (self.lease, self.at_least, self.renew)
-            && is_longer(at_least, lease)
-        {
-            return Some((
+        match self.lease {
+            Some(lease) => self.ends_before_at_least(lease),
+            None => None,
+        }
+    }
+
+    const fn ends_before_at_least(&self, lease: Duration) -> Option<(&'static str, &'static str)> {
+        match (self.at_least, self.renew) {
+            (Some(at_least), false) if is_longer(at_least, lease) => Some((
                 "at_least",
                 "`at_least` is longer than `lease`, and with `renew = false` a crash would end the lock before it",
-            ));
+            )),
+            _ => None,
         }
-        None
     }
 
     /// Returns what the options ask of a hold, where calls that name no lease get `default`.
     pub(crate) fn terms(&self, default: Duration) -> Terms {
         let Self { renew, max_hold, at_least, .. } = *self;
-        let longest = max_hold.unwrap_or(Duration::MAX);
+        // A little longer, so that it is `max_hold` that ends the hold, and not the margin of the lease.
+        let longest =
+            max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
         Terms { lease: self.lease.unwrap_or_else(|| default.min(longest)), renew, max_hold, at_least }
     }
 
@@ -190,6 +197,9 @@ const fn is_longer(left: Duration, right: Duration) -> bool {
     left.as_nanos() > right.as_nanos()
 }
 
+/// With a fiftieth of the lease this is more than what a deadline is earlier than the end of a lease.
+const LEASE_MARGIN: Duration = Duration::from_millis(5);
+
 /// A renewal is due every third of it and must be answered before the margin at its end.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
@@ -206,7 +216,8 @@ mod tests {
     fn a_default_lease_is_cut_to_max_hold_and_one_that_is_set_is_kept() {
         let max_hold = Options::new().max_hold(Duration::from_secs(9));
 
-        assert_eq!(max_hold.terms(DEFAULT).lease, Duration::from_secs(9));
+        let cut = max_hold.terms(DEFAULT).lease;
+        assert!(cut > Duration::from_secs(9) && cut < Duration::from_millis(9_200), "{cut:?}");
         assert_eq!(max_hold.lease(Duration::from_secs(5)).terms(DEFAULT).lease, Duration::from_secs(5));
         assert_eq!(Options::new().terms(DEFAULT).lease, DEFAULT);
     }

@@ -46,7 +46,7 @@ impl Entering {
         key: &std::result::Result<LockKey, Box<Error>>,
         options: &Options,
     ) -> Self {
-        let waiting = match (key, options.checked()) {
+        let waiting = match (key, options.checked(manager.engine().lease)) {
             (Ok(key), Ok(options)) => Self::begin(manager, key, &options).map_err(Box::new),
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(Box::new(error)),

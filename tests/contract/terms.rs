@@ -320,6 +320,7 @@ async fn terms_that_contradict_each_other_are_refused(world: World) {
     let cases = [
         ("lease", lock().max_hold(LEASE)),
         ("at_least", lock().renew(false).at_least(LONG * 2)),
+        ("at_least", manager.lock("order:7").renew(false).at_least(LONG * 2)),
         ("max_hold", manager.lock("order:7").max_hold(Duration::from_millis(1))),
         ("at_least", lock().at_least(LONG * 3_000_000)),
     ];

@@ -364,8 +364,8 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold. Returns when
-    /// everybody has let go, or did not in time for one answer.
+    /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold, and what they
+    /// do not let go of in the time of one answer is released all the same.
     pub(crate) async fn shutdown(&self, patience: Duration) {
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
@@ -376,6 +376,9 @@ impl Engine {
             self.on_lane(&key, |lane, cx| lane.lose(LossCause::Shutdown, cx));
         }
         self.until_all_let_go(self.rules.response_timeout).await;
+        for key in self.keys() {
+            self.on_lane(&key, Lane::let_go_of_all);
+        }
         self.backend.settle().await;
     }
 

@@ -80,7 +80,7 @@ impl Site {
     pub const fn namespace(self, namespace: &'static str) -> Self {
         assert!(
             is_namespace(namespace),
-            "`namespace` has no white space, control characters, braces or angle brackets"
+            "`namespace` cannot have white space, control characters, braces or angle brackets"
         );
         Self { namespace: Some(namespace), ..self }
     }

@@ -285,10 +285,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         let (left, deadline) = (Left { token: hold.token, kept_until: hold.kept_until }, hold.deadline);
         let left = (cause != LossCause::NotOurs).then_some(left);
         cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause, left });
-        if let Some(Left { token, .. }) = left
-            && deadline.holds_at(cx.now)
-        {
-            self.leave_to_body(token, deadline.at());
+        if let Some(left) = left.filter(|_| deadline.holds_at(cx.now)) {
+            self.leave_to_body(left, deadline.at());
         }
         self.ask(cx);
     }

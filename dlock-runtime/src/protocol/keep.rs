@@ -38,7 +38,7 @@ pub(crate) struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WhatFor {
     /// The body of a turn that is lost, which lets go itself; after the deadline the key expires.
-    Body,
+    Body { kept_until: BootTime },
     /// The rest of an `at_least`.
     AtLeast,
 }
@@ -63,8 +63,20 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Leaves the lock of a turn that is lost to its body, until `deadline` at most.
-    pub(super) fn leave_to_body(&mut self, token: Token, deadline: BootTime) {
-        self.kept.push(Kept { token, until: deadline, what_for: WhatFor::Body, tell_at: BootTime::NEVER });
+    pub(super) fn leave_to_body(&mut self, Left { token, kept_until }: Left, deadline: BootTime) {
+        let what_for = WhatFor::Body { kept_until };
+        self.kept.push(Kept { token, until: deadline, what_for, tell_at: BootTime::NEVER });
+    }
+
+    /// Nobody waits any longer for the bodies of lost turns to go.
+    pub(crate) fn let_go_of_all(&mut self, cx: &mut Cx<'_, S>) {
+        let left = self.kept.iter().filter_map(|kept| match kept.what_for {
+            WhatFor::Body { kept_until } => Some(Left { token: kept.token, kept_until }),
+            WhatFor::AtLeast => None,
+        });
+        for left in left.collect::<Vec<_>>() {
+            self.let_go_of(left, true, cx);
+        }
     }
 
     /// The body of a lost turn is gone, and with it the last that could use what the turn has left. `ran`: there was one.

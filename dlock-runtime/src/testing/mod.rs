@@ -91,7 +91,7 @@ impl TestLocks {
         Self { world, settings, manager, elsewhere }
     }
 
-    /// Returns the same world for the keys of another namespace: of functions that have a `namespace` of their own.
+    /// Returns the same world in another namespace: for functions that have a `namespace` of their own.
     ///
     /// ```
     /// # use dlock_runtime::{Error, distributed_lock, testing::TestLocks};
@@ -108,10 +108,20 @@ impl TestLocks {
     /// assert!(locks.run(place_order(7)).await.is_err_and(|error| error.is_contended()));
     /// # }
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics for what cannot be a namespace: one with white space, control characters, braces or angle brackets.
     #[must_use]
+    #[track_caller]
     pub fn namespace(&self, namespace: &str) -> Self {
         let settings = Settings { namespace: namespace.to_owned(), ..self.settings.clone() };
-        Self { settings, ..self.clone() }
+        let settings = match settings.checked() {
+            Ok(settings) => settings,
+            Err(error) => panic!("{error}"),
+        };
+        let manager = self.manager.in_namespace(namespace);
+        Self { settings, manager, ..self.clone() }
     }
 
     /// Returns the manager of the code under test, for code that is given one.
