@@ -19,6 +19,7 @@ use crate::resp::{Client, Reply};
 pub struct RedisServer {
     binary: PathBuf,
     lines: Vec<String>,
+    kind: Kind,
     password: Option<String>,
     port: u16,
     process: Option<OwnChild>,
@@ -102,7 +103,7 @@ impl RedisServer {
     /// Panics if it does not start; its log is shown.
     pub fn restart(&mut self) {
         self.kill();
-        match launch(&self.binary, &self.lines, self.dir.path(), self.port) {
+        match launch(&self.binary, &self.lines, self.kind, self.dir.path(), self.port) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("the server did not start again: {}", failure.log),
         }
@@ -182,6 +183,7 @@ impl RedisServer {
 #[derive(Debug, Default)]
 pub struct RedisServerBuilder {
     lines: Vec<String>,
+    kind: Kind,
     password: Option<String>,
 }
 
@@ -201,6 +203,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
+    #[must_use]
+    pub fn sentinel(mut self) -> Self {
+        self.kind = Kind::Sentinel;
+        self
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Panics
@@ -208,7 +217,7 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { lines, password } = self;
+        let Self { lines, kind, password } = self;
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -218,9 +227,9 @@ impl RedisServerBuilder {
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
             let port = free_port();
-            match launch(&binary, &lines, dir.path(), port) {
+            match launch(&binary, &lines, kind, dir.path(), port) {
                 Ok(process) => {
-                    return RedisServer { binary, lines, password, port, process: Some(process), dir };
+                    return RedisServer { binary, lines, kind, password, port, process: Some(process), dir };
                 }
                 Err(failure) if failure.port_was_taken => log = failure.log,
                 Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
@@ -230,13 +239,41 @@ impl RedisServerBuilder {
     }
 }
 
+/// What the binary is started as.
+#[derive(Clone, Copy, Debug, Default)]
+enum Kind {
+    #[default]
+    Server,
+    Sentinel,
+}
+
+impl Kind {
+    fn argument(self) -> Option<&'static str> {
+        matches!(self, Self::Sentinel).then_some("--sentinel")
+    }
+
+    /// What it writes into its log once it is up.
+    fn is_ready(self) -> &'static str {
+        match self {
+            Self::Server => "eady to accept connections",
+            Self::Sentinel => "Sentinel ID is",
+        }
+    }
+}
+
 struct LaunchFailure {
     port_was_taken: bool,
     log: String,
 }
 
 /// Starts the binary and waits until it answers on `port`.
-fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnChild, LaunchFailure> {
+fn launch(
+    binary: &Path,
+    lines: &[String],
+    kind: Kind,
+    dir: &Path,
+    port: u16,
+) -> Result<OwnChild, LaunchFailure> {
     let log = dir.join("server.log");
     // A start again must not take the last start's log for its own.
     let _ = std::fs::rename(&log, dir.join("server.last.log"));
@@ -248,13 +285,13 @@ fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnC
 
     let mut command = Command::new(binary);
     let errors = output.try_clone().expect("a file can be opened twice");
-    command.arg(&config).stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.arg(&config).args(kind.argument()).stdin(Stdio::null()).stdout(output).stderr(errors);
     let mut process = OwnChild::spawn(&mut command, Some(dir))
         .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
 
     let started = Instant::now();
     let ended = loop {
-        if answers(port) && log_says_ready(&log) {
+        if answers(port) && log_says(&log, kind.is_ready()) {
             return Ok(process);
         }
         if let Some(status) = process.ended() {
@@ -294,8 +331,8 @@ fn answers(port: u16) -> bool {
 }
 
 /// Returns whether the one who speaks is ours: a server that lost the race for its port never writes this.
-fn log_says_ready(log: &Path) -> bool {
-    std::fs::read_to_string(log).is_ok_and(|text| text.contains("eady to accept connections"))
+fn log_says(log: &Path, ready: &str) -> bool {
+    std::fs::read_to_string(log).is_ok_and(|text| text.contains(ready))
 }
 
 /// A port that was free a moment ago. Whoever takes it in between makes the server fail, and we try another.

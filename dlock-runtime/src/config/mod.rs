@@ -3,6 +3,7 @@
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
 pub(crate) mod duration;
+pub(crate) mod sentinel;
 pub(crate) mod url;
 
 use std::time::Duration;
