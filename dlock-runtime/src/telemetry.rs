@@ -11,7 +11,7 @@
 //! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
 //! | `dlock.answered` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
-//! | `dlock.connected` | info | a connection is there, the first or a new one |
+//! | `dlock.connected` | info | a connection is there, the first or a new one; field `server`, its address |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
 //! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
 //! | `dlock.actor_failed` | error | the thread that talks to the server panicked, as a subscriber may make it; it is started again |

@@ -18,7 +18,10 @@ pub(super) struct Said {
 impl Said {
     /// A sentinel says that the master was switched. Returns whether that is news.
     pub(super) fn switched(&mut self, from: Address, to: Address) -> bool {
-        if self.latest() == Some(&to) {
+        let latest = self.latest();
+        // A sentinel that lags behind tells of an older switch: it names whom a later one has replaced.
+        let is_late = self.fallen.as_ref() == Some(&to) && latest != Some(&from);
+        if latest == Some(&to) || is_late {
             return false;
         }
         (self.announced, self.fallen) = (Some(to), Some(from));
@@ -108,6 +111,25 @@ mod tests {
         said.found(at("b"));
         assert!(!said.switched(at("a"), at("b")), "said by a third, late");
         assert!(said.switched(at("b"), at("a")), "back again");
+    }
+
+    #[test]
+    fn an_older_switch_that_is_told_late_is_no_news() {
+        let mut said = switched();
+        said.found(at("b"));
+        assert!(said.switched(at("b"), at("c")));
+        said.found(at("c"));
+
+        assert!(!said.switched(at("a"), at("b")), "b is replaced");
+        assert!(said.switched(at("c"), at("b")), "b is back");
+    }
+
+    #[test]
+    fn a_switch_is_news_also_where_the_one_before_was_missed() {
+        let mut said = Said::default();
+        said.found(at("a"));
+
+        assert!(said.switched(at("b"), at("c")));
     }
 
     #[test]
