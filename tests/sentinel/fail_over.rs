@@ -35,6 +35,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
             no_write_goes_to(&fleet, switch.from, &work, &managers, number).await;
         }
         fleet.heal(switch.from);
+        println!("{end:?}: {:?} until the switch, {:?} in all", switch.at.since(broken), broken.elapsed());
         fail_overs.push(FailOver { end, broken, switched: switch.at });
     }
     let history = work.end().await;

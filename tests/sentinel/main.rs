@@ -10,4 +10,5 @@
 mod connect;
 mod fail_over;
 mod judge;
+mod watching;
 mod work;

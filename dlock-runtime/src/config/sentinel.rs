@@ -97,6 +97,10 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
         let place = match part {
             "sentinel_user" => &mut username,
             "sentinel_password" => &mut password,
+            _ if part.starts_with("sentinel_") => {
+                let problem = "of those for sentinels there are `sentinel_user` and `sentinel_password`";
+                return Err(config("options", problem));
+            }
             _ => {
                 others.push(option);
                 continue;
