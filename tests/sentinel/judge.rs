@@ -14,8 +14,9 @@ use crate::work::{History, Hold, LEASE, WAIT, own};
 /// A fail-over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailOver {
-    pub(crate) end: End,
-    /// When the old master was broken.
+    /// How the old master was broken; `None` where the sentinels thought so by themselves.
+    pub(crate) end: Option<End>,
+    /// When, or a time before.
     pub(crate) broken: Moment,
     /// When the first sentinel told of the new one.
     pub(crate) switched: Moment,
@@ -43,7 +44,7 @@ pub(crate) fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs
     let mut concerned = 0;
     for FailOver { end, broken, switched } in fail_overs.iter().copied() {
         let last = broken + LEASE + SLACK;
-        if end == End::Order || switched <= last {
+        if !matches!(end, Some(End::Kill | End::Pause)) || switched <= last {
             continue;
         }
         let held = history.holds.iter().filter(|hold| hold.enter < broken && hold.until > broken);

@@ -113,9 +113,12 @@ impl Work {
     /// Ends the work and returns what was seen.
     pub(crate) async fn end(mut self) -> History {
         self.stop.store(true, Ordering::Relaxed);
-        while let Some(ended) = self.tasks.join_next().await {
-            ended.expect("no task panics");
-        }
+        let all_end = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                ended.expect("no task panics");
+            }
+        };
+        within(Duration::from_secs(15), "the end of all tasks", all_end).await;
         with(&self.history, |history| history.clone())
     }
 }
