@@ -114,3 +114,57 @@ fn by_key(history: &History) -> BTreeMap<&str, Vec<&Hold>> {
 
 /// How late a task may be scheduled on a busy machine.
 const SLACK: Duration = Duration::from_millis(150);
+
+/// A judge that cannot fail proves nothing.
+mod planted {
+    use super::*;
+
+    fn hold(enter: u64, until: u64, token: u64) -> Hold {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        Hold { manager: 0, key: own(0), enter: at(enter), until: at(until), token: Some(token) }
+    }
+
+    fn history(holds: Vec<Hold>) -> History {
+        History { tries: Vec::new(), holds }
+    }
+
+    fn killed_at(broken: u64, switched: u64) -> [FailOver; 1] {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        [FailOver { end: Some(End::Kill), broken: at(broken), switched: at(switched) }]
+    }
+
+    #[test]
+    #[should_panic(expected = "two hold at once")]
+    fn two_who_hold_at_once_without_a_fail_over_are_seen() {
+        let history = history(vec![hold(10_000, 10_500, 1), hold(10_400, 10_600, 2)]);
+
+        overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
+    }
+
+    #[test]
+    fn two_who_hold_at_once_across_a_fail_over_are_counted() {
+        let history = history(vec![hold(900, 3_200, 1), hold(3_100, 3_300, 2)]);
+
+        assert_eq!(overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000)), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "before")]
+    fn a_token_that_falls_is_seen() {
+        tokens_rise(&history(vec![hold(10, 20, 2), hold(30, 40, 1)]));
+    }
+
+    #[test]
+    #[should_panic(expected = "believed")]
+    fn a_belief_that_outlives_its_lease_is_seen() {
+        nothing_is_believed_beyond_its_lease(&history(vec![hold(900, 2_500, 1)]), &killed_at(1_000, 3_000));
+    }
+
+    #[test]
+    #[should_panic(expected = "goes on after")]
+    fn work_that_rests_for_more_than_a_second_is_seen() {
+        let [fail_over] = killed_at(1_000, 3_000);
+
+        work_goes_on_within_a_second(&history(vec![hold(4_100, 4_200, 1)]), fail_over, 1);
+    }
+}
