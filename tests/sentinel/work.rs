@@ -151,7 +151,7 @@ async fn hold(
         tokio::select! {
             given = &mut asked, if !has_asked => {
                 has_asked = true;
-                token = given.ok().map(|token| token.get());
+                token = given.ok().map(dlock_runtime::FencingToken::get);
             }
             () = tokio::time::sleep(Duration::from_millis(2)) => {}
         }
