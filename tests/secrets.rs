@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::sentinel::{MASTER, start_sentinel};
 use dlock_tests::{Answer, HostileServer, RedisServer, within};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -149,6 +150,27 @@ async fn a_server_that_cannot_be_reached_is_reported_without_the_password() {
     let connecting = LockManager::connect(&server.url()).await.expect_err("the server is gone");
 
     for text in [printed(&running), printed(&connecting), log.text()] {
+        assert_clean(&text);
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_sentinels_name_is_used_left_and_refused_without_the_passwords() {
+    let log = Log::of_the_process();
+    let mut master = RedisServer::builder().password(SECRET).start();
+    let sentinel = start_sentinel(master.port());
+    let url = |name: &str| format!("redis+sentinel://:{SECRET}@127.0.0.1:{}/{name}", sentinel.port());
+    let manager = LockManager::connect(&url(MASTER)).await.expect("the password is right");
+    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let shown = format!("{manager:?} {guard:?}");
+
+    let unknown = LockManager::connect(&url("unknown")).await.expect_err("there is none");
+    let to_sentinel = format!("{}?sentinel_password={SECRET}", url(MASTER));
+    let refused = LockManager::connect(&to_sentinel).await.expect_err("it wants none");
+    master.kill();
+    let running = manager.lock("order:8").lease(LONG).acquire().await.expect_err("the master is gone");
+
+    for text in [shown, printed(&unknown), printed(&refused), printed(&running), log.text()] {
         assert_clean(&text);
     }
 }

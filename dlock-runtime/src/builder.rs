@@ -180,7 +180,12 @@ impl Builder {
         set(&mut settings.certificates.ca, ca.map(Some));
         set(&mut settings.certificates.client, client.map(Some));
         set(&mut settings.certificates.key, key.map(Some));
-        if matches!(&target.place, Place::Redis(server) if !server.tls) && settings.certificates.are_given() {
+        let without_tls = match &target.place {
+            Place::Redis(server) => !server.tls,
+            Place::Sentinel(watched) => !watched.master.tls,
+            Place::Memory { .. } => false,
+        };
+        if without_tls && settings.certificates.are_given() {
             return Err(config(
                 "tls",
                 "certificates are given, and the URL asks for no TLS: write `rediss://`",

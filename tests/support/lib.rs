@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
 //! | [`authority`] | who signs certificates, and what it signs |
+//! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
@@ -27,6 +28,7 @@ pub mod polls;
 pub mod process;
 pub mod proxy;
 pub mod resp;
+pub mod sentinel;
 pub mod server;
 pub mod world;
 
@@ -35,4 +37,5 @@ pub use clock::{Moment, thread_within, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use sentinel::SentinelFleet;
 pub use server::RedisServer;

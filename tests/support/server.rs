@@ -20,6 +20,7 @@ use crate::resp::{Client, Reply};
 pub struct RedisServer {
     binary: PathBuf,
     lines: Vec<String>,
+    kind: Kind,
     password: Option<String>,
     port: u16,
     tls_port: Option<u16>,
@@ -139,7 +140,7 @@ impl RedisServer {
     /// Panics if it does not start; its log is shown.
     pub fn restart(&mut self) {
         self.kill();
-        match launch(&self.binary, &self.lines, self.dir.path(), self.port) {
+        match launch(&self.binary, &self.lines, self.kind, self.dir.path(), self.port) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("the server did not start again: {}", failure.log),
         }
@@ -219,6 +220,7 @@ impl RedisServer {
 #[derive(Debug, Default)]
 pub struct RedisServerBuilder {
     lines: Vec<String>,
+    kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
 }
@@ -247,6 +249,13 @@ impl RedisServerBuilder {
         self.line("tls-auth-clients no")
     }
 
+    /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
+    #[must_use]
+    pub fn sentinel(mut self) -> Self {
+        self.kind = Kind::Sentinel;
+        self
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Panics
@@ -254,7 +263,7 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { mut lines, password, tls } = self;
+        let Self { mut lines, kind, password, tls } = self;
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -275,10 +284,10 @@ impl RedisServerBuilder {
             let tls_port = tls.is_some().then(free_port);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
-            match launch(&binary, &lines, dir.path(), port) {
+            match launch(&binary, &lines, kind, dir.path(), port) {
                 Ok(process) => {
                     let process = Some(process);
-                    return RedisServer { binary, lines, password, port, tls_port, process, dir };
+                    return RedisServer { binary, lines, kind, password, port, tls_port, process, dir };
                 }
                 Err(failure) if failure.port_was_taken => log = failure.log,
                 Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
@@ -288,13 +297,41 @@ impl RedisServerBuilder {
     }
 }
 
+/// What the binary is started as.
+#[derive(Clone, Copy, Debug, Default)]
+enum Kind {
+    #[default]
+    Server,
+    Sentinel,
+}
+
+impl Kind {
+    fn argument(self) -> Option<&'static str> {
+        matches!(self, Self::Sentinel).then_some("--sentinel")
+    }
+
+    /// What it writes into its log once it is up.
+    fn is_ready(self) -> &'static str {
+        match self {
+            Self::Server => "eady to accept connections",
+            Self::Sentinel => "Sentinel ID is",
+        }
+    }
+}
+
 struct LaunchFailure {
     port_was_taken: bool,
     log: String,
 }
 
 /// Starts the binary and waits until it answers on `port`.
-fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnChild, LaunchFailure> {
+fn launch(
+    binary: &Path,
+    lines: &[String],
+    kind: Kind,
+    dir: &Path,
+    port: u16,
+) -> Result<OwnChild, LaunchFailure> {
     let log = dir.join("server.log");
     // A start again must not take the last start's log for its own.
     let _ = std::fs::rename(&log, dir.join("server.last.log"));
@@ -306,13 +343,13 @@ fn launch(binary: &Path, lines: &[String], dir: &Path, port: u16) -> Result<OwnC
 
     let mut command = Command::new(binary);
     let errors = output.try_clone().expect("a file can be opened twice");
-    command.arg(&config).stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.arg(&config).args(kind.argument()).stdin(Stdio::null()).stdout(output).stderr(errors);
     let mut process = OwnChild::spawn(&mut command, Some(dir))
         .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
 
     let started = Instant::now();
     let ended = loop {
-        if answers(port) && log_says_ready(&log) {
+        if answers(port) && log_says(&log, kind.is_ready()) {
             return Ok(process);
         }
         if let Some(status) = process.ended() {
@@ -353,8 +390,8 @@ fn answers(port: u16) -> bool {
 }
 
 /// Returns whether the one who speaks is ours: a server that lost the race for its port never writes this.
-fn log_says_ready(log: &Path) -> bool {
-    std::fs::read_to_string(log).is_ok_and(|text| text.contains("eady to accept connections"))
+fn log_says(log: &Path, ready: &str) -> bool {
+    std::fs::read_to_string(log).is_ok_and(|text| text.contains(ready))
 }
 
 /// A port that was free a moment ago. Whoever takes it in between makes the server fail, and we try another.

@@ -4,6 +4,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod duration;
+pub(crate) mod sentinel;
 pub(crate) mod url;
 
 use std::time::Duration;

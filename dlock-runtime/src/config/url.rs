@@ -3,6 +3,7 @@
 //! ```text
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
 //!          | "redis+unix://" path [ "?" options ]
+//!          | "redis+sentinel://" ..     see `sentinel`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
+use crate::config::sentinel::{self, Watched};
 use crate::config::{Settings, config, duration};
 use crate::error::Result;
 
@@ -36,6 +38,8 @@ pub(crate) enum Place {
     Memory { name: Option<String> },
     /// On one Redis.
     Redis(Server),
+    /// On the master that sentinels name.
+    Sentinel(Watched),
 }
 
 /// The address of a Redis, and how to get in.
@@ -74,6 +78,32 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
         return Err(config("password", problem));
     }
+    if let Some((watched, rest)) = sentinel::parse(text)? {
+        return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
+    }
+    let url = url(text)?;
+    let place = match url.scheme() {
+        "memory" => memory(&url)?,
+        "redis" => Place::Redis(server(&url, false)?),
+        "rediss" => Place::Redis(server(&url, tls("rediss")?)?),
+        "redis+unix" => Place::Redis(unix(&url)?),
+        scheme if scheme.contains("unix") || scheme.contains("socket") => {
+            let problem = format!("`{scheme}` is not known; for a unix socket write `redis+unix:///path`");
+            return Err(config("scheme", problem));
+        }
+        scheme => {
+            let problem = format!(
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `memory`, and with the feature `tls` \
+                 `rediss` and `rediss+sentinel`"
+            );
+            return Err(config("scheme", problem));
+        }
+    };
+    Ok(Target { place, settings: settings(&url)? })
+}
+
+/// Reads what all URLs have in common.
+pub(super) fn url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
         let problem = format!(
             "{error}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
@@ -83,29 +113,16 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if url.fragment().is_some() {
         return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
     }
-    let place = match url.scheme() {
-        "memory" => memory(&url)?,
-        "redis" => Place::Redis(server(&url, false)?),
-        "rediss" if cfg!(feature = "tls") => Place::Redis(server(&url, true)?),
-        "rediss" => {
-            return Err(config(
-                "scheme",
-                "`rediss` needs the feature `tls`: `dlock-runtime = { features = [\"tls\"] }`",
-            ));
-        }
-        "redis+unix" => Place::Redis(unix(&url)?),
-        scheme if scheme.contains("unix") || scheme.contains("socket") => {
-            let problem = format!("`{scheme}` is not known; for a unix socket write `redis+unix:///path`");
-            return Err(config("scheme", problem));
-        }
-        scheme => {
-            let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `rediss` (with the feature `tls`), `redis+unix` and `memory`"
-            );
-            return Err(config("scheme", problem));
-        }
-    };
-    Ok(Target { place, settings: settings(&url)? })
+    Ok(url)
+}
+
+/// Returns that TLS is to be used, where it can be.
+pub(super) fn tls(scheme: &str) -> Result<bool> {
+    if cfg!(feature = "tls") {
+        return Ok(true);
+    }
+    let problem = format!("`{scheme}` needs the feature `tls`: `dlock-runtime = {{ features = [\"tls\"] }}`");
+    Err(config("scheme", problem))
 }
 
 /// Returns whether a raw `@` comes after the address has ended: what stands before it is a user or a password then, of which a part
@@ -129,7 +146,7 @@ fn memory(url: &Url) -> Result<Place> {
     Ok(Place::Memory { name: url.host_str().filter(|name| !name.is_empty()).map(str::to_owned) })
 }
 
-fn server(url: &Url, tls: bool) -> Result<Server> {
+pub(super) fn server(url: &Url, tls: bool) -> Result<Server> {
     let host = match url.host() {
         Some(Host::Ipv6(address)) => address.to_string(),
         Some(host) if !host.to_string().is_empty() => host.to_string(),
@@ -239,7 +256,7 @@ fn settings(url: &Url) -> Result<Settings> {
 }
 
 /// Undoes percent-encoding; `None` where what comes out is no text.
-fn decoded(text: &str) -> Option<String> {
+pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

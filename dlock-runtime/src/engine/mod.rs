@@ -325,10 +325,10 @@ impl Engine {
         self.set_off(now, effects);
     }
 
-    /// The backend has a new connection.
-    pub(crate) fn reconnected(&self) {
+    /// The backend has a new connection; where it `moved`, to another server than before.
+    pub(crate) fn reconnected(&self, moved: bool) {
         for key in self.keys() {
-            self.on_lane(&key, Lane::reconnected);
+            self.on_lane(&key, |lane, cx| lane.reconnected(moved, cx));
         }
     }
 

@@ -6,6 +6,12 @@
 //!
 //! An entry stays in the list until it is proved: what drops the connection in between loses nothing.
 //!
+//! All servers of a manager share one list, and no two connections one epoch: the number of a connection to one server must not prove
+//! what was sent to another. Where a key's master changes, the leave goes to the new one. It needs no other rule: what a command did on
+//! the old master reached the new one before that became a master, or never will, and so before the leave. A leave that the old master
+//! answered and the new one never heard of is lost with all else that was; what comes back so is passed on when it is granted, and
+//! ends with its time to live.
+//!
 //! Not here: sending (`backend/redis`). A backend that always answers has nothing to abandon.
 
 use std::collections::BTreeMap;
@@ -26,8 +32,8 @@ pub(crate) struct AbandonList {
 #[derive(Clone, Debug)]
 struct Abandoned {
     key: Arc<str>,
-    /// The connection that the unanswered command was sent on.
-    epoch: u64,
+    /// The connection that the unanswered command was sent on; `None` where it never was.
+    epoch: Option<u64>,
     /// Whether a leave has succeeded already.
     left_once: bool,
     /// When the next leave is to be sent; [`BootTime::NEVER`] while one is on its way.
@@ -37,6 +43,15 @@ struct Abandoned {
 impl AbandonList {
     /// Adds a token whose command was sent on the connection of `epoch`.
     pub(crate) fn add(&mut self, key: Arc<str>, token: Token, epoch: u64) {
+        self.insert(key, token, Some(epoch));
+    }
+
+    /// Adds a token whose release or leave could not be sent: the next that is answered, on any connection, is proof.
+    pub(crate) fn add_unsent(&mut self, key: Arc<str>, token: Token) {
+        self.insert(key, token, None);
+    }
+
+    fn insert(&mut self, key: Arc<str>, token: Token, epoch: Option<u64>) {
         if self.entries.len() >= MOST {
             self.entries.pop_first();
         }
@@ -65,7 +80,7 @@ impl AbandonList {
             }
             Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),
             // A connection keeps its order: a leave that was answered there has run after the command it undoes.
-            _ if entry.left_once || entry.epoch == epoch => {
+            _ if entry.left_once || entry.epoch.is_none_or(|sent_on| sent_on == epoch) => {
                 self.entries.remove(&token);
             }
             _ => {
@@ -130,6 +145,17 @@ mod tests {
         assert_eq!(list.due(), at(1_010));
         assert_eq!(list.due_now(at(1_010)).len(), 1);
         list.left(token, &Reply::NotOurs, 2, at(1_010));
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn a_release_that_was_never_sent_is_proved_on_any_connection() {
+        let (mut list, token) = (AbandonList::default(), TokenSource::new().next());
+        list.add_unsent("k".into(), token);
+        assert_eq!(list.due_now(at(0)).len(), 1);
+
+        list.left(token, &Reply::Ours, 7, at(10));
+
         assert!(list.is_empty());
     }
 

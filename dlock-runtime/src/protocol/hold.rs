@@ -112,9 +112,9 @@ impl<S: Clone + PartialEq> Hold<S> {
         }
     }
 
-    /// Renews at once where an answer is missing.
-    pub(super) fn renew_if_overdue(&mut self, cx: &mut Cx<'_, S>) {
-        if self.overdue && self.next_renewal != BootTime::NEVER {
+    /// Renews at once where an answer is missing, and whatever is renewed at all where the server is another.
+    pub(super) fn renew_if_overdue(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
+        if (self.overdue || moved) && self.next_renewal != BootTime::NEVER {
             self.confirm(cx);
         }
     }
@@ -337,6 +337,28 @@ mod tests {
             actions.iter().any(|action| matches!(action, Action::Abandon { token } if *token == wanted))
         };
         assert!(abandoned(old) && abandoned(next), "{actions:?}");
+    }
+
+    #[test]
+    fn on_another_server_a_hold_is_confirmed_before_it_is_due() {
+        let (mut lane, held) = held(TERMS);
+
+        assert!(happen(&mut lane, 100, |lane, cx| lane.reconnected(false, cx)).is_empty());
+        let actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+
+        assert!(
+            matches!(actions[..], [Action::Send { token, command: Command::Renew { .. } }] if token == held),
+            "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn on_another_server_a_fixed_lease_is_not_prolonged() {
+        let (mut lane, _) = held(Terms { renew: false, ..TERMS });
+
+        let actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+
+        assert!(actions.is_empty(), "{actions:?}");
     }
 
     #[test]

@@ -216,12 +216,13 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.watch_kept(cx);
     }
 
-    /// The server can be asked again, on a new connection: what was missed meanwhile is looked up.
-    pub(crate) fn reconnected(&mut self, cx: &mut Cx<'_, S>) {
+    /// The server can be asked again, on a new connection: what was missed meanwhile is looked up. Where it is another server than
+    /// before, which may not have all that the old one had, so is what is believed.
+    pub(crate) fn reconnected(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),
-            Stage::Held(hold) => hold.renew_if_overdue(cx),
+            Stage::Held(hold) => hold.renew_if_overdue(moved, cx),
         }
     }
 

@@ -82,6 +82,9 @@ impl TestLocks {
                 Ok((Place::Redis(server), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({server})")
                 }
+                Ok((Place::Sentinel(watched), _)) => {
+                    panic!("the test kit works on `memory://` alone, not on a server ({watched})")
+                }
                 Err(error) => panic!("{error}"),
             };
         let world = World::of_name(name.as_deref());

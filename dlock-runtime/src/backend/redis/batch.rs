@@ -2,7 +2,7 @@
 //!
 //! Each request is answered exactly once, whatever happens: what has no answer when its batch is dropped is answered "unknown".
 //!
-//! Not here: which connection is used and when it is given up (`node`), what bytes go over it (`codec`).
+//! Not here: which connection is used and when it is given up (`node`, `health`), what bytes go over it (`codec`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use redis::Value;
 
 use crate::backend::Request;
 use crate::backend::redis::codec;
-use crate::backend::redis::node::{Link, Node};
+use crate::backend::redis::health::Link;
+use crate::backend::redis::node::Node;
 use crate::clock::boot_time;
 use crate::engine::effects::Effects;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
@@ -60,7 +61,7 @@ impl Batch {
             Ok(answers) => self.deliver(&answers),
             Err(error) => {
                 let gone = !error.is_timeout();
-                let failure = self.node.route.failure(error);
+                let failure = self.link.route.failure(error);
                 self.link.unanswered(&failure, gone);
                 self.fail(&failure);
                 None
@@ -71,11 +72,7 @@ impl Batch {
     /// Gives the answers to whom they belong, and returns what is to be sent again.
     fn deliver(&mut self, answers: &[Value]) -> Option<Self> {
         if answers.iter().any(codec::is_out_of_service) {
-            let text = format!(
-                "redis at {} is out of service: read-only, loading or without a master",
-                self.node.route.shown
-            );
-            self.link.give_up(Failure::new(FailureKind::Passing, text));
+            self.link.give_up_since("is out of service: read-only, loading or without a master");
         } else {
             self.link.answered();
         }
@@ -86,7 +83,7 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else {
-                let reply = codec::decode(request.command, answer, &self.node.route.shown);
+                let reply = codec::decode(request.command, answer, &self.link.route.shown);
                 replies.push((request, reply));
             }
         }
@@ -101,20 +98,21 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
-        self.node.hand_on(replies, self.sent, self.link.epoch);
+        self.node.hand_on(replies, self.sent, Some(self.link.epoch));
     }
 }
 
 impl Node {
     /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
-    /// undone. `epoch` is the connection that the requests went out on; one that never was for those that did not.
-    pub(super) fn hand_on(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: u64) {
+    /// undone. `epoch` is the connection that the requests went out on; there is none for those that did not.
+    pub(super) fn hand_on(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
         let (count, now) = (replies.len(), boot_time());
         let mut list = lock(&self.shared.abandoned);
         if !list.is_empty() {
             replies.retain(|(request, reply)| {
                 let undoes = matches!(request.command, Command::Leave | Command::Release);
-                !(undoes && list.left(request.token, reply, epoch, now))
+                // What was not sent is refused, and a refusal proves nothing: no epoch will do.
+                !(undoes && list.left(request.token, reply, epoch.unwrap_or_default(), now))
             });
         }
         drop(list);
@@ -157,7 +155,7 @@ impl Drop for Batch {
         if !self.requests.is_empty() {
             let text = format!(
                 "the connection to redis at {} was given up before it answered",
-                self.node.route.shown
+                self.link.route.shown
             );
             self.fail(&Failure::new(FailureKind::Passing, text));
         }

@@ -9,7 +9,8 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, RedisConnectionInfo, RedisError,
+    Value,
 };
 
 use crate::backend::redis::codec::Redacted;
@@ -96,19 +97,18 @@ impl Route {
         redis::Client::open(info).map_err(unusable)
     }
 
+    /// Connects for one question, and returns the answer; an error that the server answers is one.
+    pub(super) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
+        let answer = self.open().await?.send_packed_command(question).await;
+        answer.map_err(|error| self.failure(error))
+    }
+
     /// Connects for commands, and loads the scripts before anybody can use the connection.
     pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Loaded), Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
-        let client = self.new_client().await?;
-        let opened = async {
-            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            let load = Loaded::load();
-            let answers = connection.send_packed_commands(&load, 0, load.len()).await?;
-            Ok::<_, RedisError>((connection, answers))
-        };
-        let (connection, answers) = opened.await.map_err(|error| self.not_opened(error))?;
+        let mut connection = self.open().await?;
+        let load = Loaded::load();
+        let answers = connection.send_packed_commands(&load, 0, load.len()).await;
+        let answers = answers.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -125,12 +125,25 @@ impl Route {
         Ok((connection, Loaded::new(names)))
     }
 
+    async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout));
+        let opened = self.new_client().await?.get_multiplexed_async_connection_with_config(&config).await;
+        opened.map_err(|error| self.not_opened(error))
+    }
+
     /// Connects for messages, and subscribes to what tells `process` of its grants.
     pub(super) async fn listen(&self, process: ProcessId) -> Result<Ear, Failure> {
+        self.subscribe(&process.channel()).await
+    }
+
+    /// Connects for messages, and subscribes to `channel`.
+    pub(super) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
         let client = self.new_client().await?;
         let opened = async {
             let mut pubsub = client.get_async_pubsub().await?;
-            pubsub.subscribe(process.channel()).await?;
+            pubsub.subscribe(channel).await?;
             Ok(pubsub.split())
         };
         let late = || {
@@ -204,7 +217,7 @@ impl Route {
     }
 }
 
-/// What hears of grants.
+/// What hears of grants, or of whatever was subscribed to.
 pub(super) struct Ear {
     sink: PubSubSink,
     stream: PubSubStream,
@@ -212,23 +225,25 @@ pub(super) struct Ear {
 
 impl Ear {
     /// Returns the next grant, or nothing when the connection has ended or does not answer a ping.
-    pub(super) async fn next(&mut self, ping_every: Duration) -> Option<Grant> {
+    pub(super) async fn next_grant(&mut self, ping_every: Duration) -> Option<Grant> {
         loop {
-            match tokio::time::timeout(ping_every, self.stream.next()).await {
-                Ok(None) => return None,
-                // Anybody may publish anything here: what is no grant is passed over.
-                Ok(Some(message)) => {
-                    let grant = Grant::parse(message.get_payload_bytes());
-                    if grant.is_some() {
-                        return grant;
-                    }
-                }
-                Err(_) => {
-                    let ping = tokio::time::timeout(ping_every, self.sink.ping::<Value>()).await;
-                    if !matches!(ping, Ok(Ok(_))) {
-                        return None;
-                    }
-                }
+            // Anybody may publish anything here: what is no grant is passed over.
+            let grant = Grant::parse(self.next(ping_every).await?.get_payload_bytes());
+            if grant.is_some() {
+                return grant;
+            }
+        }
+    }
+
+    /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
+    pub(super) async fn next(&mut self, ping_every: Duration) -> Option<Msg> {
+        loop {
+            if let Ok(message) = tokio::time::timeout(ping_every, self.stream.next()).await {
+                return message;
+            }
+            let ping = tokio::time::timeout(ping_every, self.sink.ping::<Value>()).await;
+            if !matches!(ping, Ok(Ok(_))) {
+                return None;
             }
         }
     }

@@ -1,122 +1,80 @@
-//! Locks on one Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
+//! Locks on Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
 //!
-//! `node` is the actor that owns the connections, `link` makes them, `batch` sends and answers, `codec` and `scripts` say what goes over
-//! them, `tls` whom we trust.
+//! | file | owns |
+//! |---|---|
+//! | `driver` | the engine's time, and who is given what is queued |
+//! | `node` | one server as far as we can reach it: connecting, ready, down |
+//! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for grants, made again |
+//! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `tls` | whom we trust |
+//! | `shared` | what the engine's side and the driver's both use |
 
+mod backoff;
 mod batch;
 mod codec;
+mod driver;
+mod health;
+mod hearing;
 mod link;
 mod node;
 mod scripts;
+mod sentinel;
+mod shared;
 #[cfg(feature = "tls")]
 mod tls;
+mod whereabouts;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
+use crate::backend::redis::driver::Driver;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::shared::Shared;
+use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
-use crate::clock::{Clock, boot_time};
+use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::sentinel::Watched;
 use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
-use crate::protocol::abandon::AbandonList;
-use crate::protocol::command::{Command, Failure, FailureKind};
+use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
-use crate::sync::lock;
 use crate::telemetry;
-use crate::token::{Token, TokenSource};
+use crate::token::TokenSource;
 
-/// What the engine's side and the actor's share.
-#[derive(Debug, Default)]
-struct Shared {
-    outbox: Mutex<Vec<Request>>,
-    /// Tells the actor that something is in the outbox, or due.
-    wake: Notify,
-    /// Until when the actor sleeps; 0 while it is awake.
-    asleep_until: AtomicU64,
-    abandoned: Mutex<AbandonList>,
-    abandoned_more: Notify,
-    /// How many connections there were.
-    epochs: AtomicU64,
-    /// Whether we can be told of grants.
-    listening: AtomicBool,
-    /// How many requests have not been answered.
-    pending: AtomicUsize,
-    settled: Notify,
-    /// Where timers can be had that do not need the caller's runtime.
-    runtime: OnceCell<tokio::runtime::Handle>,
-}
-
-impl Shared {
-    fn push(&self, request: Request) {
-        self.pending.fetch_add(1, Ordering::AcqRel);
-        lock(&self.outbox).push(request);
-    }
-
-    fn take(&self) -> Vec<Request> {
-        std::mem::take(&mut *lock(&self.outbox))
-    }
-
-    /// So many requests less are pending.
-    fn answered(&self, count: usize) {
-        if count > 0 && self.pending.fetch_sub(count, Ordering::AcqRel) == count {
-            self.settled.notify_waiters();
-        }
-    }
-
-    /// Notes what is to be undone, of commands that went out on the connection of `epoch`.
-    fn abandon(&self, abandoned: Vec<(Arc<str>, Token)>, epoch: u64) {
-        if abandoned.is_empty() {
-            return;
-        }
-        let mut list = lock(&self.abandoned);
-        for (key, token) in abandoned {
-            list.add(key, token, epoch);
-        }
-        drop(list);
-        self.abandoned_more.notify_one();
-    }
-
-    /// Queues the leaves that are due.
-    fn push_due_leaves(&self) {
-        let due = lock(&self.abandoned).due_now(boot_time());
-        if due.is_empty() {
-            return;
-        }
-        for (key, token) in due {
-            self.push(Request { key, token, command: Command::Leave, answer: None });
-        }
-        self.wake.notify_one();
-    }
-
-    /// Returns whether something is not answered or not undone yet.
-    fn has_more(&self) -> bool {
-        self.pending.load(Ordering::Acquire) > 0 || !lock(&self.abandoned).is_empty()
-    }
-}
-
-/// The engine's side of one Redis.
+/// The engine's side.
 #[derive(Debug)]
 struct Redis {
     shared: Arc<Shared>,
     response_timeout: Duration,
 }
 
-/// Connects to a server, on a thread of its own.
+/// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
-    let address = server.to_string();
     let route = Route::new(server, settings)?;
+    start(Whereabouts::Fixed(Arc::new(route)), settings).await
+}
+
+/// Connects to the master that sentinels name.
+pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
+    start(Whereabouts::Sentinel(Box::new(Sentinels::new(watched, settings)?)), settings).await
+}
+
+/// Starts a driver on a thread of its own, and waits for its first connection.
+async fn start(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
+    let response_timeout = settings.rules.response_timeout;
+    let place = whereabouts.to_string();
     let shared = Arc::new(Shared::default());
-    let backend = Redis { shared: Arc::clone(&shared), response_timeout: settings.rules.response_timeout };
+    let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);
@@ -133,11 +91,14 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
             }
         };
         let _ = shared.runtime.set(runtime.handle().clone());
-        let node = Arc::new(Node { route, shared, engine: of_thread, grant_lease, process });
+        let node = Node::new(whereabouts, Arc::clone(&shared), of_thread.clone(), grant_lease, process);
+        let driver = Arc::new(Driver { shared, engine: of_thread, node: Arc::new(node), response_timeout });
         let mut first = Some(first);
         // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started
         // again: a lock manager that hangs is worse.
-        while let Err(error) = runtime.block_on(runtime.spawn(Arc::clone(&node).run(first.take()))) {
+        while let Err(error) =
+            runtime.block_on(runtime.spawn(Arc::clone(&driver).run(first.take()))).and_then(|ended| ended)
+        {
             telemetry::actor_failed(&error);
             std::thread::sleep(BEFORE_A_RESTART);
         }
@@ -149,7 +110,7 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
         Ok(Ok(())) => Ok(engine),
         Ok(Err(failure)) => Err(failure.of_the_server()),
         Err(_) => {
-            let text = format!("no connection to redis at {address}");
+            let text = format!("no connection to {place}");
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
     }

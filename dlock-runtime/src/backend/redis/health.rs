@@ -1,0 +1,99 @@
+//! A connection in use, and what is known of its health.
+//!
+//! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`).
+
+use std::sync::{Arc, Mutex};
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
+
+use crate::backend::redis::link::{Ear, Route};
+use crate::backend::redis::scripts::Loaded;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::sync::lock;
+
+/// A connection that works.
+pub(super) struct Link {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) scripts: Loaded,
+    /// Where it leads to.
+    pub(super) route: Arc<Route>,
+    /// Which connection of this manager it is.
+    pub(super) epoch: u64,
+    /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
+    ear: Mutex<Option<Ear>>,
+    /// Told when the connection is to be given up.
+    pub(super) broken: Notify,
+    /// Asks for a look at the server at once.
+    pub(super) doubt: Notify,
+    health: Mutex<Health>,
+}
+
+/// How many answers in a row were late, and why the connection is given up.
+#[derive(Default)]
+struct Health {
+    late_in_a_row: u32,
+    failure: Option<Failure>,
+}
+
+impl Link {
+    pub(super) fn new(
+        (connection, scripts): (MultiplexedConnection, Loaded),
+        route: Arc<Route>,
+        epoch: u64,
+        ear: Option<Ear>,
+    ) -> Self {
+        Self {
+            connection,
+            scripts,
+            route,
+            epoch,
+            ear: Mutex::new(ear),
+            broken: Notify::new(),
+            doubt: Notify::new(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// Takes what hears of grants, to listen to it.
+    pub(super) fn take_ear(&self) -> Option<Ear> {
+        lock(&self.ear).take()
+    }
+
+    /// Notes that an answer came.
+    pub(super) fn answered(&self) {
+        lock(&self.health).late_in_a_row = 0;
+    }
+
+    /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
+    pub(super) fn unanswered(&self, failure: &Failure, gone: bool) {
+        let late_in_a_row = {
+            let mut health = lock(&self.health);
+            health.late_in_a_row += 1;
+            health.late_in_a_row
+        };
+        if gone || late_in_a_row >= 2 {
+            self.give_up(failure.clone());
+        }
+    }
+
+    /// Has the connection given up; what was said first is the reason.
+    pub(super) fn give_up(&self, failure: Failure) {
+        lock(&self.health).failure.get_or_insert(failure);
+        self.broken.notify_one();
+    }
+
+    /// Gives it up for what a server said, or is.
+    pub(super) fn give_up_since(&self, what: &str) {
+        let text = format!("redis at {} {what}", self.route.shown);
+        self.give_up(Failure::new(FailureKind::Passing, text));
+    }
+
+    /// Returns why it was given up.
+    pub(super) fn failure(&self) -> Failure {
+        lock(&self.health).failure.take().unwrap_or_else(|| {
+            let text = format!("the connection to redis at {} was given up", self.route.shown);
+            Failure::new(FailureKind::Passing, text)
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads the URL of a master that sentinels watch.
+//!
+//! ```text
+//! url     := ( "redis+sentinel://" | "rediss+sentinel://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
+//!            "/" name [ "/" database ] [ "?" options ]
+//! options := those of every URL, and "sentinel_user=" text | "sentinel_password=" text
+//! ```
+//!
+//! User and password are the master's; the sentinels have their own. Ports are 26379 unless given.
+//!
+//! Not here: what is common to all URLs (`url`).
+
+use std::fmt;
+
+use ::url::Url;
+
+use crate::config::config;
+use crate::config::url::{self, Server, decoded};
+use crate::error::Result;
+
+/// A master that sentinels watch.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// What the sentinels call it.
+    pub(crate) name: String,
+    pub(crate) sentinels: Vec<Server>,
+    /// How to get into the master; its host and port are the sentinels' to say.
+    pub(crate) master: Server,
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name)?;
+        for (at, sentinel) in self.sentinels.iter().enumerate() {
+            write!(f, "{}{sentinel}", if at == 0 { "@" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
+    let Some((scheme @ ("redis+sentinel" | "rediss+sentinel"), rest)) = text.split_once("://") else {
+        return Ok(None);
+    };
+    let tls = scheme == "rediss+sentinel" && url::tls(scheme)?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at(end);
+    let (access, hosts) =
+        authority.rsplit_once('@').map_or(("", authority), |(access, hosts)| (access, hosts));
+    let sentinels = hosts.split(',').map(|host| sentinel(host, tls)).collect::<Result<Vec<_>>>()?;
+
+    let at = if access.is_empty() { "" } else { "@" };
+    let mut whole = url::url(&format!("redis://{access}{at}master{rest}"))?;
+    let (name, database) = path(whole.path())?;
+    whole.set_path(&database);
+    let master = url::server(&whole, tls)?;
+
+    let (username, password) = take_access(&mut whole)?;
+    let give = |server| Server { username: username.clone(), password: password.clone(), ..server };
+    let sentinels = sentinels.into_iter().map(give).collect();
+    Ok(Some((Watched { name, sentinels, master }, whole)))
+}
+
+fn sentinel(host: &str, tls: bool) -> Result<Server> {
+    // What does not look like a host may be a piece of a password: it is not repeated.
+    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "@/?#".contains(c));
+    let url = Url::parse(&format!("redis://{host}")).ok().filter(|_| is_host);
+    let Some(url) = url else {
+        let problem = "write the sentinels as `host:port,host:port`, each with a port or without for 26379";
+        return Err(config("host", problem));
+    };
+    let port = url.port().unwrap_or(26379);
+    if port == 0 {
+        return Err(config("port", "0 is no port: leave it out for 26379"));
+    }
+    Ok(Server { port, ..url::server(&url, tls)? })
+}
+
+/// Reads what follows the hosts: the name, and the database as a path of its own.
+fn path(path: &str) -> Result<(String, String)> {
+    let mut parts = path.strip_prefix('/').unwrap_or(path).splitn(2, '/');
+    let name = decoded(parts.next().unwrap_or_default());
+    let name = name.filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
+    let problem = "it follows the hosts, as in `redis+sentinel://host1,host2,host3/mymaster`: the name in the sentinels' line \
+                   `sentinel monitor mymaster ..`";
+    let name = name.ok_or_else(|| config("master name", problem))?;
+    Ok((name, format!("/{}", parts.next().unwrap_or_default())))
+}
+
+/// Takes the sentinels' user and password out of the options.
+fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
+    let (mut username, mut password) = (None, None);
+    let mut others = Vec::new();
+    for option in url.query().unwrap_or_default().split('&').filter(|option| !option.is_empty()) {
+        let (part, value) = option.split_once('=').unwrap_or((option, ""));
+        let place = match part {
+            "sentinel_user" => &mut username,
+            "sentinel_password" => &mut password,
+            _ if part.starts_with("sentinel_") => {
+                let problem = "of those for sentinels there are `sentinel_user` and `sentinel_password`";
+                return Err(config("options", problem));
+            }
+            _ => {
+                others.push(option);
+                continue;
+            }
+        };
+        let text = decoded(value).ok_or_else(|| config(part, "it is not percent-encoded UTF-8"))?;
+        if place.replace(text).is_some() {
+            return Err(config(part, "it is given twice"));
+        }
+    }
+    let others = others.join("&");
+    url.set_query(Some(&*others).filter(|others| !others.is_empty()));
+    if username.is_some() && password.is_none() {
+        return Err(config(
+            "sentinel_password",
+            "a user needs one: write `?sentinel_user=..&sentinel_password=..`",
+        ));
+    }
+    Ok((username, password))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::url::{Place, Target, parse};
+
+    fn read(text: &str) -> (Watched, Target) {
+        let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let Target { place: Place::Sentinel(watched), settings } = target else {
+            panic!("{text}: {target:?}")
+        };
+        (watched, Target { place: Place::Memory { name: None }, settings })
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let url = "redis+sentinel://shop:p%40ss@h1:7000,h2,[::1]:7001/my-master/3?lease=5s&sentinel_user=watch&sentinel_password=a%2Bb&namespace=n";
+
+        let (Watched { name, sentinels, master }, target) = read(url);
+
+        let hosts: Vec<_> = sentinels.iter().map(|at| (&*at.host, at.port, at.database)).collect();
+        assert_eq!(hosts, [("h1", 7000, 0), ("h2", 26379, 0), ("::1", 7001, 0)]);
+        let access = |server: &Server| (server.username.clone(), server.password.clone());
+        assert_eq!(access(&sentinels[1]), (Some("watch".to_owned()), Some("a+b".to_owned())));
+        assert_eq!(
+            (access(&master), master.database),
+            ((Some("shop".to_owned()), Some("p@ss".to_owned())), 3)
+        );
+        assert_eq!((&*name, &*target.settings.namespace), ("my-master", "n"));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let (Watched { sentinels, master, .. }, _) = read("redis+sentinel://h1/m");
+
+        assert_eq!((sentinels[0].port, master.database, master.tls), (26379, 0, false));
+        assert_eq!((&sentinels[0].password, &master.password), (&None, &None));
+    }
+
+    #[test]
+    fn a_wrong_url_names_the_part_and_never_a_password() {
+        for (url, part) in [
+            ("redis+sentinel://:hunter2@h1,h2", "master name"),
+            ("redis+sentinel://:hunter2@h1,h2/", "master name"),
+            ("redis+sentinel://:hunter2@h1,h2//3", "master name"),
+            ("redis+sentinel://:hunter2@/m", "host"),
+            ("redis+sentinel://:hunter2@h1,,h2/m", "host"),
+            ("redis+sentinel://:hunter2@h1:x,h2/m", "host"),
+            ("redis+sentinel://h1:hunter2,h2/m", "host"),
+            ("redis+sentinel://:hunter2@h1:0/m", "port"),
+            ("redis+sentinel://:hunter2@h1/m/x", "database"),
+            ("redis+sentinel://u@h1/m", "password"),
+            ("redis+sentinel://h1/m?sentinel_user=hunter2", "sentinel_password"),
+            (
+                "redis+sentinel://h1/m?sentinel_password=hunter2&sentinel_password=hunter2",
+                "sentinel_password",
+            ),
+            ("redis+sentinel://h1/m?sentinel_password=%ff", "sentinel_password"),
+            ("redis+sentinel://h1/m?sentinel_pasword=hunter2", "options"),
+            ("redis+sentinel://h1/m#hunter2", "fragment"),
+            ("redis://h1/0?sentinel_password=hunter2", "options"),
+        ] {
+            let Err(error) = parse(url) else { panic!("{url} was taken") };
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{url}: {text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What `connect` finds, and what it says when it does not.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::sentinel::{MASTER, start_sentinel};
+use dlock_tests::{RedisServer, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A port on which nobody listens.
+fn dead_port() -> u16 {
+    let mut server = RedisServer::start();
+    server.kill();
+    server.port()
+}
+
+async fn connect(url: &str) -> Result<LockManager, Error> {
+    within(SOON, "the outcome of connecting", LockManager::connect(url)).await
+}
+
+#[track_caller]
+fn assert_cure(refused: Result<LockManager, Error>, cure: &str) {
+    match refused {
+        Err(Error::Config { part, problem, .. }) => {
+            assert!(&*part == "server" && problem.contains(cure), "{part}: {problem}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn one_sentinel_that_answers_is_enough() {
+    let master = RedisServer::start();
+    let sentinel = start_sentinel(master.port());
+    let (dead, port) = (dead_port(), sentinel.port());
+
+    let manager = connect(&format!("redis+sentinel://127.0.0.1:{dead},127.0.0.1:{port}/{MASTER}")).await;
+    let guard = manager.expect("one answers").lock("order:7").acquire().await.expect("the lock is free");
+
+    assert_eq!(master.call(&["EXISTS", "dlock:order:7"]).integer(), Some(1));
+    assert!(guard.release().await.is_ok());
+}
+
+#[tokio::test]
+async fn sentinels_that_are_all_away_are_unavailable_and_named() {
+    let dead = dead_port();
+
+    let refused = connect(&format!("redis+sentinel://127.0.0.1:{dead}/{MASTER}")).await;
+
+    let Err(Error::Unavailable { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains(&format!("127.0.0.1:{dead}")) && reason.contains("26379"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_name_that_a_sentinel_does_not_know_is_told_with_its_cure() {
+    let master = RedisServer::start();
+    let sentinel = start_sentinel(master.port());
+
+    let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/shop-mastre", sentinel.port())).await;
+
+    assert_cure(refused, "knows no master `shop-mastre`: the path of the url must be the name");
+}
+
+#[tokio::test]
+async fn a_redis_that_is_no_sentinel_is_told_with_its_cure() {
+    let server = RedisServer::start();
+
+    let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", server.port())).await;
+
+    assert_cure(refused, "is no sentinel: write the addresses of sentinels before the `/`");
+}
+
+#[tokio::test]
+async fn a_master_that_is_a_replica_by_its_own_word_is_not_used() {
+    let master = RedisServer::start();
+    let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", master.port())).start();
+    let sentinel = start_sentinel(replica.port());
+
+    let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port())).await;
+
+    // A sentinel that was given a replica finds its master in the end, and may have done so already.
+    match refused {
+        Err(Error::Unavailable { reason, .. }) => assert!(reason.contains("by its own word"), "{reason}"),
+        other => assert!(other.is_ok(), "{other:?}"),
+    }
+    assert_eq!(replica.command_count("set"), 0);
+}
+
+#[tokio::test]
+async fn a_sentinel_with_a_password_of_its_own_is_asked_with_it() {
+    let master = RedisServer::builder().password("sesame").start();
+    let sentinel = RedisServer::builder()
+        .sentinel()
+        .password("knock")
+        .line(&format!("sentinel monitor {MASTER} 127.0.0.1 {} 2", master.port()))
+        .line(&format!("sentinel auth-pass {MASTER} sesame"))
+        .start();
+    let url = format!("redis+sentinel://:sesame@127.0.0.1:{}/{MASTER}", sentinel.port());
+
+    assert_cure(connect(&url).await, "write `?sentinel_password=..`");
+    assert_cure(connect(&format!("{url}?sentinel_password=wrong")).await, "refused the user or the password");
+    let manager = connect(&format!("{url}?sentinel_password=knock")).await.expect("both passwords are right");
+
+    assert!(manager.lock("order:7").acquire().await.is_ok());
+}
+
+/// The guide on operating, of which the users of these tests are taken.
+const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
+
+/// Gives a server the user `name` of the guide.
+fn documented_user(server: &RedisServer, name: &str, more: &[&str]) {
+    let line = OPERATING.lines().find(|line| line.starts_with(&format!("ACL SETUSER {name} ")));
+    let words: Vec<_> =
+        line.expect("the guide has the line").split(' ').chain(more.iter().copied()).collect();
+    assert_eq!(server.call(&words).text(), Some("OK"));
+}
+
+#[tokio::test]
+async fn the_documented_users_may_do_all_that_sentinels_and_locks_need() {
+    let master = RedisServer::start();
+    let sentinel = start_sentinel(master.port());
+    documented_user(&master, "dlock", &[]);
+    documented_user(&sentinel, "dlock-watch", &[]);
+    let access = "sentinel_user=dlock-watch&sentinel_password=password";
+    let url = format!("redis+sentinel://dlock:password@127.0.0.1:{}/{MASTER}?{access}", sentinel.port());
+
+    assert_cure(connect(&url).await, "allow it `+role`");
+    documented_user(&master, "dlock", &["+role"]);
+    let manager = connect(&url).await.expect("both users may do what is needed");
+    let listens = || {
+        let clients = sentinel.call(&["CLIENT", "LIST"]).text().unwrap_or_default().to_owned();
+        clients.lines().any(|client| client.contains("user=dlock-watch") && client.contains(" sub=1 "))
+    };
+    let listened_to = async {
+        while !listens() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(SOON, "the subscription", listened_to).await;
+
+    assert!(manager.lock("order:7").acquire().await.is_ok());
+}

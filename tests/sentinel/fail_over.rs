@@ -1,0 +1,92 @@
+//! Masters that fall while locks are in use.
+
+use dlock_runtime::LockManager;
+use dlock_tests::resp::Reply;
+use dlock_tests::sentinel::{End, Switch, role};
+use dlock_tests::world::name;
+use dlock_tests::{Moment, RedisServer, SentinelFleet};
+
+use crate::judge::{self, FailOver};
+use crate::work::{WAIT, Work};
+
+const MANAGERS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
+    let count = std::env::var("DLOCK_FAIL_OVERS").map_or(3, |count| count.parse().expect("a number"));
+    let mut fleet = SentinelFleet::start().await;
+    let mut managers = Vec::new();
+    for _ in 0..MANAGERS {
+        let manager = LockManager::connect(&fleet.url_with("")).await;
+        managers.push(manager.expect("the sentinels name a master that takes managers"));
+    }
+    let work = Work::start(&managers);
+
+    let mut fail_overs = Vec::new();
+    let mut begun = Moment::now();
+    for (number, end) in [End::Kill, End::Pause, End::Order].into_iter().cycle().take(count).enumerate() {
+        work.until_entered(MANAGERS, Moment::now(), 50).await;
+        let broken = fleet.break_master(end);
+        let switch = fleet.switched().await;
+        work.until_entered(MANAGERS, switch.at, 0).await;
+        if end == End::Pause {
+            fleet.resume(switch.from);
+        }
+        let judged = end != End::Kill && no_write_goes_to(&mut fleet, switch, &work, &managers, number).await;
+        fleet.heal(switch.from);
+        let other = fleet.switches().iter().filter(|other| other.at > begun && **other != switch);
+        fail_overs.extend(other.map(|other| FailOver { end: None, broken: begun, switched: other.at }));
+        fail_overs.push(FailOver { end: Some(end), broken, switched: switch.at });
+        begun = Moment::now();
+        let down = switch.at.since(broken);
+        println!(
+            "{end:?}: {down:?} until the switch, {:?} in all, stale master judged: {judged}",
+            broken.elapsed()
+        );
+    }
+    let history = work.end().await;
+
+    judge::no_call_takes_longer_than_its_limit(&history);
+    judge::every_refusal_has_its_type(&history);
+    let ended = judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
+    let overlaps = judge::overlaps_only_across_a_fail_over(&history, &fail_overs);
+    judge::tokens_rise(&history);
+    let asked = fail_overs.iter().filter(|fail_over| fail_over.end.is_some());
+    let after = asked.map(|fail_over| judge::work_goes_on_within_a_second(&history, *fail_over, MANAGERS));
+    println!(
+        "{} fail-overs, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work goes on after {:?} at most",
+        fail_overs.len(),
+        history.holds.len(),
+        after.max()
+    );
+}
+
+/// An old master that is there again, and believes that it is one, gets nothing of ours while work goes on. Returns whether it
+/// believed so all the time, and no other switch came: only then can its writes be told from replicated ones.
+async fn no_write_goes_to(
+    fleet: &mut SentinelFleet,
+    switch: Switch,
+    work: &Work,
+    managers: &[LockManager],
+    number: usize,
+) -> bool {
+    // What lay in its sockets while it stood still has been read by now: it answers in turn.
+    let before = writes(fleet.server(switch.from));
+    let key = format!("after:{number}");
+    let guard = managers[0].lock(&*key).wait(WAIT).acquire().await.expect("the new master takes locks");
+    work.until_entered(MANAGERS, Moment::now(), 100).await;
+
+    let stale = fleet.server(switch.from);
+    let after = writes(stale);
+    let has_key = stale.call(&["EXISTS", &name(&key)]);
+    drop(guard);
+    if role(stale) != "master" || fleet.switches().last() != Some(&switch) {
+        return false;
+    }
+    assert_eq!((after, has_key), (before, Reply::Integer(0)), "writes to an old master");
+    true
+}
+
+fn writes(server: &RedisServer) -> u64 {
+    ["set", "eval", "evalsha"].map(|command| server.command_count(command)).into_iter().sum()
+}

@@ -1,0 +1,164 @@
+//! Work that is done under locks while a master falls, and what each task saw.
+//!
+//! Each manager stands for a process. Its tasks hold for longer than a lease, hand one lock to and fro among all processes, and take
+//! a lock of their own again and again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockGuard, LockManager};
+use dlock_tests::{Moment, within};
+use tokio::task::JoinSet;
+
+/// The lease of all locks.
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// How long a call waits for its lock.
+pub(crate) const WAIT: Duration = Duration::from_millis(700);
+
+/// One call for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Try {
+    pub(crate) began: Moment,
+    pub(crate) ended: Moment,
+    /// Why it did not get the lock.
+    pub(crate) refused: Option<Error>,
+}
+
+/// One hold, as its task believed in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) manager: usize,
+    pub(crate) key: String,
+    pub(crate) enter: Moment,
+    /// The last moment at which it was believed.
+    pub(crate) until: Moment,
+    /// The fencing token, where the server gave one.
+    pub(crate) token: Option<u64>,
+}
+
+/// What all tasks saw.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) tries: Vec<Try>,
+    pub(crate) holds: Vec<Hold>,
+}
+
+/// Tasks at work.
+#[derive(Debug)]
+pub(crate) struct Work {
+    history: Arc<Mutex<History>>,
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+impl Work {
+    /// Starts the tasks of each manager.
+    pub(crate) fn start(managers: &[LockManager]) -> Self {
+        let mut work = Self { history: Arc::default(), stop: Arc::default(), tasks: JoinSet::new() };
+        for (number, manager) in managers.iter().enumerate() {
+            work.begin(number, manager, format!("long:{number}"), LEASE * 4);
+            work.begin(number, manager, own(number), Duration::from_millis(5));
+            work.begin(number, manager, "shared".to_owned(), Duration::from_millis(10));
+            work.begin(number, manager, "shared".to_owned(), Duration::from_millis(25));
+        }
+        work
+    }
+
+    fn begin(&mut self, manager: usize, locks: &LockManager, key: String, hold_for: Duration) {
+        let lock = locks.lock(&*key).lease(LEASE).wait(WAIT);
+        let (history, stop) = (Arc::clone(&self.history), Arc::clone(&self.stop));
+        self.tasks.spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let began = Moment::now();
+                let got = lock.acquire().await;
+                let enter = Moment::now();
+                let (guard, refused) = match got {
+                    Ok(guard) => (Some(guard), None),
+                    Err(error) => (None, Some(error)),
+                };
+                with(&history, |history| history.tries.push(Try { began, ended: enter, refused }));
+                let Some(guard) = guard else { continue };
+                let at = with(&history, |history| {
+                    let hold = Hold { manager, key: key.clone(), enter, until: enter, token: None };
+                    history.holds.push(hold);
+                    history.holds.len() - 1
+                });
+                let (until, token) = hold(&guard, enter, hold_for, &stop).await;
+                with(&history, |history| (history.holds[at].until, history.holds[at].token) = (until, token));
+                drop(guard);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    /// Returns when every one of `managers` has got its own lock after `since`, and all together `more` locks.
+    pub(crate) async fn until_entered(&self, managers: usize, since: Moment, more: usize) {
+        let entered = async {
+            loop {
+                let enough = with(&self.history, |history| {
+                    let after: Vec<_> = history.holds.iter().filter(|hold| hold.enter > since).collect();
+                    let all = (0..managers).all(|number| after.iter().any(|hold| hold.key == own(number)));
+                    all && after.len() >= more
+                });
+                if enough {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(Duration::from_secs(15), "work goes on", entered).await;
+    }
+
+    /// Ends the work and returns what was seen.
+    pub(crate) async fn end(mut self) -> History {
+        self.stop.store(true, Ordering::Relaxed);
+        let all_end = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                ended.expect("no task panics");
+            }
+        };
+        within(Duration::from_secs(15), "the end of all tasks", all_end).await;
+        with(&self.history, |history| history.clone())
+    }
+}
+
+/// The key that only this manager wants.
+pub(crate) fn own(manager: usize) -> String {
+    format!("own:{manager}")
+}
+
+/// Believes in a hold until it is over; returns how long that was, and its fencing token.
+async fn hold(
+    guard: &LockGuard,
+    enter: Moment,
+    hold_for: Duration,
+    stop: &AtomicBool,
+) -> (Moment, Option<u64>) {
+    let mut until = enter;
+    let mut asked = std::pin::pin!(guard.fencing_token());
+    let mut token = None;
+    let mut has_asked = false;
+    loop {
+        let now = Moment::now();
+        if guard.check().is_err() {
+            break;
+        }
+        until = now;
+        if has_asked && (now.since(enter) >= hold_for || stop.load(Ordering::Relaxed)) {
+            break;
+        }
+        tokio::select! {
+            given = &mut asked, if !has_asked => {
+                has_asked = true;
+                token = given.ok().map(dlock_runtime::FencingToken::get);
+            }
+            () = tokio::time::sleep(Duration::from_millis(2)) => {}
+        }
+    }
+    (until, token)
+}
+
+fn with<R>(history: &Mutex<History>, change: impl FnOnce(&mut History) -> R) -> R {
+    change(&mut history.lock().unwrap_or_else(PoisonError::into_inner))
+}
