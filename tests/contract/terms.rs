@@ -134,9 +134,9 @@ async fn no_body_begins_beside_one_that_is_stopped(world: World) {
     };
 
     // The waiter is polled first when both are woken.
-    let (waited, stopped) = tokio::join!(biased; waiter, holder);
+    let (begun, stopped) = tokio::join!(biased; waiter, holder);
 
-    assert!(waited.is_ok(), "{waited:?}");
+    assert!(begun.is_ok(), "{begun:?}");
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
 }
 
