@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn only_a_server_that_says_so_is_a_master() {
-        let server = Redacted::new("h:1", None);
+        let server = Redacted::new("h:1");
         let said = |role: &str| Value::Array(vec![Value::BulkString(role.into()), Value::Int(0)]);
 
         assert!(role(&said("master"), "shop", &server).is_ok());
