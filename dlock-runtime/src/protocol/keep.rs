@@ -217,7 +217,7 @@ mod tests {
         let mut told = None;
         happen(&mut lane, 200, |lane, cx| told = Some(lane.release(&2, cx)));
 
-        let keep = Command::Keep { ttl: Duration::from_millis(50_000) };
+        let keep = Command::Keep { ttl: Duration::from_secs(50) };
         assert_eq!(told, Some(Released::ToServer(token, keep)));
     }
 
