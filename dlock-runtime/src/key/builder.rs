@@ -100,7 +100,7 @@ impl KeyBuilder {
         }
         // Without a namespace the name is not final: it is cut when it gets one.
         let cut = if start > 0 { name::cut(&name, start) } else { None };
-        Ok(LockKey { name: cut.unwrap_or(name).into(), start, hashed })
+        Ok(LockKey::of_name(cut.unwrap_or(name).into(), start, hashed))
     }
 
     fn value<T: KeyPart + ?Sized>(

@@ -42,7 +42,8 @@ use crate::error::Error;
 #[derive(Clone)]
 pub struct LockKey {
     name: Arc<str>,
-    start: usize,
+    /// Where the key begins behind its namespace. Small, since every hold has a key.
+    start: u32,
     hashed: bool,
 }
 
@@ -59,7 +60,7 @@ impl LockKey {
     /// Returns the key without its namespace.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.name.get(self.start..).unwrap_or_default()
+        self.name.get(self.start()..).unwrap_or_default()
     }
 
     /// Returns the name of the key in Redis: `namespace:key`.
@@ -72,6 +73,16 @@ impl LockKey {
     #[must_use]
     pub fn is_hashed(&self) -> bool {
         self.hashed
+    }
+
+    /// Makes the key of a full name that begins at `start` in it.
+    fn of_name(name: Arc<str>, start: usize, hashed: bool) -> Self {
+        let start = u32::try_from(start).expect("no namespace has four billion letters");
+        Self { name, start, hashed }
+    }
+
+    fn start(&self) -> usize {
+        usize::try_from(self.start).unwrap_or(usize::MAX)
     }
 
     /// Returns the key of another full name in the same namespace.

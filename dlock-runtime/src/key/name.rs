@@ -18,16 +18,17 @@ pub(crate) const LONGEST: usize = 512;
 
 /// Puts a key into `namespace`, unless it is in one already, and cuts a name that is too long.
 pub(crate) fn place(key: LockKey, namespace: &str) -> LockKey {
-    let LockKey { name, start, hashed } = key;
+    let start = key.start();
+    let LockKey { name, hashed, .. } = key;
     if start > 0 || namespace.is_empty() {
         return match cut(&name, start) {
-            Some(name) => LockKey { name: name.into(), start, hashed },
-            None => LockKey { name, start, hashed },
+            Some(name) => LockKey::of_name(name.into(), start, hashed),
+            None => LockKey::of_name(name, start, hashed),
         };
     }
     let start = namespace.len() + 1;
     let name = format!("{namespace}:{name}");
-    LockKey { name: cut(&name, start).unwrap_or(name).into(), start, hashed }
+    LockKey::of_name(cut(&name, start).unwrap_or(name).into(), start, hashed)
 }
 
 /// Gives the cut form of a name that is too long. Nothing before `start`, the namespace, is cut off.
