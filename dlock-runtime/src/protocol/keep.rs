@@ -24,6 +24,38 @@ use crate::protocol::lane::{Cx, Lane};
 use crate::protocol::renew;
 use crate::token::Token;
 
+/// What a lane keeps. It takes next to no room while that is nothing, as it is for nearly every lane.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keeping(
+    #[expect(clippy::box_collection, reason = "a third of the room in every lane that keeps nothing")]
+    Option<Box<Vec<Kept>>>,
+);
+
+impl Keeping {
+    pub(super) const NOTHING: Self = Self(None);
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.0.iter().flat_map(|kept| kept.iter())
+    }
+
+    fn push(&mut self, kept: Kept) {
+        self.0.get_or_insert_default().push(kept);
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&mut Kept) -> bool) {
+        if let Some(kept) = &mut self.0 {
+            kept.retain_mut(&mut stays);
+            if kept.is_empty() {
+                self.0 = None;
+            }
+        }
+    }
+}
+
 /// A lock that is kept from everybody.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
@@ -101,24 +133,25 @@ impl<S: Clone + PartialEq> Lane<S> {
         reply: &Reply,
         cx: &Cx<'_, S>,
     ) {
-        let Some(at) = self.kept.iter().position(|kept| kept.token == token) else { return };
-        let Some(kept) = self.kept.get_mut(at) else { return };
-        match (command, reply) {
-            (_, Reply::NotOurs) => drop(self.kept.remove(at)), // nothing is left to keep
-            (Command::Keep { .. }, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => {
-                self.kept.remove(at);
+        self.kept.retain(|kept| {
+            let keeps = matches!(command, Command::Keep { .. });
+            match reply {
+                _ if kept.token != token => true,
+                Reply::NotOurs => false, // nothing is left to keep
+                Reply::Refused(failure) if keeps && failure.kind == FailureKind::WrongKind => false,
+                Reply::Unknown(_) | Reply::Refused(_) if keeps => {
+                    let left = kept.until.since(cx.now);
+                    kept.tell_at = renew::retry_at(cx.now, left, left);
+                    true
+                }
+                _ => true,
             }
-            (Command::Keep { .. }, Reply::Unknown(_) | Reply::Refused(_)) => {
-                let left = kept.until.since(cx.now);
-                kept.tell_at = renew::retry_at(cx.now, left, left);
-            }
-            _ => {}
-        }
+        });
     }
 
     /// Lets go once the time has come, and tells the server again what it did not confirm.
     pub(super) fn watch_kept(&mut self, cx: &mut Cx<'_, S>) {
-        self.kept.retain_mut(|kept| {
+        self.kept.retain(|kept| {
             if cx.now >= kept.until {
                 if kept.what_for == WhatFor::AtLeast {
                     cx.send(kept.token, Command::Release);

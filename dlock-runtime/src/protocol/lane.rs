@@ -20,7 +20,7 @@ use crate::protocol::acquire::Asking;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::{Hold, Left, Yielding};
-use crate::protocol::keep::Kept;
+use crate::protocol::keep::Keeping;
 use crate::protocol::patience::Patience;
 use crate::protocol::queue::{LocalQueue, Waiter};
 use crate::token::{Token, TokenSource};
@@ -32,7 +32,7 @@ pub(crate) struct Lane<S> {
     pub(super) queue: LocalQueue<S>,
     pub(super) stage: Stage<S>,
     /// Locks of turns that are over, kept until their `at_least` is.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Keeping,
     pub(super) heard: Heard,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Refusal {
 
 impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn new() -> Self {
-        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Vec::new(), heard: Heard::Nothing }
+        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Keeping::NOTHING, heard: Heard::Nothing }
     }
 
     /// Returns whether nothing is left to remember.
