@@ -227,7 +227,7 @@ const SHAPES: &[(&str, &str)] = &[
         } }",
     ),
     (
-        r#"key = "order:<id>:<name|hash>", backoff = "100ms..2s""#,
+        r#"key = "order:<id>:<name|hash>", retry = 3, backoff = "100ms..2s""#,
         "# pub async fn f(Path(id): Path<u64>, (name, _): (String, u8)) -> Result<String, Error> {
             let id = store(id).await?;
             Ok(format!(\"{id} {name}\"))
