@@ -9,7 +9,8 @@
 //! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
 //! set off.
 //!
-//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `effects` what waits for the locks. Not here: what the events mean (`protocol`).
+//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `effects` what waits for the locks. Not here: what the
+//! events mean (`protocol`).
 
 pub(crate) mod effects;
 pub(crate) mod hold;

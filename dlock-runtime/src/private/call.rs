@@ -188,6 +188,7 @@ impl Call {
     pub fn guard(&self) -> &LockGuard {
         self.guard.get().expect("the body is built and polled only after the lock was taken")
     }
+
     fn entering(&self) -> Option<Entering> {
         self.manager.as_ref().map(|manager| Entering::new(manager, &self.key, &self.site.options))
     }

@@ -9,9 +9,9 @@
 //! A turn that is lost while the lock is ours (`max_hold`, shutdown) leaves it to its body: it is let go of when the body is gone, and
 //! else the key expires.
 //!
-//! For `at_least` the server is told how long the key has to live, so the time is kept though this process may end. The release is sent when the
-//! time has come, a little before the key would expire, so that it wakes whoever waits. Meanwhile the lane goes on as if a stranger
-//! held the lock: who wants it asks the server, which knows best whether it is still kept.
+//! For `at_least` the server is told how long the key has to live, so the time is kept though this process may end. The release is
+//! sent when the time has come, a little before the key would expire, so that it wakes whoever waits. Meanwhile the lane goes on as if
+//! a stranger held the lock: who wants it asks the server, which knows best whether it is still kept.
 //!
 //! Not here: turns that are not over (`hold`).
 

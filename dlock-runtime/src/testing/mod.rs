@@ -3,7 +3,8 @@
 //! [`TestLocks`] is a world of locks in memory, as `memory://` is, and the hand that reaches into it. It comes with the feature
 //! `testing`, which belongs into `[dev-dependencies]`.
 //!
-//! `installed` is who uses it, `outage` what one is, `ledger` what the world notes for it. Not here: how locks live in memory (`backend::memory`).
+//! `installed` is who uses it, `outage` what one is, `ledger` what the world notes for it. Not here: how locks live in memory
+//! (`backend::memory`).
 
 pub(crate) mod installed;
 pub(crate) mod ledger;
