@@ -66,7 +66,7 @@ impl Entering {
     pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
-            Ok(waiting) => ready!(Pin::new(waiting).poll(cx)),
+            Ok(waiting) => ready!(Pin::new(waiting).poll(cx)).and_then(Held::if_believed),
             Err(error) => Err(*error.take().expect("a future is not polled again after it has ended")),
         };
         telemetry.entered(&entered);

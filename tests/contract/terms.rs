@@ -19,6 +19,8 @@ contract![
     no_body_begins_beside_one_that_is_stopped,
     a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody,
     a_call_that_is_cancelled_before_its_body_begins_keeps_nothing,
+    no_body_begins_after_its_hold_is_lost,
+    a_lock_is_kept_though_its_body_outlives_its_lease,
     a_max_hold_that_is_not_reached_changes_nothing,
     a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then,
     who_does_not_wait_is_told_how_long_a_lock_is_kept,
@@ -167,6 +169,40 @@ async fn a_call_that_is_cancelled_before_its_body_begins_keeps_nothing(world: Wo
 
     assert!(!first);
     assert!(!is_held(&world, "job").await);
+}
+
+async fn no_body_begins_after_its_hold_is_lost(world: World) {
+    let (manager, other) = (world.manager().await, world.manager().await);
+    let held = other.lock("job").acquire().await.expect("it is free");
+    let lock = manager.lock("job").lease(LEASE).max_hold(LEASE).on_lost(OnLost::Finish).wait(LONG);
+
+    // Polled until it waits, granted, and polled again only after its turn is over.
+    let mut late = Box::pin(lock.run(async |_guard| panic!("a body begins without its lock")));
+    let first = std::future::poll_fn(|cx| std::task::Poll::Ready(late.as_mut().poll(cx).is_ready())).await;
+    world.until_waiting("job", 1).await;
+    held.release().await.expect("it is held");
+    world.let_pass(LEASE * 3).await;
+    let late: Result<(), Error> = late.await;
+
+    assert!(!first);
+    // In memory nothing has happened to it before it is polled: its turn may still come.
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+}
+
+async fn a_lock_is_kept_though_its_body_outlives_its_lease(world: World) {
+    let (manager, other) = (world.manager().await, world.manager().await);
+    let begun = Instant::now();
+    let lock = manager.lock("job").lease(LEASE / 2).max_hold(LEASE).at_least(MAX * 2).on_lost(OnLost::Finish);
+
+    let body = lock.run(async |_guard| world.let_pass(MAX + LEASE).await);
+    let next = async {
+        world.let_pass(LEASE / 4).await;
+        wait_for(&other, "job").await.expect("no panic").map(|_guard| begun.elapsed())
+    };
+    let (ended, next) = tokio::join!(body, next);
+
+    assert!(ended.is_ok(), "{ended:?}");
+    assert!(next.as_ref().is_ok_and(|next| (MAX * 2..MAX * 2 + PROMPT).contains(next)), "{next:?}");
 }
 
 async fn a_max_hold_that_is_not_reached_changes_nothing(world: World) {

@@ -30,7 +30,7 @@ pub(crate) struct Held {
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
-    /// Whether it was held when the task came to look: if not, nothing runs under it.
+    /// Whether something runs under it, or may.
     taken_up: bool,
     /// Whether no call reports its loss.
     pub(crate) stands_alone: bool,
@@ -43,7 +43,7 @@ impl Held {
             turn: Arc::clone(turn),
             nested,
             released: AtomicBool::new(false),
-            taken_up: turn.token().is_some(),
+            taken_up: true,
             stands_alone: false,
         }
     }
@@ -51,6 +51,17 @@ impl Held {
     /// The turn that holds the lock: its own, or that of the hold it joined.
     pub(crate) fn root(&self) -> &Arc<Turn> {
         self.nested.as_ref().map_or(&self.turn, |parent| parent.root())
+    }
+
+    /// Gives the hold up where it is lost before anything could run under it: the task may come late to its turn.
+    pub(crate) fn if_believed(mut self) -> Result<Self, Error> {
+        match self.believed() {
+            Ok(()) => Ok(self),
+            Err(loss) => {
+                self.taken_up = false;
+                Err(self.lost_error(loss))
+            }
+        }
     }
 
     /// Returns whether the hold may still be believed.

@@ -239,13 +239,12 @@ impl Engine {
         let seat = Seat(Arc::clone(turn));
         let key = turn.key.name();
         let mut effects = Effects::default();
+        let mut drained = false;
         let receiver = self.in_shard(key, &mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
             let Ended { wakers, was_admitted, left } = turn.end();
             effects.wakes(wakers);
-            if was_admitted {
-                self.one_less();
-            }
+            drained = was_admitted && self.held.fetch_sub(1, Ordering::AcqRel) == 1;
             let released = self.on_locked(slots, key, now, effects, |lane, cx| match left {
                 Some(left) => {
                     lane.let_go_of(left, ran, cx);
@@ -260,6 +259,9 @@ impl Engine {
             receiver
         });
         self.finish(now, effects);
+        if drained {
+            self.drained.notify_waiters(); // with nothing locked
+        }
         receiver
     }
 
@@ -406,12 +408,6 @@ impl Engine {
             .iter()
             .flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
             .collect()
-    }
-
-    fn one_less(&self) {
-        if self.held.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.drained.notify_waiters();
-        }
     }
 
     fn shard(&self, key: &Arc<str>) -> &Shard {

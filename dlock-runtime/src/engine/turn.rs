@@ -91,7 +91,7 @@ impl Seat {
     }
 
     pub(super) fn refuse(&self, refusal: Refusal) -> Wakers {
-        self.0.become_(Phase::Refused(Some(Box::new(refusal))))
+        self.0.refuse(refusal)
     }
 
     pub(super) fn prolong(&self, deadline: Deadline) {
@@ -202,6 +202,16 @@ impl Turn {
             _ => state.phase = Phase::Over { since: self.started },
         }
         ended
+    }
+
+    /// A turn that has come meanwhile is not taken back.
+    fn refuse(&self, refusal: Refusal) -> Wakers {
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Waiting) {
+            return Wakers::default();
+        }
+        state.phase = Phase::Refused(Some(Box::new(refusal)));
+        std::mem::take(&mut state.wakers)
     }
 
     fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
@@ -378,6 +388,18 @@ mod tests {
 
         assert_eq!(turn.believed(at(9)), Ok(()));
         assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
+    }
+
+    #[test]
+    fn a_turn_that_has_come_is_not_refused() {
+        let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
+        let (turn, token) = (turn(), crate::token::TokenSource::of_process(1).next());
+        let (seat, deadline) = (Seat(Arc::clone(&turn)), Deadline::of_lease(at(0), Duration::from_secs(30)));
+        drop(seat.admit(token, deadline, BootTime::NEVER, 1, at(0)));
+
+        drop(seat.refuse(Refusal::Shutdown));
+
+        assert!(turn.end().was_admitted);
     }
 
     #[test]

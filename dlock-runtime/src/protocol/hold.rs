@@ -285,8 +285,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         let (left, deadline) = (Left { token: hold.token, kept_until: hold.kept_until }, hold.deadline);
         let left = (cause != LossCause::NotOurs).then_some(left);
         cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause, left });
-        if let Some(left) = left.filter(|_| deadline.holds_at(cx.now)) {
-            self.leave_to_body(left, deadline.at());
+        if let Some(left) = left {
+            self.leave_to_body(left, deadline.at(), cx);
         }
         self.ask(cx);
     }

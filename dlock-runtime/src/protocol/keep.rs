@@ -80,6 +80,13 @@ impl Kept {
         self.until.min(self.tell_at)
     }
 
+    fn is_for_at_least(&self, now: BootTime) -> bool {
+        match self.what_for {
+            WhatFor::Body { kept_until } => now < kept_until,
+            WhatFor::AtLeast => true,
+        }
+    }
+
     fn command(&self, now: BootTime) -> Command {
         Command::Keep { ttl: self.until.since(now).saturating_add(RELEASE_COMES_FIRST) }
     }
@@ -94,10 +101,29 @@ impl<S: Clone + PartialEq> Lane<S> {
         command
     }
 
-    /// Leaves the lock of a turn that is lost to its body, until `deadline` at most.
-    pub(super) fn leave_to_body(&mut self, Left { token, kept_until }: Left, deadline: BootTime) {
-        let what_for = WhatFor::Body { kept_until };
-        self.kept.push(Kept { token, until: deadline, what_for, tell_at: BootTime::NEVER });
+    /// Leaves the lock of a turn that is lost to its body, until `deadline` at most; where it is kept for longer, the server is told now,
+    /// since the body may outlive the key.
+    pub(super) fn leave_to_body(&mut self, left: Left, deadline: BootTime, cx: &mut Cx<'_, S>) {
+        let Left { token, kept_until } = left;
+        let until = deadline.max(kept_until);
+        if cx.now >= until {
+            return;
+        }
+        let kept = Kept { token, until, what_for: WhatFor::Body { kept_until }, tell_at: BootTime::NEVER };
+        if cx.now < kept_until {
+            cx.send(token, kept.command(cx.now));
+        }
+        self.kept.push(kept);
+    }
+
+    /// Another server has the lock, which may not have been told: what is kept for an `at_least` is told again.
+    pub(super) fn tell_another_server(&mut self, cx: &mut Cx<'_, S>) {
+        self.kept.retain(|kept| {
+            if kept.is_for_at_least(cx.now) {
+                cx.send(kept.token, kept.command(cx.now));
+            }
+            true
+        });
     }
 
     /// Nobody waits any longer for the bodies of lost turns to go.
@@ -180,7 +206,7 @@ mod tests {
     use crate::error::LossCause;
     use crate::protocol::command::Failure;
     use crate::protocol::hold::Released;
-    use crate::protocol::lane::Action;
+    use crate::protocol::lane::{Action, Heard};
     use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
     use crate::protocol::terms::Terms;
 
@@ -268,6 +294,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_heard_of_a_kept_lock_is_no_answer_to_who_comes_later() {
+        let (mut lane, _, _) = kept();
+
+        happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
+
+        assert!(matches!(lane.heard, Heard::Nothing), "{:?}", lane.heard);
+    }
+
+    #[test]
+    fn another_server_is_told_what_is_kept() {
+        let (mut lane, token, keep) = kept();
+        happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), Reply::Ours, cx));
+
+        let same = happen(&mut lane, 20_001, |lane, cx| lane.reconnected(false, cx));
+        let other = happen(&mut lane, 20_001, |lane, cx| lane.reconnected(true, cx));
+
+        let rest = Command::Keep { ttl: Duration::from_millis(30_100) };
+        assert!(same.is_empty(), "{same:?}");
+        assert!(
+            matches!(other[..], [Action::Send { token: of, command }] if of == token && command == rest),
+            "{other:?}"
+        );
+    }
+
+    #[test]
     fn a_late_grant_of_a_kept_lock_is_no_strangers() {
         let (mut lane, token, _) = kept();
 
@@ -311,7 +362,12 @@ mod tests {
         let lost = happen(&mut stopped, 100, |lane, cx| lane.lose(LossCause::Shutdown, cx));
         let gone = happen(&mut stolen, 100, |lane, cx| lane.lose(LossCause::NotOurs, cx));
 
-        let [Action::Lose { left: Some(left), .. }] = lost[..] else { panic!("{lost:?}") };
+        // The server is told at once, since the body may outlive the key.
+        let [Action::Lose { left: Some(left), .. }, Action::Send { command: Command::Keep { .. }, .. }] =
+            lost[..]
+        else {
+            panic!("{lost:?}")
+        };
         assert!(matches!(gone[..], [Action::Lose { left: None, .. }]), "{gone:?}");
         let ran = happen(&mut stopped, 200, |lane, cx| lane.let_go_of(left, true, cx));
         assert!(

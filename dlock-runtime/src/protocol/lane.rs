@@ -134,6 +134,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn join(&mut self, mut waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         match &self.stage {
             Stage::Idle => {
+                self.heard = Heard::Nothing;
                 self.queue.push(waiter);
                 self.ask(cx);
             }
@@ -219,6 +220,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The server can be asked again, on a new connection: what was missed meanwhile is looked up. Where it is another server than
     /// before, which may not have all that the old one had, so is what is believed.
     pub(crate) fn reconnected(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
+        if moved {
+            self.tell_another_server(cx);
+        }
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),

@@ -119,6 +119,8 @@ struct World {
     holds: BTreeMap<u32, Hold>,
     /// Under which token and until when the server keeps the lock.
     kept: Option<(Token, u64)>,
+    /// When somebody was let in under a token last.
+    admitted_at: Vec<(Token, u64)>,
     outcomes: BTreeMap<u32, &'static str>,
     /// What happened, where somebody wants to read it.
     story: Option<Vec<String>>,
@@ -160,6 +162,7 @@ impl World {
             processes: processes.collect(),
             holds: BTreeMap::new(),
             kept: None,
+            admitted_at: Vec::new(),
             outcomes: BTreeMap::new(),
             story: told.then(Vec::new),
         };
@@ -237,8 +240,11 @@ impl World {
             Event::Executed { process, epoch, token, command, sent, answered } => {
                 let reply = self.execute(token, command);
                 if let (Command::Keep { ttl }, Reply::Ours) = (command, &reply) {
-                    let until = sent + u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) - 100;
-                    self.kept = Some((token, until));
+                    // It may be asked for longer, for a body that is not gone.
+                    let asked = sent + u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) - 100;
+                    let admitted = self.admitted_at.iter().rfind(|(of, _)| *of == token);
+                    let until = admitted.map_or(0, |(_, at)| at + self.weather.at_least);
+                    self.kept = Some((token, until.min(asked)));
                 }
                 if answered {
                     let delay = self.up_to(self.weather.delay);
@@ -361,6 +367,7 @@ impl World {
                 if self.kept.is_some_and(|(token, until)| token != admitted && self.now < until) {
                     return Err(self.tell("somebody is let in before `at_least` is over"));
                 }
+                self.admitted_at.push((admitted, self.now));
                 self.outcomes.insert(seat, "admitted");
                 self.processes[process].admitted.push(seat);
                 let deadline = deadline.at();
