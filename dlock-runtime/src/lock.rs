@@ -114,7 +114,8 @@ impl Lock {
     ///
     /// [`Error::Contended`] when somebody else holds it to the end; [`Error::Unavailable`], [`Error::WrongKind`],
     /// [`Error::InvalidKey`], [`Error::Config`] and [`Error::Shutdown`] for what their names say; [`Error::Reentrant`] when the
-    /// current call chain holds this key; [`Error::Deadlock`] when who holds it waits for what the current call chain holds.
+    /// current call chain holds this key; [`Error::Deadlock`] when who holds it waits for what the current call chain holds;
+    /// [`Error::Lost`] when it was granted, and lost again before this task ran on.
     ///
     /// # Cancel safety
     ///

@@ -227,8 +227,8 @@ impl Engine {
         }
     }
 
-    /// A task lets go of the lock that it holds or has lost; `ran`: something ran under it. With `answered`, the returned receiver is told the server's answer; there is none
-    /// where another task of this process has the lock now.
+    /// A task lets go of the lock that it holds or has lost; `ran`: something ran under it. With `answered`, the returned
+    /// receiver is told the server's answer; there is none where another task of this process has the lock now.
     pub(crate) fn release(
         &self,
         turn: &Arc<Turn>,
