@@ -20,6 +20,7 @@ contract![
     a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody,
     a_call_that_is_cancelled_before_its_body_begins_keeps_nothing,
     no_body_begins_after_its_hold_is_lost,
+    no_guard_is_given_after_its_hold_is_lost,
     a_lock_is_kept_though_its_body_outlives_its_lease,
     a_max_hold_that_is_not_reached_changes_nothing,
     a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then,
@@ -172,21 +173,34 @@ async fn a_call_that_is_cancelled_before_its_body_begins_keeps_nothing(world: Wo
 }
 
 async fn no_body_begins_after_its_hold_is_lost(world: World) {
-    let (manager, other) = (world.manager().await, world.manager().await);
-    let held = other.lock("job").acquire().await.expect("it is free");
-    let lock = manager.lock("job").lease(LEASE).max_hold(LEASE).on_lost(OnLost::Finish).wait(LONG);
+    let lock =
+        world.manager().await.lock("job").lease(LEASE).max_hold(LEASE).on_lost(OnLost::Finish).wait(LONG);
 
-    // Polled until it waits, granted, and polled again only after its turn is over.
-    let mut late = Box::pin(lock.run(async |_guard| panic!("a body begins without its lock")));
-    let first = std::future::poll_fn(|cx| std::task::Poll::Ready(late.as_mut().poll(cx).is_ready())).await;
+    let late =
+        granted_long_ago(&world, lock.run(async |_guard| panic!("a body begins without its lock"))).await;
+
+    let late: Result<(), Error> = late;
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+}
+
+async fn no_guard_is_given_after_its_hold_is_lost(world: World) {
+    let lock = world.manager().await.lock("job").lease(LEASE).max_hold(LEASE).wait(LONG);
+
+    let late = granted_long_ago(&world, lock.acquire()).await;
+
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+}
+
+/// What a call for "job" says that is polled until it waits, granted, and polled again only after its turn is over.
+async fn granted_long_ago<T>(world: &World, call: impl Future<Output = T>) -> T {
+    let held = world.manager().await.lock("job").acquire().await.expect("it is free");
+    let mut call = std::pin::pin!(call);
+    let first = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
     world.until_waiting("job", 1).await;
     held.release().await.expect("it is held");
     world.let_pass(LEASE * 3).await;
-    let late: Result<(), Error> = late.await;
-
     assert!(!first);
-    // In memory nothing has happened to it before it is polled: its turn may still come.
-    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+    call.await
 }
 
 async fn a_lock_is_kept_though_its_body_outlives_its_lease(world: World) {
