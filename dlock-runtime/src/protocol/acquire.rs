@@ -49,22 +49,27 @@ pub(super) enum Step {
     },
     /// The lock may be ours; the body waits for the answer that says so.
     Confirming,
-    /// Nothing is asked until then.
-    Paused(BootTime),
+    /// Nothing is asked for a while.
+    Paused {
+        /// When the next look is due.
+        until: BootTime,
+        /// A hint does not bring it forward any further than to this.
+        earliest: BootTime,
+    },
 }
 
 impl Asking {
     pub(super) fn due(&self) -> BootTime {
         match self.step {
             Step::Queued { recheck, asked: false, .. } => recheck,
-            Step::Paused(until) => until,
+            Step::Paused { until, .. } => until,
             _ => BootTime::NEVER,
         }
     }
 
     /// Returns whether the contender has not heard yet how the lock stands.
     pub(super) fn is_unanswered(&self) -> bool {
-        !matches!(self.step, Step::Queued { .. } | Step::Paused(_))
+        !matches!(self.step, Step::Queued { .. } | Step::Paused { .. })
     }
 }
 
@@ -182,7 +187,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 true
             }
             Step::Confirming => true,
-            Step::Trying | Step::Enqueuing(_) | Step::Paused(_) => false,
+            Step::Trying | Step::Enqueuing(_) | Step::Paused { .. } => false,
         }
     }
 
@@ -196,7 +201,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 *asked = true;
                 cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
             }
-            (Step::Paused(_), _) if due => self.ask(cx),
+            (Step::Paused { .. }, _) if due => self.ask(cx),
             _ => {}
         }
     }
@@ -211,7 +216,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(Asking { step: Step::Trying | Step::Enqueuing(Enqueue::Peek), .. })
             | Stage::Idle
             | Stage::Held(_) => {}
-            Stage::Asking(Asking { step: Step::Paused(_), .. }) => self.stage = Stage::Idle,
+            Stage::Asking(Asking { step: Step::Paused { .. }, .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
                 cx.send(asking.token, Command::Leave);
                 self.stage = Stage::Idle;
@@ -328,7 +333,8 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(asking) => asking.token,
             _ => cx.tokens.next(),
         };
-        self.stage = Stage::Asking(Asking { token, step: Step::Paused(until) });
+        let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
+        self.stage = Stage::Asking(Asking { token, step });
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::LossCause;
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::hint::Check;
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::nesting::Levels;
 use crate::protocol::queue::Waiter;
@@ -33,6 +34,7 @@ pub(crate) struct Hold<S> {
     next_renewal: BootTime,
     /// Whether the last renewal got no answer.
     overdue: bool,
+    pub(super) check: Check,
     pub(super) levels: Levels<S>,
 }
 
@@ -77,12 +79,14 @@ impl<S: Clone + PartialEq> Hold<S> {
             since,
             next_renewal: BootTime::NEVER,
             overdue: false,
+            check: Check::NEVER,
             levels: Levels::new(),
         }
     }
 
     pub(super) fn due(&self) -> BootTime {
-        self.next_renewal.min(self.deadline.at()).min(self.ends).min(self.levels.due())
+        let renewed = self.next_renewal.min(self.check.due());
+        renewed.min(self.deadline.at()).min(self.ends).min(self.levels.due())
     }
 
     /// Tells the waiter that has the hold now.
@@ -275,6 +279,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         if cx.now >= hold.next_renewal {
             hold.confirm(cx);
         }
+        hold.check_if_due(cx);
     }
 
     /// The hold is over before its end. Those who wait here ask anew; what is left of it in the server keeps them out until its body

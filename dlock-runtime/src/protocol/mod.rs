@@ -5,6 +5,7 @@
 //!   acquire    the head of the local queue asks for the lock and waits for it
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
 //!   keep       nobody has it until its `at_least` is over
+//!   hint       somebody may have changed the key
 //!   nesting    calls inside a hold that want the same key
 //!   queue      the tasks that wait, and how long each still does (patience)
 //! value      who holds and who waits, as it stands in the server · record  what each command makes of it
@@ -22,6 +23,7 @@ pub(crate) mod acquire;
 pub(crate) mod command;
 pub(crate) mod deadline;
 pub(crate) mod fencing;
+pub(crate) mod hint;
 pub(crate) mod hold;
 pub(crate) mod keep;
 pub(crate) mod lane;

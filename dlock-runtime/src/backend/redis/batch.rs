@@ -2,7 +2,8 @@
 //!
 //! Each request is answered exactly once, whatever happens: what has no answer when its batch is dropped is answered "unknown".
 //!
-//! Not here: which connection is used and when it is given up (`node`, `health`), what bytes go over it (`codec`).
+//! Not here: which connection is used and when it is given up (`node`, `health`), what bytes go over it (`codec`), who is told
+//! (`answers`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +15,8 @@ use crate::backend::redis::codec;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::node::Node;
 use crate::clock::boot_time;
-use crate::engine::effects::Effects;
-use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
-use crate::sync::lock;
 
 /// Requests in one pipeline.
 pub(super) struct Batch {
@@ -98,56 +97,8 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
-        self.node.hand_on(replies, self.sent, Some(self.link.epoch));
+        self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
     }
-}
-
-impl Node {
-    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
-    /// undone. `epoch` is the connection that the requests went out on; there is none for those that did not.
-    pub(super) fn hand_on(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
-        let (count, now) = (replies.len(), boot_time());
-        let mut list = lock(&self.shared.abandoned);
-        if !list.is_empty() {
-            replies.retain(|(request, reply)| {
-                let undoes = matches!(request.command, Command::Leave | Command::Release);
-                // What was not sent is refused, and a refusal proves nothing: no epoch will do.
-                !(undoes && list.left(request.token, reply, epoch.unwrap_or_default(), now))
-            });
-        }
-        drop(list);
-        let abandoned = match self.engine.upgrade() {
-            Some(engine) => {
-                let mut effects = Effects::default();
-                let abandoned = engine.replies(now, sent, replies, &mut effects);
-                effects.wake();
-                abandoned
-            }
-            // Nobody is left to have what was granted.
-            None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
-        };
-        self.shared.abandon(abandoned, epoch);
-        self.shared.answered(count);
-    }
-}
-
-/// The tokens under which a command may have left something in the server.
-fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, crate::token::Token)> {
-    // What is kept is kept though everybody is gone: that is what it is for.
-    let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
-    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
-    let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
-        && matches!(reply, Reply::Ours);
-    let never_ran =
-        matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
-    if leaves_nothing || nothing || undone || never_ran {
-        return Vec::new();
-    }
-    let next = match request.command {
-        Command::Yield { next } => Some(next),
-        _ => None,
-    };
-    std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()
 }
 
 impl Drop for Batch {

@@ -1,39 +1,36 @@
-//! The driver of a manager's connections: it keeps the engine's time, and gives what is queued to the node that serves it.
+//! The driver of a manager's connections: it keeps the engine's time, and gives what is queued to the servers.
 //!
 //! ```text
-//!  engine --outbox, due--> driver --requests--> node (ready: they leave at once; down: refused at once)
-//!    ^                       | abandon list: leaves that are due           |
-//!    +--------------------- answers, grants, losses ----------------------+
+//!  engine --outbox, due--> driver --requests--> servers (a node is ready: they leave at once; down: refused at once)
+//!    ^                       | abandon list: leaves that are due                |
+//!    +--------------------- answers, grants, losses ---------------------------+
 //! ```
 //!
 //! It runs on a thread of its own, so that leases are renewed while the application's threads are busy and after the runtime that
 //! made the manager has ended. When the engine is gone it sends what is left, undoes what nobody can have any more, and ends.
 //!
-//! Not here: connections (`node`), what becomes of requests (`batch`), what an answer means (`protocol`).
+//! Not here: who serves a key (`servers`), connections (`node`), what an answer means (`protocol`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 
-use crate::backend::Request;
-use crate::backend::redis::node::Node;
+use crate::backend::redis::servers::Servers;
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootTime;
-use crate::sync::lock;
 
 /// The driver.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Weak<Engine>,
-    /// Who serves all keys.
-    pub(super) node: Arc<Node>,
+    pub(super) servers: Servers,
     pub(super) response_timeout: Duration,
 }
 
@@ -43,16 +40,16 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// Fails if a node panicked.
+    /// Fails if what serves the keys panicked.
     pub(super) async fn run(
         self: Arc<Self>,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
-        let mut nodes = JoinSet::new();
-        nodes.spawn(Arc::clone(&self.node).run(first));
+        let serving = self.servers.run(first);
+        tokio::pin!(serving);
         tokio::select! {
             biased;
-            Some(ended) = nodes.join_next() => return ended,
+            ended = &mut serving => return ended,
             () = self.undo() => {}
             () = self.drive() => {}
         }
@@ -75,7 +72,7 @@ impl Driver {
                 }
                 None => return,
             };
-            self.hand_out(self.shared.take());
+            self.servers.take(self.shared.take());
             self.shared.asleep_until.store(due.nanos(), Ordering::SeqCst);
             if self.engine.upgrade().is_some_and(|engine| engine.due() < due) {
                 continue; // something came due earlier while we were not looking
@@ -95,17 +92,10 @@ impl Driver {
         }
     }
 
-    /// Gives each request to the node that serves its key, which takes it here and now.
-    fn hand_out(&self, requests: Vec<Request>) {
-        if !requests.is_empty() {
-            self.node.take(requests);
-        }
-    }
-
     /// Undoes the effect of commands without an answer, as soon as they are known and there is a connection.
     async fn undo(&self) {
         loop {
-            let more = self.shared.abandoned_more.notified();
+            let more = self.shared.undoing.more.notified();
             tokio::select! {
                 () = more => {}
                 () = self.until_due_leaves(LONGEST_IDLE) => {}
@@ -115,20 +105,16 @@ impl Driver {
 
     /// Queues the leaves that can be sent, and waits for those that come next.
     async fn until_due_leaves(&self, longest: Duration) {
-        let mut wait = longest;
-        if self.node.is_ready() {
-            self.shared.push_due_leaves();
-            wait = lock(&self.shared.abandoned).due().since(boot_time()).min(longest);
-        }
+        let wait = self.servers.undo(&self.shared, longest);
         tokio::time::sleep(wait).await;
     }
 
     /// Sends what is left, and undoes what nobody can have any more.
     async fn wind_up(&self) {
         loop {
-            let (settled, more) = (self.shared.settled.notified(), self.shared.abandoned_more.notified());
+            let (settled, more) = (self.shared.settled.notified(), self.shared.undoing.more.notified());
             let wake = self.shared.wake.notified();
-            self.hand_out(self.shared.take());
+            self.servers.take(self.shared.take());
             if !self.shared.has_more() {
                 return;
             }

@@ -1,6 +1,6 @@
 //! How a node hears of grants: over a connection of its own, which is made anew when it breaks.
 //!
-//! Not here: what a grant means (`protocol`).
+//! Not here: who is told (`answers`), what a grant means (`protocol`).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,21 +9,19 @@ use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::link::Ear;
 use crate::backend::redis::node::Node;
-use crate::clock::boot_time;
-use crate::engine::effects::Effects;
 
 impl Node {
     /// Hears of grants as long as the connection is used. After each subscription everything that waits is looked at again: messages
     /// were missed meanwhile. On a server that is another than the last one, so is everything that is held.
     pub(super) async fn hear(&self, link: &Link, moved: bool) {
         let mut ear = link.take_ear();
-        self.look_again(moved);
+        self.answers.connected(moved);
         let mut backoff = Backoff::new(&self.engine);
         loop {
             let since = Instant::now();
             if let Some(mut ear) = ear.take() {
                 self.listening.store(true, Ordering::Release);
-                self.look_again(false);
+                self.answers.connected(false);
                 self.tell_grants(&mut ear).await;
                 self.listening.store(false, Ordering::Release);
                 link.doubt.notify_one(); // what cut this connection may have cut the other
@@ -33,18 +31,9 @@ impl Node {
         }
     }
 
-    fn look_again(&self, moved: bool) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.reconnected(moved);
-        }
-    }
-
     async fn tell_grants(&self, ear: &mut Ear) {
         while let Some(grant) = ear.next_grant(PING_EVERY).await {
-            let Some(engine) = self.engine.upgrade() else { return };
-            let mut effects = Effects::default();
-            engine.granted(&grant.key, grant.token, grant.lease, boot_time(), &mut effects);
-            effects.wake();
+            self.answers.granted(grant);
         }
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `driver` | the engine's time, and who is given what is queued |
+//! | `driver` | the engine's time, and when something is sent |
+//! | `servers` | who serves the keys |
+//! | `answers` | who is told what a node's server says |
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for grants, made again |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `tls` | whom we trust |
+//! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod answers;
 mod backoff;
 mod batch;
 mod codec;
@@ -20,9 +24,11 @@ mod link;
 mod node;
 mod scripts;
 mod sentinel;
+mod servers;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
+mod undoing;
 mod whereabouts;
 
 use std::pin::Pin;
@@ -32,10 +38,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::backend::redis::answers::ToEngine;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::servers::Servers;
 use crate::backend::redis::shared::Shared;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
@@ -91,8 +99,11 @@ async fn start(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engi
             }
         };
         let _ = shared.runtime.set(runtime.handle().clone());
-        let node = Node::new(whereabouts, Arc::clone(&shared), of_thread.clone(), grant_lease, process);
-        let driver = Arc::new(Driver { shared, engine: of_thread, node: Arc::new(node), response_timeout });
+        let answers = ToEngine { shared: Arc::clone(&shared), engine: of_thread.clone() };
+        let (of_node, answers) = (of_thread.clone(), Arc::new(answers));
+        let node = Node::new(whereabouts, Arc::clone(&shared), of_node, answers, grant_lease, process);
+        let servers = Servers::One(Arc::new(node));
+        let driver = Arc::new(Driver { shared, engine: of_thread, servers, response_timeout });
         let mut first = Some(first);
         // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started
         // again: a lock manager that hangs is worse.

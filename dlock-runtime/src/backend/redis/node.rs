@@ -11,7 +11,7 @@
 //! server is it asks each time that it connects (`whereabouts`): a master moves.
 //!
 //! Not here: how to connect (`link`), when a connection is done for (`health`), how grants are heard of (`hearing`), what becomes of
-//! requests (`batch`), who gives them (`driver`).
+//! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
+use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::batch::Batch;
 use crate::backend::redis::health::Link;
@@ -36,8 +37,11 @@ use crate::token::ProcessId;
 
 /// The node.
 pub(super) struct Node {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
+    /// Who draws the jitter.
     pub(super) engine: Weak<Engine>,
+    /// Who is told what the server says.
+    pub(super) answers: Arc<dyn Answers>,
     pub(super) grant_lease: Duration,
     /// Whose grants are listened for.
     pub(super) process: ProcessId,
@@ -58,12 +62,14 @@ impl Node {
         whereabouts: Whereabouts,
         shared: Arc<Shared>,
         engine: Weak<Engine>,
+        answers: Arc<dyn Answers>,
         grant_lease: Duration,
         process: ProcessId,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        Self { shared, engine, grant_lease, process, whereabouts, state, listening: AtomicBool::new(false) }
+        let listening = AtomicBool::new(false);
+        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening }
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
@@ -152,7 +158,7 @@ impl Node {
     fn stand_ready(&self, link: &Arc<Link>) {
         self.become_(State::Ready(Arc::clone(link), JoinSet::new()));
         telemetry::connected(&link.route.shown, &self.process.shown());
-        self.shared.abandoned_more.notify_one(); // what is to be undone can be
+        self.shared.undoing.more.notify_one(); // what is to be undone can be
     }
 
     fn stand_down(&self, failure: Failure) {
@@ -194,7 +200,7 @@ impl Node {
         let failure = Failure { kind: FailureKind::Passing, ..failure.clone() };
         let replies =
             requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
-        self.hand_on(replies, boot_time(), None);
+        self.answers.replies(replies, boot_time(), None);
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others.

@@ -1,19 +1,16 @@
 //! What the engine's side and the driver's share: what is queued, what is to be undone, and when to wake.
 //!
-//! Not here: who takes it and sends it (`driver`, `node`).
+//! Not here: who takes it and sends it (`driver`, `servers`).
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 
 use crate::backend::Request;
-use crate::clock::boot_time;
-use crate::protocol::abandon::AbandonList;
-use crate::protocol::command::Command;
+use crate::backend::redis::undoing::Undoing;
 use crate::sync::lock;
-use crate::token::Token;
 
 /// What both sides use.
 #[derive(Debug, Default)]
@@ -23,9 +20,8 @@ pub(super) struct Shared {
     pub(super) wake: Notify,
     /// Until when the driver sleeps; 0 while it is awake.
     pub(super) asleep_until: AtomicU64,
-    pub(super) abandoned: Mutex<AbandonList>,
-    /// Tells the driver that something is to be undone, or can be.
-    pub(super) abandoned_more: Notify,
+    /// What is to be undone, on whichever server the key lives.
+    pub(super) undoing: Undoing,
     /// How many connections there were, to all servers: no two have one epoch.
     epochs: AtomicU64,
     /// How many requests have not been answered.
@@ -39,6 +35,17 @@ impl Shared {
     pub(super) fn push(&self, request: Request) {
         self.pending.fetch_add(1, Ordering::AcqRel);
         lock(&self.outbox).push(request);
+    }
+
+    /// Queues requests that the driver is to send.
+    pub(super) fn push_all(&self, requests: Vec<Request>) {
+        if requests.is_empty() {
+            return;
+        }
+        for request in requests {
+            self.push(request);
+        }
+        self.wake.notify_one();
     }
 
     pub(super) fn take(&self) -> Vec<Request> {
@@ -57,36 +64,8 @@ impl Shared {
         }
     }
 
-    /// Notes what is to be undone, of commands that went out on the connection of `epoch`; of none where they were not sent.
-    pub(super) fn abandon(&self, abandoned: Vec<(Arc<str>, Token)>, epoch: Option<u64>) {
-        if abandoned.is_empty() {
-            return;
-        }
-        let mut list = lock(&self.abandoned);
-        for (key, token) in abandoned {
-            match epoch {
-                Some(epoch) => list.add(key, token, epoch),
-                None => list.add_unsent(key, token),
-            }
-        }
-        drop(list);
-        self.abandoned_more.notify_one();
-    }
-
-    /// Queues the leaves that are due.
-    pub(super) fn push_due_leaves(&self) {
-        let due = lock(&self.abandoned).due_now(boot_time());
-        if due.is_empty() {
-            return;
-        }
-        for (key, token) in due {
-            self.push(Request { key, token, command: Command::Leave, answer: None });
-        }
-        self.wake.notify_one();
-    }
-
     /// Returns whether something is not answered or not undone yet.
     pub(super) fn has_more(&self) -> bool {
-        self.pending.load(Ordering::Acquire) > 0 || !lock(&self.abandoned).is_empty()
+        self.pending.load(Ordering::Acquire) > 0 || !self.undoing.is_empty()
     }
 }

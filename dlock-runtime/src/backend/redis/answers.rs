@@ -1,0 +1,91 @@
+//! Who is told what a node's server says.
+//!
+//! A server that serves all keys tells the engine. Where several serve them together, what one of them says is not the last word,
+//! and somebody stands in between.
+//!
+//! Not here: how answers come in (`batch`), how grants do (`hearing`), what they mean (`protocol`).
+
+use std::sync::{Arc, Weak};
+
+use crate::backend::Request;
+use crate::backend::redis::link::Grant;
+use crate::backend::redis::shared::Shared;
+use crate::clock::boot_time;
+use crate::engine::Engine;
+use crate::engine::effects::Effects;
+use crate::protocol::command::{Command, Reply};
+use crate::protocol::deadline::BootTime;
+use crate::token::Token;
+
+/// Who is told what a node's server says.
+pub(super) trait Answers: Send + Sync {
+    /// Requests that were sent together, at `sent`, are answered; each exactly once. `epoch` is the connection that they went out on;
+    /// there is none for those that did not.
+    fn replies(&self, replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>);
+
+    /// A message says that a token of ours was granted its lock.
+    fn granted(&self, grant: Grant);
+
+    /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
+    fn connected(&self, moved: bool);
+}
+
+/// The engine, for a server that serves all keys.
+pub(super) struct ToEngine {
+    pub(super) shared: Arc<Shared>,
+    pub(super) engine: Weak<Engine>,
+}
+
+impl Answers for ToEngine {
+    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
+    /// undone.
+    fn replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
+        let (count, now) = (replies.len(), boot_time());
+        self.shared.undoing.left(&mut replies, epoch, now);
+        let abandoned = match self.engine.upgrade() {
+            Some(engine) => {
+                let mut effects = Effects::default();
+                let abandoned = engine.replies(now, sent, replies, &mut effects);
+                effects.wake();
+                abandoned
+            }
+            // Nobody is left to have what was granted.
+            None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
+        };
+        self.shared.undoing.add(abandoned, epoch);
+        self.shared.answered(count);
+    }
+
+    fn granted(&self, grant: Grant) {
+        if let Some(engine) = self.engine.upgrade() {
+            let mut effects = Effects::default();
+            engine.granted(&grant.key, grant.token, grant.lease, boot_time(), &mut effects);
+            effects.wake();
+        }
+    }
+
+    fn connected(&self, moved: bool) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.reconnected(moved);
+        }
+    }
+}
+
+/// The tokens under which a command may have left something in the server.
+fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
+    // What is kept is kept though everybody is gone: that is what it is for.
+    let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
+    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
+    let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
+        && matches!(reply, Reply::Ours);
+    let never_ran =
+        matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
+    if leaves_nothing || nothing || undone || never_ran {
+        return Vec::new();
+    }
+    let next = match request.command {
+        Command::Yield { next } => Some(next),
+        _ => None,
+    };
+    std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()
+}

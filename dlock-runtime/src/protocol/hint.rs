@@ -1,0 +1,149 @@
+//! What follows from a hint that somebody changed a key: it is looked at.
+//!
+//! A hint proves nothing, and anybody may send any number of them. So it only brings forward what would be asked in any case, and
+//! never more often than every few milliseconds: a contender that pauses looks again, a holder has the server confirm its hold. Who
+//! stands in the server's queue is told by a grant and needs no hint.
+//!
+//! Not here: where hints come from (`backend`), what the answers mean (`acquire`, `hold`).
+
+use std::time::Duration;
+
+use crate::protocol::acquire::Step;
+use crate::protocol::command::Command;
+use crate::protocol::deadline::BootTime;
+use crate::protocol::hold::Hold;
+use crate::protocol::lane::{Cx, Lane, Stage};
+
+/// When a hold is checked that may have been taken away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Check {
+    due: BootTime,
+    /// No check is sent before then.
+    earliest: BootTime,
+}
+
+impl Check {
+    pub(super) const NEVER: Self = Self { due: BootTime::NEVER, earliest: BootTime::START };
+
+    pub(super) fn due(self) -> BootTime {
+        self.due
+    }
+}
+
+impl<S: Clone + PartialEq> Lane<S> {
+    /// Somebody may have changed the key.
+    pub(crate) fn touched(&mut self, cx: &mut Cx<'_, S>) {
+        match &mut self.stage {
+            Stage::Asking(asking) => {
+                if let Step::Paused { until, earliest } = &mut asking.step {
+                    *until = (*until).min(*earliest);
+                }
+                self.ask_again(false, cx);
+            }
+            Stage::Held(hold) => {
+                hold.check.due = hold.check.due.min(hold.check.earliest);
+                hold.check_if_due(cx);
+            }
+            Stage::Idle | Stage::Yielding(_) => {}
+        }
+    }
+}
+
+impl<S> Hold<S> {
+    /// Asks the server whether the hold is still ours, where a hint has made that doubtful. It prolongs nothing.
+    pub(super) fn check_if_due(&mut self, cx: &mut Cx<'_, S>) {
+        if cx.now >= self.check.due {
+            self.check = Check { due: BootTime::NEVER, earliest: cx.now.plus(BETWEEN_CHECKS) };
+            cx.send(self.token, Command::Renew { lease: NOTHING });
+        }
+    }
+}
+
+/// Checks are no closer together, however many hints come. It bounds how late a second theft is told, too.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
+
+/// A renewal by less than any lease only asks.
+const NOTHING: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::LossCause;
+    use crate::protocol::command::{Enqueue, Reply};
+    use crate::protocol::lane::Action;
+    use crate::protocol::scene::{TERMS, at, happen, held, waiter};
+    use crate::token::Token;
+
+    const CHECK: Command = Command::Renew { lease: NOTHING };
+
+    fn checks(actions: &[Action<u32>]) -> usize {
+        actions.iter().filter(|action| matches!(action, Action::Send { command: CHECK, .. })).count()
+    }
+
+    /// A lane whose contender found the lock held, by somebody who queues nobody, and pauses since 1 ms.
+    fn paused() -> Lane<u32> {
+        let mut lane = Lane::new();
+        happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+        let token = |lane: &Lane<u32>| -> Token {
+            let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+            asking.token
+        };
+        let first = token(&lane);
+        let acquire = Command::Acquire { lease: TERMS.lease };
+        happen(&mut lane, 1, |lane, cx| lane.reply(first, acquire, at(0), Reply::Taken, cx));
+        let second = token(&lane);
+        let enqueue = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First };
+        let foreign = Reply::NotQueued { ttl: Some(TERMS.lease) };
+        happen(&mut lane, 1, |lane, cx| lane.reply(second, enqueue, at(1), foreign, cx));
+        lane
+    }
+
+    #[test]
+    fn a_hint_makes_a_paused_contender_look_at_once() {
+        let mut lane = paused();
+
+        let actions = happen(&mut lane, 20, Lane::touched);
+
+        assert!(
+            matches!(actions[..], [Action::Send { command: Command::Acquire { .. }, .. }]),
+            "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn a_hint_that_comes_at_once_after_a_look_waits_for_the_floor() {
+        let mut lane = paused();
+
+        assert!(happen(&mut lane, 1, Lane::touched).is_empty());
+
+        assert_eq!(lane.due(), at(3));
+        assert_eq!(happen(&mut lane, 3, Lane::tick).len(), 1);
+    }
+
+    #[test]
+    fn a_hint_makes_a_holder_ask_and_a_flood_of_hints_does_not_make_a_flood_of_questions() {
+        let (mut lane, _) = held(TERMS);
+
+        let asked: usize = (100..200).map(|ms| checks(&happen(&mut lane, ms, Lane::touched))).sum();
+
+        assert_eq!(asked, 10);
+        assert_eq!(checks(&happen(&mut lane, 210, Lane::tick)), 1, "the last hint is not forgotten");
+    }
+
+    #[test]
+    fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_goes_on() {
+        let (mut lane, token) = held(TERMS);
+        happen(&mut lane, 100, Lane::touched);
+        assert!(
+            !happen(&mut lane, 101, |lane, cx| lane.reply(token, CHECK, at(100), Reply::Ours, cx))
+                .iter()
+                .any(|action| matches!(action, Action::Lose { .. }))
+        );
+
+        happen(&mut lane, 200, Lane::touched);
+        let actions =
+            happen(&mut lane, 201, |lane, cx| lane.reply(token, CHECK, at(200), Reply::NotOurs, cx));
+
+        assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, .. }]), "{actions:?}");
+    }
+}
