@@ -78,12 +78,22 @@ impl Redisson {
     ///
     /// Panics if it does not come within [`ANSWER_LIMIT`], or if the process ends.
     pub async fn answer(&mut self, thread: &str) -> WorkerEvent {
+        self.first_of(&[thread]).await
+    }
+
+    /// Waits for what one of `threads` says next; the event's key is its name.
+    ///
+    /// # Panics
+    ///
+    /// As [`answer`](Self::answer) does.
+    pub async fn first_of(&mut self, threads: &[&str]) -> WorkerEvent {
         loop {
-            if let Some(position) = self.unclaimed.iter().position(|event| event.key == thread) {
+            if let Some(position) = self.unclaimed.iter().position(|event| threads.contains(&&*event.key)) {
                 return self.unclaimed.remove(position);
             }
-            let event = within(ANSWER_LIMIT, &format!("an answer of {thread}"), self.events.recv()).await;
-            self.unclaimed.push(event.unwrap_or_else(|| panic!("Java ended before {thread} answered")));
+            let event = within(ANSWER_LIMIT, &format!("an answer of {threads:?}"), self.events.recv()).await;
+            self.unclaimed
+                .push(event.unwrap_or_else(|| panic!("Java ended before one of {threads:?} answered")));
         }
     }
 
@@ -106,12 +116,6 @@ impl Redisson {
     pub async fn does(&mut self, thread: &str, command: &str, event: &str) -> WorkerEvent {
         self.tell(thread, command);
         self.says(thread, event).await
-    }
-
-    /// Returns whether nobody has said anything that was not asked for.
-    pub fn is_silent(&mut self) -> bool {
-        self.unclaimed.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
-        self.unclaimed.is_empty()
     }
 
     /// Kills the process (SIGKILL) with all its clients, and returns when it is gone.
