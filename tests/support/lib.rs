@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
@@ -34,6 +35,7 @@ pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod wall_clock;
 pub mod world;
 
 pub use authority::{Authority, Identity};
@@ -44,3 +46,4 @@ pub use proxy::{Proxy, ProxyHandle};
 pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
+pub use wall_clock::WallClock;
