@@ -57,7 +57,7 @@ async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
 
     java.kill();
     let killed = Moment::now();
-    ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+    let _guard = ours.lock("k").wait(LONG).acquire().await.expect("it ends");
 
     let after = killed.elapsed();
     assert!(after > WATCHDOG / 2 && after < WATCHDOG + Duration::from_millis(300), "{after:?}");

@@ -1,10 +1,10 @@
 //! Locks of Redisson's layout beside a real Redisson: each keeps the other out and wakes it, and nothing of one breaks the other.
 //!
 //! Our managers look at a held lock every ten seconds only, unless a test says otherwise: whoever is sooner was told. The soak is
-//! short; the long form counts as often as it is told:
+//! short; the long form counts for as many seconds as it is told:
 //!
 //! ```text
-//! DLOCK_COUNTS=5000 cargo test -p dlock-tests --test redisson contention -- --nocapture
+//! DLOCK_SOAK=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
 //! ```
 
 mod contention;

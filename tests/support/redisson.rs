@@ -12,7 +12,7 @@
 //!        write KEY                      takes the write lock of an RReadWriteLock   acquired
 //!        unlock KEY                                                                 released
 //!        state KEY                                                                  state LOCKED OURS TTL_MS
-//!        count KEY COUNTER TIMES        reads and writes a counter under the lock   counted
+//!        count KEY COUNTER MS           reads and writes a counter under the lock   counted TIMES
 //!        close                                                                      closed
 //!  out:  EVENT CLIENT/THREAD [DETAIL]   or `failed`, with Java's exception
 //! ```
