@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`acl`] | the users that the guide on operating describes |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
@@ -19,6 +20,7 @@
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
+pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
