@@ -10,6 +10,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -18,6 +19,7 @@ use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
 use crate::resp::{Client, Reply};
+use crate::wall_clock::WallClock;
 
 /// A server on a free port of 127.0.0.1; killed when dropped.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub struct RedisServer {
     password: Option<String>,
     /// What stands before the host in the URL for locks.
     access: String,
+    clock: Option<Arc<WallClock>>,
     port: u16,
     tls_port: Option<u16>,
     process: Option<OwnChild>,
@@ -84,6 +87,12 @@ impl RedisServer {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(SOCKET)
+    }
+
+    /// Returns the folder in which the server has its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Gives the server another certificate, which it shows after a [`restart`](Self::restart).
@@ -151,7 +160,8 @@ impl RedisServer {
     /// Panics if it does not start; its log is shown.
     pub fn restart(&mut self) {
         self.kill();
-        match launch(&self.binary, &self.lines, self.kind, self.dir.path(), self.port) {
+        let clock = self.clock.as_deref();
+        match launch(&self.binary, &self.lines, self.kind, clock, self.dir.path(), self.port) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("the server did not start again: {}", failure.log),
         }
@@ -247,6 +257,7 @@ pub struct RedisServerBuilder {
     kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
+    clock: Option<Arc<WallClock>>,
 }
 
 impl RedisServerBuilder {
@@ -273,6 +284,13 @@ impl RedisServerBuilder {
         self.line("tls-auth-clients no")
     }
 
+    /// Has it live by a clock that the test can step.
+    #[must_use]
+    pub fn wall_clock(mut self, clock: &Arc<WallClock>) -> Self {
+        self.clock = Some(Arc::clone(clock));
+        self
+    }
+
     /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
@@ -288,7 +306,7 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn start(self) -> RedisServer {
         let has_defaults = self.lines.is_empty() && matches!(self.kind, Kind::Server);
-        let Self { mut lines, kind, password, tls } = self;
+        let Self { mut lines, kind, password, tls, clock } = self;
         let mut access = password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         if has_defaults && acl::is_asked_for() {
             lines.push(format!("user {}", acl::documented_user(acl::USER).collect::<Vec<_>>().join(" ")));
@@ -314,7 +332,7 @@ impl RedisServerBuilder {
             let tls_port = tls.is_some().then(free_port);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
-            match launch(&binary, &lines, kind, dir.path(), port) {
+            match launch(&binary, &lines, kind, clock.as_deref(), dir.path(), port) {
                 Ok(process) => {
                     let process = Some(process);
                     return RedisServer {
@@ -323,6 +341,7 @@ impl RedisServerBuilder {
                         kind,
                         password,
                         access,
+                        clock,
                         port,
                         tls_port,
                         process,
@@ -369,6 +388,7 @@ fn launch(
     binary: &Path,
     lines: &[String],
     kind: Kind,
+    clock: Option<&WallClock>,
     dir: &Path,
     port: u16,
 ) -> Result<OwnChild, LaunchFailure> {
@@ -384,6 +404,9 @@ fn launch(
     let mut command = Command::new(binary);
     let errors = output.try_clone().expect("a file can be opened twice");
     command.arg(&config).args(kind.argument()).stdin(Stdio::null()).stdout(output).stderr(errors);
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
     let mut process = OwnChild::spawn(&mut command, Some(dir))
         .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
 

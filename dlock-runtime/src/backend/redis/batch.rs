@@ -49,11 +49,18 @@ impl Batch {
         }
     }
 
+    /// Does the same once `ready` is done: the requests leave then, and not before.
+    pub(super) async fn exchange_after(mut self, ready: impl Future<Output = ()>) {
+        ready.await;
+        self.sent = boot_time();
+        self.exchange().await;
+    }
+
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len());
         for request in &self.requests {
-            codec::encode(request, self.node.grant_lease, loaded, &mut pipeline);
+            self.node.layout().encode(request, self.node.grant_lease, loaded, &mut pipeline);
         }
         let mut connection = self.link.connection.clone();
         match connection.send_packed_commands(&pipeline, 0, self.requests.len()).await {
@@ -82,7 +89,7 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else {
-                let reply = codec::decode(request.command, answer, &self.link.route.shown);
+                let reply = self.node.layout().decode(request.command, answer, &self.link.route.shown);
                 replies.push((request, reply));
             }
         }

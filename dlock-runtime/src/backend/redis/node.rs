@@ -10,7 +10,7 @@
 //! While it is ready, what it is given leaves at once, in pipelines; while no connection is ready it refuses that at once. Where its
 //! server is it asks each time that it connects (`whereabouts`): a master moves.
 //!
-//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants are heard of (`hearing`), what becomes of
+//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`, `bells`), what becomes of
 //! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,9 @@ use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::batch::Batch;
+use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
 use crate::backend::redis::whereabouts::Whereabouts;
@@ -49,6 +51,7 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    pub(super) bells: Bells,
 }
 
 enum State {
@@ -65,11 +68,17 @@ impl Node {
         answers: Arc<dyn Answers>,
         grant_lease: Duration,
         process: ProcessId,
+        layout: Layout,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        let listening = AtomicBool::new(false);
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening }
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
+        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+    }
+
+    /// Returns how locks stand in the server.
+    pub(super) fn layout(&self) -> Layout {
+        self.bells.layout
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
@@ -143,7 +152,7 @@ impl Node {
     /// Opens a connection to a server and checks that it is the one that is wanted.
     async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
         let commands = async {
-            let (mut connection, scripts) = route.connect().await?;
+            let (mut connection, scripts) = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut connection).await?;
             Ok((connection, scripts))
         };
@@ -203,8 +212,17 @@ impl Node {
         self.answers.replies(replies, boot_time(), None);
     }
 
-    /// Sends requests in pipelines that are short enough not to hold up others.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, requests: Vec<Request>) {
+    /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
+    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, mut requests: Vec<Request>) {
+        if requests.iter().any(|request| !self.bells.lets_go(request)) {
+            let (now, later): (Vec<_>, Vec<_>) =
+                requests.into_iter().partition(|request| self.bells.lets_go(request));
+            let (node, patience) = (Arc::clone(self), link.route.response_timeout);
+            let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
+            let batch = Batch::new(self, link, later.into_iter(), false);
+            batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
+            requests = now;
+        }
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
             let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false);
