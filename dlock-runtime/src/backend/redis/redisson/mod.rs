@@ -24,6 +24,7 @@ use crate::backend::redis::codec::{self, Redacted, millis};
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Reply, Sight};
+use crate::token::Token;
 
 pub(super) use self::names::channel;
 pub(super) use self::owner::FAMILY;
@@ -83,7 +84,7 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
             [Value::BulkString(holder), Value::Int(ttl)] => {
                 let holder = std::str::from_utf8(holder).ok().and_then(owner::parse);
                 let ttl = u64::try_from(*ttl).ok().map(Duration::from_millis);
-                Reply::Seen(Some(Sight { holder: holder.map(|token| token.process()), waiters: 0, ttl }))
+                Reply::Seen(Some(Sight { holder: holder.map(Token::process), waiters: 0, ttl }))
             }
             _ => codec::decode(command, value, server),
         },
