@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`acl`] | the users that the guide on operating describes |
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
@@ -22,6 +23,7 @@
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
+pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
