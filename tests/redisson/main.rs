@@ -18,7 +18,7 @@ mod wrong_kind;
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{RedisServer, Redisson};
+use dlock_tests::{RedisServer, Redisson, acl};
 
 /// A server, a manager of ours on it, and a Redisson.
 struct Fleet {
@@ -31,10 +31,17 @@ struct Fleet {
 impl Fleet {
     /// Starts one, whose Redisson has a watchdog of a second; none where there is no Java.
     async fn start() -> Option<Self> {
-        let server = RedisServer::start();
+        let server = server();
         let java = Redisson::connect(&server.url(), WATCHDOG).await?;
         Some(Self { ours: manager(&server.url_with(OPTIONS)).await, java, server })
     }
+}
+
+/// Starts a server on which the user of locks may have those of any name.
+fn server() -> RedisServer {
+    let server = RedisServer::start();
+    server.allow(acl::documented_for_redisson().chain(["allkeys", "allchannels"]));
+    server
 }
 
 async fn manager(url: &str) -> LockManager {

@@ -39,7 +39,7 @@ async fn a_release_of_java_wakes_us() {
 
 #[tokio::test]
 async fn a_release_of_ours_wakes_another_of_ours() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let [one, other] = [
         crate::manager(&server.url_with(crate::OPTIONS)).await,
         crate::manager(&server.url_with(crate::OPTIONS)).await,

@@ -207,10 +207,11 @@ fn tell(listeners: &Listeners, line: &str) {
     }
 }
 
-/// Turns our URL into the arguments of `connect`.
+/// Turns our URL into the arguments of `connect`. Java goes as the default user, who may do everything.
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
     let rest = rest.split('?').next().unwrap_or_default();
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let addresses: Vec<_> = hosts.split(',').map(|host| format!("redis://{host}")).collect();
     let addresses = addresses.join(",");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Layout, LockGuard, LockManager};
 
+use crate::acl;
 use crate::clock::within;
 use crate::resp::Reply;
 use crate::server::RedisServer;
@@ -48,6 +49,7 @@ impl World {
     #[must_use]
     pub fn over_redis_as_redisson() -> Self {
         let server = RedisServer::start();
+        server.allow(acl::documented_for_redisson());
         Self { url: server.url_with("?layout=redisson"), server: Some(server), layout: Layout::Redisson }
     }
 
