@@ -12,11 +12,13 @@ use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Si
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. Where it is to be `acked`, an answer "ours"
+/// stands for a write.
 pub(super) fn encode(
     request: &Request,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
+    acked: bool,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -73,6 +75,9 @@ pub(super) fn encode(
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
         }
+    }
+    if acked {
+        call.arg("write");
     }
     pipeline.add_command(call);
 }

@@ -9,10 +9,12 @@
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for grants, made again |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod acks;
 mod answers;
 mod backoff;
 mod batch;
