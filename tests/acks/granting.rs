@@ -97,15 +97,23 @@ async fn a_lock_that_is_handed_over_starts_nobody_before_the_replica_has_it() {
     assert!(entered >= resumed, "it began {:?} before the replica had it", resumed.since(entered));
 }
 
-#[tokio::test]
-async fn a_lock_that_is_released_and_taken_again_is_never_held_by_the_release() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_released_and_taken_again_does_not_stand_in_its_own_way() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
 
-    for round in 0..300 {
-        let guard = manager.lock("order:7").acquire().await;
-        assert!(guard.is_ok(), "round {round}: {guard:?}");
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let lock = manager.lock(format!("order:{number}"));
+        tasks.spawn(async move {
+            for round in 0..50 {
+                let guard = lock.acquire().await;
+                assert!(guard.is_ok(), "round {round}: {guard:?}");
+            }
+        });
     }
+
+    within(LONG, "all rounds", tasks.join_all()).await;
 }
 
 #[tokio::test]

@@ -19,7 +19,17 @@ impl Pair {
         let master = RedisServer::builder().line("repl-diskless-sync-delay 0").start();
         let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", master.port())).start();
         let pair = Self { master, replica };
-        pair.until(|pair| pair.master.call(&["WAIT", "1", "10"]).integer() == Some(1)).await;
+        let follows = |pair: &Self| {
+            pair.replica
+                .call(&["INFO", "replication"])
+                .text()
+                .is_some_and(|text| text.contains("master_link_status:up"))
+        };
+        pair.until(follows).await;
+        // What it has it may have by the first copy: a write must come to it by itself.
+        pair.master.call(&["SET", "first", "write"]);
+        pair.until(|pair| pair.replica.call(&["GET", "first"]).text() == Some("write")).await;
+        pair.master.call(&["DEL", "first"]);
         pair
     }
 

@@ -63,52 +63,31 @@ impl Acks {
 
     /// Keeps the requests that go this way, and returns those that do not; each of these is to be [answered](Self::answered).
     pub(super) fn keep(&self, requests: Vec<Request>) -> Vec<Request> {
-        let mut queue = lock(&self.queue);
-        let mut others = Vec::new();
-        for request in requests {
-            if !request.command.carries_a_body() {
-                queue.busy.entry(Arc::clone(&request.key)).or_default().under_way += 1;
-                others.push(request);
-            } else if let Some(busy) = queue.busy.get_mut(&request.key) {
-                busy.behind.push(request);
-            } else {
-                queue.ready.push(request);
-            }
-        }
-        drop(queue);
+        let others = lock(&self.queue).keep(requests);
         self.more.notify_one();
         others
     }
 
-    /// A request about `key` that went over the connection for commands was answered.
-    pub(super) fn answered(&self, key: &Arc<str>) {
+    /// Requests about these keys that went over the connection for commands were answered.
+    pub(super) fn answered(&self, keys: &[Arc<str>]) {
         let mut queue = lock(&self.queue);
-        let Some(busy) = queue.busy.get_mut(key) else { return };
-        busy.under_way -= 1;
-        if busy.under_way == 0 {
-            let behind = queue.busy.remove(key).map(|busy| busy.behind);
-            queue.ready.extend(behind.into_iter().flatten());
-            drop(queue);
-            self.more.notify_one();
+        for key in keys {
+            queue.answered(key);
         }
+        drop(queue);
+        self.more.notify_one();
     }
 
     /// Returns what goes into the next pipeline, once there is something.
     pub(super) async fn next(&self) -> Vec<Request> {
         loop {
             let more = self.more.notified();
-            let next = self.take();
+            let next = lock(&self.queue).take();
             if !next.is_empty() {
                 return next;
             }
             more.await;
         }
-    }
-
-    fn take(&self) -> Vec<Request> {
-        let mut queue = lock(&self.queue);
-        let count = queue.ready.len().min(LONGEST_BATCH);
-        queue.ready.drain(..count).collect()
     }
 
     /// Returns the command that waits for the replicas: not for so long that the pipeline behind would be late as well.
@@ -147,8 +126,98 @@ impl Drop for Acks {
     }
 }
 
+impl Queue {
+    fn keep(&mut self, requests: Vec<Request>) -> Vec<Request> {
+        let mut others = Vec::new();
+        for request in requests {
+            if !request.command.carries_a_body() {
+                self.busy.entry(Arc::clone(&request.key)).or_default().under_way += 1;
+                others.push(request);
+            } else if let Some(busy) = self.busy.get_mut(&request.key) {
+                busy.behind.push(request);
+            } else {
+                self.ready.push(request);
+            }
+        }
+        others
+    }
+
+    fn answered(&mut self, key: &Arc<str>) {
+        let Some(busy) = self.busy.get_mut(key) else { return };
+        busy.under_way -= 1;
+        if busy.under_way == 0 {
+            let behind = self.busy.remove(key).map(|busy| busy.behind);
+            self.ready.extend(behind.into_iter().flatten());
+        }
+    }
+
+    fn take(&mut self) -> Vec<Request> {
+        let count = self.ready.len().min(LONGEST_BATCH);
+        self.ready.drain(..count).collect()
+    }
+}
+
 /// Long enough that one `WAIT` serves many, and answered well before it is late.
 const LONGEST_BATCH: usize = 1_000;
 
 /// For ever would be 0.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::command::Command;
+    use crate::token::TokenSource;
+
+    const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
+
+    fn request(key: &str, command: Command) -> Request {
+        Request { key: key.into(), token: TokenSource::of_process(1).next(), command, answer: None }
+    }
+
+    fn keys(requests: &[Request]) -> Vec<&str> {
+        requests.iter().map(|request| &*request.key).collect()
+    }
+
+    #[test]
+    fn an_acquire_waits_until_the_releases_before_it_are_answered() {
+        let mut queue = Queue::default();
+
+        let others = queue.keep(vec![
+            request("a", Command::Release),
+            request("a", Command::Leave),
+            request("a", ACQUIRE),
+            request("b", ACQUIRE),
+        ]);
+        assert_eq!((keys(&others), keys(&queue.take())), (vec!["a", "a"], vec!["b"]));
+        queue.answered(&"a".into());
+        assert!(queue.take().is_empty());
+        queue.answered(&"a".into());
+
+        assert_eq!(keys(&queue.take()), ["a"]);
+        assert!(queue.busy.is_empty());
+    }
+
+    #[test]
+    fn what_follows_what_waits_waits_behind_it() {
+        let mut queue = Queue::default();
+        queue.keep(vec![request("a", Command::Release), request("a", ACQUIRE)]);
+
+        queue.keep(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
+        queue.answered(&"a".into());
+
+        assert!(matches!(
+            queue.take()[..],
+            [Request { command: ACQUIRE, .. }, Request { command: Command::Renew { .. }, .. }]
+        ));
+    }
+
+    #[test]
+    fn what_only_asks_whether_a_hold_is_ours_waits_for_no_replica() {
+        let mut queue = Queue::default();
+
+        let others = queue.keep(vec![request("a", Command::Renew { lease: Duration::from_millis(1) })]);
+
+        assert_eq!(keys(&others), ["a"]);
+    }
+}

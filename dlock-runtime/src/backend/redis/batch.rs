@@ -130,16 +130,15 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
-        let epoch = self.acks().map_or(self.link.epoch, |acks| acks.epoch);
-        let over_the_other = self.link.acks.as_ref().filter(|_| self.way == Way::Commands);
-        let keys = over_the_other.map(|acks| {
-            let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
-            (acks, keys)
-        });
-        self.node.answers.replies(replies, self.sent, Some(epoch));
-        if let Some((acks, keys)) = keys {
-            keys.iter().for_each(|key| acks.answered(key));
+        let Some(acks) = &self.link.acks else {
+            return self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        };
+        if self.way == Way::Acks {
+            return self.node.answers.replies(replies, self.sent, Some(acks.epoch));
         }
+        let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
+        self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        acks.answered(&keys);
     }
 }
 
