@@ -284,7 +284,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// The lock is held by somebody else.
-    fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         self.heard = Heard::Taken(ttl);
         self.tell_not_yet(cx);
     }
@@ -319,7 +319,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
     /// processes do not look in step.
-    fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else {
             self.stage = Stage::Idle;
             return;

@@ -41,7 +41,8 @@ pub(crate) enum Command {
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
     Leave,
     /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
-    /// [`Reply::Yielded`], or [`Reply::NotOurs`].
+    /// [`Reply::Yielded`], or [`Reply::NotOurs`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
+    /// the time that others have to take it, or [`Reply::NotOurs`].
     Yield {
         /// The token that waits for our next turn.
         next: Token,

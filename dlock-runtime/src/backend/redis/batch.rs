@@ -60,12 +60,19 @@ impl Batch {
         }
     }
 
+    /// Does the same once `ready` is done: the requests leave then, and not before.
+    pub(super) async fn exchange_after(mut self, ready: impl Future<Output = ()>) {
+        ready.await;
+        self.sent = boot_time();
+        self.exchange().await;
+    }
+
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
         let acks = self.acks();
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() + 1);
         for request in &self.requests {
-            codec::encode(request, self.node.grant_lease, loaded, acks.is_some(), &mut pipeline);
+            self.node.layout().encode(request, self.node.grant_lease, loaded, acks.is_some(), &mut pipeline);
         }
         let mut connection = match acks {
             Some(acks) => {
@@ -103,7 +110,8 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else {
-                let reply = match (codec::decode(request.command, answer, &self.link.route.shown), &missing) {
+                let layout = self.node.layout();
+                let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
                     (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
                     (reply, _) => reply,
                 };

@@ -1,4 +1,4 @@
-//! Commands as a Redis understands them, and its answers as the engine does.
+//! Commands as a Redis understands them, and its answers as the engine does; where locks are strings.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::sync::lock;
@@ -15,6 +16,7 @@ use crate::token::{PREFIX, Token};
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. Where it is to be `acked`, an answer "ours"
 /// stands for a write.
 pub(super) fn encode(
+    layout: Layout,
     request: &Request,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
@@ -47,7 +49,7 @@ pub(super) fn encode(
     let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
     match loaded {
         Some(loaded) => call.arg("EVALSHA").arg(loaded.name(script)),
-        None => call.arg("EVAL").arg(script.source()),
+        None => call.arg("EVAL").arg(script.source(layout)),
     };
     call.arg(keys).arg(&**key);
     if let Command::Fence = command {
@@ -88,7 +90,7 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
         (_, Value::ServerError(error)) => return server.reply(error),
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
-        (Command::Enqueue { .. }, Value::Array(pair)) => match pair.as_slice() {
+        (Command::Enqueue { .. } | Command::Yield { .. }, Value::Array(pair)) => match pair.as_slice() {
             [Value::Int(1), Value::Int(_)] => Some(Reply::Ours),
             [Value::Int(2), Value::Int(ttl)] => Some(Reply::Queued { ttl: time_to_live(*ttl) }),
             [Value::Int(3), Value::Int(ttl)] => Some(Reply::NotQueued { ttl: time_to_live(*ttl) }),

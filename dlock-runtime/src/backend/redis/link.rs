@@ -1,4 +1,4 @@
-//! One connection to a Redis: made, used for commands, listened on for grants.
+//! One connection to a Redis: made, used for commands, listened on for messages.
 //!
 //! Not here: when one is made and given up (`node`).
 
@@ -14,6 +14,7 @@ use redis::{
 };
 
 use crate::backend::redis::codec::Redacted;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::Loaded;
 #[cfg(feature = "tls")]
 use crate::backend::redis::tls;
@@ -106,10 +107,10 @@ impl Route {
         answer.map_err(|error| self.failure(error))
     }
 
-    /// Connects for commands, and loads the scripts before anybody can use the connection.
-    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Loaded), Failure> {
+    /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
+    pub(super) async fn connect(&self, layout: Layout) -> Result<(MultiplexedConnection, Loaded), Failure> {
         let mut connection = self.open().await?;
-        let load = Loaded::load();
+        let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
         let answers = answers.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
@@ -241,15 +242,9 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    /// Returns the next grant, or nothing when the connection has ended or does not answer a ping.
-    pub(super) async fn next_grant(&mut self, ping_every: Duration) -> Option<Grant> {
-        loop {
-            // Anybody may publish anything here: what is no grant is passed over.
-            let grant = Grant::parse(self.next(ping_every).await?.get_payload_bytes());
-            if grant.is_some() {
-                return grant;
-            }
-        }
+    /// Returns what subscribes to more.
+    pub(super) fn sink(&self) -> PubSubSink {
+        self.sink.clone()
     }
 
     /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
@@ -277,7 +272,7 @@ pub(super) struct Grant {
 
 impl Grant {
     /// Reads a message: `<token><grant lease in ms>|<key>`.
-    fn parse(payload: &[u8]) -> Option<Self> {
+    pub(super) fn parse(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let (token, rest) = text.split_at_checked(Token::WIDTH)?;
         let (lease, key) = rest.split_once('|')?;

@@ -10,7 +10,7 @@
 //! While it is ready, what it is given leaves at once, in pipelines; while no connection is ready it refuses that at once. Where its
 //! server is it asks each time that it connects (`whereabouts`): a master moves.
 //!
-//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants are heard of (`hearing`), what becomes of
+//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`, `bells`), what becomes of
 //! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,9 @@ use crate::backend::redis::acks::Acks;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::batch::{Batch, Way};
+use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
 use crate::backend::redis::whereabouts::Whereabouts;
@@ -50,6 +52,7 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    pub(super) bells: Bells,
 }
 
 enum State {
@@ -66,11 +69,17 @@ impl Node {
         answers: Arc<dyn Answers>,
         grant_lease: Duration,
         process: ProcessId,
+        layout: Layout,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        let listening = AtomicBool::new(false);
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening }
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
+        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+    }
+
+    /// Returns how locks stand in the server.
+    pub(super) fn layout(&self) -> Layout {
+        self.bells.layout
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
@@ -144,7 +153,7 @@ impl Node {
     /// Opens a connection to a server and checks that it is the one that is wanted.
     async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
         let commands = async {
-            let (mut connection, scripts) = route.connect().await?;
+            let (mut connection, scripts) = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut connection).await?;
             Ok((connection, scripts))
         };
@@ -213,12 +222,21 @@ impl Node {
         self.answers.replies(replies, boot_time(), None);
     }
 
-    /// Sends requests in pipelines that are short enough not to hold up others.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, requests: Vec<Request>) {
-        let requests = match &link.acks {
-            Some(acks) => acks.keep(requests),
-            None => requests,
-        };
+    /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
+    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, mut requests: Vec<Request>) {
+        if requests.iter().any(|request| !self.bells.lets_go(request)) {
+            let (now, later): (Vec<_>, Vec<_>) =
+                requests.into_iter().partition(|request| self.bells.lets_go(request));
+            let (node, patience) = (Arc::clone(self), link.route.response_timeout);
+            let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
+            let way = if link.acks.is_some() { Way::Acks } else { Way::Commands };
+            let batch = Batch::new(self, link, way, later);
+            batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
+            requests = now;
+        }
+        if let Some(acks) = &link.acks {
+            requests = acks.keep(requests);
+        }
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
             let batch = Batch::new(self, link, Way::Commands, requests.by_ref().take(LONGEST_BATCH));
