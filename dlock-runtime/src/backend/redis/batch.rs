@@ -72,7 +72,13 @@ impl Batch {
         let acks = self.acks();
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() + 1);
         for request in &self.requests {
-            self.node.layout().encode(request, self.node.grant_lease, loaded, acks.is_some(), &mut pipeline);
+            self.node.layout().encode(
+                request,
+                self.node.grant_lease,
+                loaded,
+                acks.map(|_| "write"),
+                &mut pipeline,
+            );
         }
         let mut connection = match acks {
             Some(acks) => {

@@ -18,16 +18,6 @@ local function is_ours(value, token)
   return #value % #token == 0 and string.sub(value, 1, 4) == string.sub(token, 1, 4)
 end
 
--- Has the key live for `lease` ms at least, and never for less than its present `ttl`. With `write` something is written in any case,
--- for replicas to acknowledge.
-local function prolong(ttl, lease, write)
-  if ttl < tonumber(lease) then
-    redis.call('PEXPIRE', KEYS[1], lease)
-  elseif write then
-    redis.call('PEXPIRE', KEYS[1], ttl)
-  end
-end
-
 -- Makes a write that Redis allows when memory is full, after which it no longer refuses the SET that follows; it leaves the time to
 -- live as it is. A key that somebody has made to live for ever gets a day: no lock may outlive everybody who knows of it.
 local function keep_ttl()
