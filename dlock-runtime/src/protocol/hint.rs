@@ -37,7 +37,10 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(asking) => {
                 match &mut asking.step {
                     Step::Paused { until, earliest } => {
-                        let soon = cx.now.plus(cx.at_random(cx.rules.hold_back));
+                        let soon = match cx.rules.hold_back {
+                            Duration::ZERO => cx.now,
+                            most => cx.now.plus(cx.at_random(most)),
+                        };
                         *until = (*until).min(soon.max(*earliest));
                     }
                     Step::Enqueuing(_) => asking.hinted = true,
