@@ -122,6 +122,14 @@ pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
+/// not know it.
+pub(super) fn is_forbidden(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error, "NOPERM")
+        || error.details().is_some_and(|said| said.contains("nknown command") || said.contains("permission"))
+}
+
 /// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
 pub(super) fn is_out_of_service(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
@@ -209,7 +217,7 @@ fn says(error: &ServerError, code: &str) -> bool {
 }
 
 /// The name of a lock's fencing counter, in the lock's own slot of a cluster.
-fn counter(key: &str) -> String {
+pub(super) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
 }

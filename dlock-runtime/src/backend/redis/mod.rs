@@ -12,6 +12,7 @@
 //! | `layout` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `tls` | whom we trust |
+//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
@@ -21,6 +22,7 @@ mod batch;
 mod bells;
 mod codec;
 mod driver;
+mod examine;
 mod health;
 mod hearing;
 mod layout;
@@ -63,6 +65,8 @@ use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::TokenSource;
+
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
 /// The engine's side.
 #[derive(Debug)]
