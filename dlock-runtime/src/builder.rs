@@ -13,6 +13,7 @@ use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
+use crate::layout::Layout;
 use crate::manager::LockManager;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
@@ -37,6 +38,7 @@ pub struct Builder {
 #[derive(Clone, Debug, Default)]
 struct Changes {
     namespace: Option<String>,
+    layout: Option<Layout>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -56,6 +58,12 @@ impl Builder {
     /// clients use bare names.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.changes.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.changes.layout = Some(layout);
         self
     }
 
@@ -178,6 +186,7 @@ impl Builder {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
+            layout,
             lease,
             response_timeout,
             connect_timeout,
@@ -189,6 +198,7 @@ impl Builder {
         } = self.changes;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
+        set(&mut settings.layout, layout);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);

@@ -14,6 +14,8 @@
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
+//! | [`maven`] | what that Java is built by |
 //! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
@@ -27,9 +29,11 @@ pub mod child;
 pub mod clock;
 pub mod hostile;
 pub mod io_thread;
+pub mod maven;
 pub mod polls;
 pub mod process;
 pub mod proxy;
+pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
@@ -41,6 +45,7 @@ pub use clock::{Moment, thread_within, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
 pub use wall_clock::WallClock;

@@ -6,7 +6,7 @@
 //!          | "redis+sentinel://" ..     see `sentinel`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -23,6 +23,7 @@ use crate::config::certificates::Pem;
 use crate::config::sentinel::{self, Watched};
 use crate::config::{Settings, config, duration};
 use crate::error::Result;
+use crate::layout::Layout;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -227,6 +228,7 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
+            "layout" => settings.layout = layout(&value)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
@@ -255,6 +257,14 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
+fn layout(value: &str) -> Result<Layout> {
+    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
+    known.map(|(_, layout)| *layout).ok_or_else(|| {
+        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
+        config("layout", format!("it is not known; allowed are {allowed}"))
+    })
+}
+
 /// Undoes percent-encoding; `None` where what comes out is no text.
 pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -272,8 +282,9 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "namespace",
+    "layout",
     "lease",
     "response_timeout",
     "connect_timeout",
@@ -325,12 +336,13 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("memory://?namespace=&hand_off=0ms&poll=1s").map(|target| target.settings);
+        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+            .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.rules.hand_off, settings.rules.poll),
-            ("", Duration::ZERO, Duration::from_secs(1))
+            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
+            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
         );
     }
 
@@ -367,6 +379,7 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
+            ("redis://host?layout=hunter2", "`redisson`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

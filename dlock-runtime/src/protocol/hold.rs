@@ -233,7 +233,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
-        self.stage = Stage::Asking(acquire::Asking { token: next, step });
+        self.stage = Stage::Asking(acquire::Asking::new(next, step));
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.

@@ -8,6 +8,7 @@ use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
+use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::sync::lock;
@@ -44,11 +45,7 @@ pub(super) fn encode(
         Command::Fence => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
-    let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
-    match loaded {
-        Some(loaded) => call.arg("EVALSHA").arg(loaded.name(script)),
-        None => call.arg("EVAL").arg(script.source(layout)),
-    };
+    let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
     if let Command::Fence = command {
         call.arg(counter(key));
@@ -201,13 +198,18 @@ impl Redacted {
         for secret in &*lock(&self.secrets) {
             text = text.replace(&**secret, "***");
         }
-        let mut clean = String::new();
-        for (at, part) in text.split(PREFIX).enumerate() {
-            let part = if at == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) };
-            clean.push_str(part);
+        for begins in [PREFIX, redisson::FAMILY] {
+            let mut parts = text.split(begins);
+            let mut clean = parts.next().unwrap_or_default().to_owned();
+            clean.extend(parts.map(|part| part.trim_start_matches(is_of_a_token)));
+            text = clean;
         }
-        clean.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+        text.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
+}
+
+fn is_of_a_token(c: char) -> bool {
+    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
 }
 
 /// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
@@ -227,7 +229,7 @@ fn time_to_live(millis: i64) -> Option<Duration> {
 }
 
 /// Whole milliseconds, never none: Redis refuses a time to live of zero.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -277,8 +279,10 @@ mod tests {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
-        let clean = server.clean("ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' end");
+        let clean = server.clean(
+            "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+        );
 
-        assert_eq!(clean, "ERR [31m*** '' end");
+        assert_eq!(clean, "ERR [31m*** '' '' end");
     }
 }

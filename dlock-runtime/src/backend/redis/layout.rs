@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | native | a string: the holder, then those who wait | queues in the value; a release hands over to the first |
 //! | plain | a string: the holder | queues nowhere; a release rings the key's bell, and whoever hears it tries again |
+//! | Redisson's | a hash: the holder, see `redisson` | as in the plain layout, by Redisson's own channels |
 //!
 //! A layout that rings answers an enqueue by a look, [`Reply::NotQueued`], and a yield by letting go where somebody listens.
 //!
@@ -15,7 +16,8 @@ use redis::{Pipeline, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::codec::{self, Redacted};
-use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, Script};
+use crate::backend::redis::redisson;
+use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
 use crate::protocol::command::{Command, Enqueue, Reply};
 
 /// How locks stand in a server.
@@ -26,6 +28,17 @@ pub(super) enum Layout {
     #[allow(dead_code, reason = "several servers that vote come next")]
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
+    /// Where some of the clients are Java.
+    Redisson,
+}
+
+impl From<crate::Layout> for Layout {
+    fn from(chosen: crate::Layout) -> Self {
+        match chosen {
+            crate::Layout::Native => Self::Native,
+            crate::Layout::Redisson => Self::Redisson,
+        }
+    }
 }
 
 impl Layout {
@@ -34,6 +47,7 @@ impl Layout {
         match self {
             Self::Native => &NATIVE,
             Self::Plain => &PLAIN,
+            Self::Redisson => &REDISSON,
         }
     }
 
@@ -42,6 +56,7 @@ impl Layout {
         match self {
             Self::Native => None,
             Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
+            Self::Redisson => Some(redisson::channel(key)),
         }
     }
 
@@ -62,6 +77,7 @@ impl Layout {
     ) {
         match self {
             Self::Native | Self::Plain => codec::encode(self, request, grant_lease, loaded, pipeline),
+            Self::Redisson => redisson::encode(request, loaded, pipeline),
         }
     }
 
@@ -69,6 +85,7 @@ impl Layout {
     pub(super) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
         match self {
             Self::Native | Self::Plain => codec::decode(command, value, server),
+            Self::Redisson => redisson::decode(command, value, server),
         }
     }
 }

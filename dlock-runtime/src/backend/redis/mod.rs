@@ -9,7 +9,7 @@
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
 //! | `bells` | a channel per key that rings when its lock is let go of |
-//! | `layout` | how locks stand in a server |
+//! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `tls` | whom we trust |
 //! | `examine` | what `doctor` asks the servers |
@@ -28,6 +28,7 @@ mod hearing;
 mod layout;
 mod link;
 mod node;
+mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
@@ -78,13 +79,13 @@ struct Redis {
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
-    start(Whereabouts::Fixed(Arc::new(route)), Layout::Native, settings).await
+    start(Whereabouts::Fixed(Arc::new(route)), settings.layout.into(), settings).await
 }
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
     let sentinels = Sentinels::new(watched, settings)?;
-    start(Whereabouts::Sentinel(Box::new(sentinels)), Layout::Native, settings).await
+    start(Whereabouts::Sentinel(Box::new(sentinels)), settings.layout.into(), settings).await
 }
 
 /// Starts a driver on a thread of its own, and waits for its first connection.
