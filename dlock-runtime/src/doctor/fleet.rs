@@ -92,7 +92,7 @@ fn number(known: u64, named: usize) -> Option<Finding> {
         return Some(finding.advice("name all of them in the URL"));
     }
     if known < 3 {
-        let found = format!("there are {known} sentinels");
+        let found = if known == 2 { "there are two sentinels" } else { "there is one sentinel" };
         let meaning =
             "when the machine of one is lost, the rest have no majority, and no new master is elected";
         return Some(Finding::new(Warning, CHECK, found, meaning).advice("run three, on three machines"));

@@ -87,8 +87,8 @@ pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
         let finding = Finding::new(Danger, CHECK, found, "no lock can be had from it as it is");
         finding.advice("do what the server's words say; its log has more")
     }));
-    if findings.is_empty() {
-        let found = format!("the {} commands that locks need are allowed", answers.probes.len());
+    if findings.iter().all(|finding| finding.check() != CHECK) {
+        let found = "every command that locks need is allowed";
         findings.push(Finding::new(
             Fine,
             CHECK,
@@ -136,7 +136,7 @@ pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
 }
 
 fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
 const NOT_TOLD: &str =
@@ -179,8 +179,8 @@ mod tests {
             latency(&Answers { pings, ..answers() }, &terms())
         };
 
-        assert_is(&of(3, 2), Fine, "p50 1.0 ms, p99 3.0 ms of 100");
-        assert_is(&of(300, 0), Fine, "p99 1.0 ms");
+        assert_is(&of(3, 2), Fine, "p50 1.00 ms, p99 3.00 ms of 100");
+        assert_is(&of(300, 0), Fine, "p99 1.00 ms");
         assert_is(&of(60, 2), Note, "closer");
         assert_is(&of(300, 2), Warning, "response_timeout");
         assert_is(&latency(&answers(), &terms()), Note, "no ping");
@@ -190,7 +190,7 @@ mod tests {
     fn a_fork_that_takes_as_long_as_an_answer_may_is_told() {
         assert!(forks(&Info("latest_fork_usec:900".to_owned()), &terms()).is_none());
         let told = forks(&Info("latest_fork_usec:400000".to_owned()), &terms());
-        assert_is(&told.expect("it is told"), Warning, "400.0 ms");
+        assert_is(&told.expect("it is told"), Warning, "400.00 ms");
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
         let of = |probes| commands(&Answers { probes, ..answers() }, &terms());
 
-        assert_is(&of(vec![probe("SET", Need::Locks, Ok(()))])[0], Fine, "the 1 commands");
+        assert_is(&of(vec![probe("SET", Need::Locks, Ok(()))])[0], Fine, "every command");
         let forbidden = of(vec![
             probe("SET", Need::Locks, refusal(true)),
             probe("PUBLISH", Need::Telling, refusal(true)),
@@ -218,6 +218,6 @@ mod tests {
     fn nobody_is_woken_where_nobody_may_listen() {
         assert_is(&channel(&answers(), &terms()), Fine, "we may listen");
         let deaf = Answers { listening: Err("NOPERM".into()), ..answers() };
-        assert_is(&channel(&deaf, &terms()), Warning, "every `poll`, 100.0 ms");
+        assert_is(&channel(&deaf, &terms()), Warning, "every `poll`, 100.00 ms");
     }
 }

@@ -54,6 +54,11 @@ pub(super) fn role(info: &Info) -> Vec<Finding> {
     } else {
         findings.push(Finding::new(Fine, CHECK, "it is a master", "it takes writes"));
     }
+    if info.number("cluster_enabled") == Some(1) {
+        let meaning = "it refuses the locks whose keys belong to other nodes";
+        let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
+        findings.push(finding.advice("give locks a server without `cluster-enabled`"));
+    }
     findings
 }
 
@@ -69,14 +74,14 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
         more => format!("{more} replicas"),
     };
     if !terms.fails_over {
-        let (severity, meaning) = match online {
-            0 => (Fine, "where it is, the locks are"),
-            _ => (
-                Note,
-                "if one is promoted, this URL does not follow, and locks that it had not got yet are lost",
-            ),
-        };
-        return Finding::new(severity, CHECK, format!("{replicas} online"), meaning);
+        let found = format!("{replicas} online");
+        if online == 0 {
+            return Finding::new(Fine, CHECK, found, "nobody else has its locks, or gives them away");
+        }
+        let meaning =
+            "if one is promoted, this URL does not follow, and locks that it had not got yet are lost";
+        let cure = "where sentinels watch them, name those by `redis+sentinel://`";
+        return Finding::new(Note, CHECK, found, meaning).advice(cure);
     }
     if online == 0 {
         let meaning = "nobody can take over when it goes";
@@ -160,6 +165,7 @@ mod tests {
         let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"));
         assert_is(&replica[0], Danger, "a replica of 10.0.0.1:6379");
         assert_is(&role(&info("role:master"))[0], Fine, "a master");
+        assert_is(&role(&info("role:master cluster_enabled:1"))[1], Warning, "of a cluster");
     }
 
     #[test]

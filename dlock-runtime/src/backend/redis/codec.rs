@@ -185,11 +185,15 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
+        Failure::new(kind, format!("redis at {self} answered: {}", self.said(error)))
+    }
+
+    /// Returns the words of an error that a server answered with.
+    pub(super) fn said(&self, error: &ServerError) -> String {
         let details = error.details().unwrap_or_default();
         // Which line of our script it was concerns nobody who reads this.
         let details = details.split(" script: ").next().unwrap_or_default();
-        let said = format!("{} {details}", error.code());
-        Failure::new(kind, format!("redis at {self} answered: {}", self.clean(&said)))
+        self.clean(&format!("{} {details}", error.code()))
     }
 
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.

@@ -41,14 +41,10 @@ pub(in crate::backend::redis) struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    /// Connects, and makes sure that we are let in.
+    /// Connects; what the server says against us may come only with the first answer.
     pub(in crate::backend::redis) async fn connect(route: &'a Route, patience: Patience) -> Read<Self> {
         let connection = patience.wait(route.open()).await?;
-        let mut asker = Self { route, connection, patience };
-        match asker.ask(&redis::cmd("PING")).await? {
-            Value::ServerError(error) if error.code() != "NOPERM" => Err(route.failure(error.into()).reason),
-            _ => Ok(asker),
-        }
+        Ok(Self { route, connection, patience })
     }
 
     /// Asks one question; an error that the server answers is an answer.
@@ -87,7 +83,7 @@ impl<'a> Asker<'a> {
     /// Returns why an answer is not the one that was asked for.
     pub(in crate::backend::redis) fn refusal(&self, answer: Value) -> Arc<str> {
         match answer {
-            Value::ServerError(error) => self.route.shown.failure(&error).reason,
+            Value::ServerError(error) => self.route.shown.said(&error).into(),
             _ => "it gave an answer that no redis gives".into(),
         }
     }

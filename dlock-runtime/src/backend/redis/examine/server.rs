@@ -18,6 +18,11 @@ pub(super) async fn ask(route: &Route, part: Part, namespace: &str, patience: Pa
     let us = TokenSource::new();
     let asking = async {
         let mut asker = Asker::connect(route, patience).await?;
+        if let Value::ServerError(error) = asker.ask(&redis::cmd("PING")).await?
+            && error.code() == "NOAUTH"
+        {
+            return Err(route.failure(error.into()).reason); // it answers nothing else, either
+        }
         let info = asker.ask(&redis::cmd("INFO")).await;
         let info = asker.text(info).map(Info);
         let settings = settings(&mut asker).await;
