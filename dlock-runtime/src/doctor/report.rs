@@ -60,7 +60,7 @@ impl Finding {
     /// What could not be read, why, and how it is looked at by hand.
     pub(super) fn unread(check: &'static str, what: &str, why: &str, by_hand: &str) -> Self {
         let found = format!("{what} could not be read: {why}");
-        let meaning = "nothing wrong is known, and nothing right";
+        let meaning = "whether it is as it should be is not known";
         Self::new(Severity::Note, check, found, meaning).advice(format!("check by hand: {by_hand}"))
     }
 
@@ -189,7 +189,7 @@ mod tests {
 
         assert_eq!(report.worst(), Severity::Danger);
         let text = "h:1\nok       version: Redis 7.0.15\ndanger   eviction: `allkeys-lru`\n         meaning: locks vanish\n         do: change it\n\n\
-                    all together\nnote     clock: the time could not be read: NOPERM\n         meaning: nothing wrong is known, and nothing right\n         \
+                    all together\nnote     clock: the time could not be read: NOPERM\n         meaning: whether it is as it should be is not known\n         \
                     do: check by hand: `TIME`\n\ndanger: 1, warnings: 0, notes: 1, ok: 1";
         assert_eq!(report.to_string(), text);
     }
