@@ -4,6 +4,9 @@
 //!
 //! Not here: what a user needs. That is what the tests find out.
 
+use crate::resp::Reply;
+use crate::server::RedisServer;
+
 /// Returns what the guide allows the user `name`, word by word, as they follow `ACL SETUSER` or stand in a line of `redis.conf`
 /// behind `user`; the first is the name.
 ///
@@ -16,6 +19,18 @@ pub fn documented_user(name: &str) -> impl Iterator<Item = &'static str> {
         (words.split(' ').next() == Some(name)).then_some(words)
     });
     line.expect("the guide describes the user").split(' ')
+}
+
+/// Gives a server the user `name` of the guide, without the rules `but` and with `more`.
+///
+/// # Panics
+///
+/// Panics if the guide describes no such user, or the server refuses a rule.
+pub fn give_user<'a>(server: &RedisServer, name: &str, but: &[&str], more: &'a [&'a str]) {
+    let rules = documented_user(name).filter(|rule| !but.contains(rule));
+    let words: Vec<&'a str> =
+        ["ACL", "SETUSER"].into_iter().chain(rules).chain(more.iter().copied()).collect();
+    assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
 }
 
 /// Returns whether locks are to be taken as the documented user wherever a test does not say as whom: with `DLOCK_TEST_ACL=1`.
