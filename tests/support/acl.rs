@@ -26,10 +26,10 @@ pub fn documented_user(name: &str) -> impl Iterator<Item = &'static str> {
 /// # Panics
 ///
 /// Panics if the guide describes no such user, or the server refuses a rule.
-pub fn give_user<'a>(server: &RedisServer, name: &str, but: &[&str], more: &'a [&'a str]) {
-    let rules = documented_user(name).filter(|rule| !but.contains(rule));
-    let words: Vec<&'a str> =
-        ["ACL", "SETUSER"].into_iter().chain(rules).chain(more.iter().copied()).collect();
+pub fn give_user(server: &RedisServer, name: &str, but: &[&str], more: &[&str]) {
+    let mut words = vec!["ACL", "SETUSER"];
+    words.extend(documented_user(name).filter(|rule| !but.contains(rule)));
+    words.extend(more);
     assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
 }
 
