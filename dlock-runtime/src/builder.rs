@@ -45,6 +45,7 @@ struct Changes {
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    replica_acks: Option<u8>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -103,6 +104,16 @@ impl Builder {
     /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Sets how many replicas must have acknowledged a lock, by `WAIT`, before its body starts, and each renewal before it counts.
+    /// Default: 0, the master alone. Where fewer do so in two fifths of the response timeout, the call goes on trying within its limit and
+    /// ends as [`Error::Unavailable`](crate::Error::Unavailable); a hold that cannot be renewed so ends at its deadline.
+    ///
+    /// Name all replicas that can become a master: then a lock is not lost by a fail-over. See [`docs::safety`](crate::docs::safety).
+    pub fn replica_acks(mut self, replicas: u8) -> Self {
+        self.changes.replica_acks = Some(replicas);
         self
     }
 
@@ -193,6 +204,7 @@ impl Builder {
             grant_lease,
             hand_off,
             poll,
+            replica_acks,
             certificates,
             credentials,
         } = self.changes;
@@ -205,6 +217,7 @@ impl Builder {
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
@@ -220,6 +233,13 @@ impl Builder {
                 "tls",
                 "certificates are given, and the URL asks for no TLS: write `rediss://`",
             ));
+        }
+        let replicas = match &target.place {
+            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Memory { .. } => Err("`memory://` has none: leave it out"),
+        };
+        if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
+            return Err(config("replica_acks", problem));
         }
         target.settings = target.settings.checked()?;
         Ok(target)

@@ -1,6 +1,5 @@
 //! Sentinels, and the servers that they watch, seen together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
@@ -56,7 +55,7 @@ async fn a_sentinel_alone_and_a_master_without_replicas_are_found() {
 #[tokio::test]
 async fn a_clock_that_goes_wrong_is_found_here_and_between_servers() {
     let clock = match WallClock::new() {
-        Ok(clock) => Arc::new(clock),
+        Ok(clock) => clock,
         Err(reason) => return println!("SKIPPED: steps of a server's clock: {reason}"),
     };
     let master = RedisServer::start();

@@ -7,6 +7,7 @@
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -235,6 +236,10 @@ fn settings(url: &Url) -> Result<Settings> {
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "replica_acks" => {
+                let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
+                settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
+            }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -282,7 +287,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "namespace",
     "layout",
     "lease",
@@ -291,6 +296,7 @@ const OPTIONS: [&str; 11] = [
     "grant_lease",
     "hand_off",
     "poll",
+    "replica_acks",
     "tls_ca",
     "tls_cert",
     "tls_key",

@@ -5,7 +5,7 @@
 //!    |taken                                                           ^
 //!    v            queued            granted in time                   |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or lease differs    |
+//!    | full, foreign          |  ^ |granted late, or replicas count   |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //! ```
@@ -178,7 +178,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         match *step {
             Step::Queued { proof, .. } => {
                 let deadline = Deadline::of_lease(proof, granted.min(cx.rules.grant_lease));
-                if deadline.holds_at(cx.now) {
+                // What replicas must have, too, they have once the confirmation is answered.
+                if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm(cx);

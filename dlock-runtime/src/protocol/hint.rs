@@ -65,7 +65,7 @@ impl<S> Hold<S> {
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
 /// A renewal by less than any lease only asks.
-const NOTHING: Duration = Duration::from_millis(1);
+pub(super) const NOTHING: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

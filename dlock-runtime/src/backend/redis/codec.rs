@@ -14,12 +14,14 @@ use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Si
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+/// besides: `write` in any case where the answer is "ours", or `read` the key last.
 pub(super) fn encode(
     layout: Layout,
     request: &Request,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
+    besides: Option<&str>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -72,6 +74,9 @@ pub(super) fn encode(
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
         }
+    }
+    if let Some(besides) = besides {
+        call.arg(besides);
     }
     pipeline.add_command(call);
 }

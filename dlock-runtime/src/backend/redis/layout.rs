@@ -67,17 +67,21 @@ impl Layout {
         waits && self != Self::Native
     }
 
-    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+    /// besides: `write` in any case where the answer is "ours", or `read` the key last.
     pub(super) fn encode(
         self,
         request: &Request,
         grant_lease: Duration,
         loaded: Option<&Loaded>,
+        besides: Option<&str>,
         pipeline: &mut Pipeline,
     ) {
         match self {
-            Self::Native | Self::Plain => codec::encode(self, request, grant_lease, loaded, pipeline),
-            Self::Redisson => redisson::encode(request, loaded, pipeline),
+            Self::Native | Self::Plain => {
+                codec::encode(self, request, grant_lease, loaded, besides, pipeline);
+            }
+            Self::Redisson => redisson::encode(request, loaded, besides, pipeline),
         }
     }
 

@@ -11,11 +11,13 @@
 //! | `bells` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod acks;
 mod answers;
 mod backoff;
 mod batch;

@@ -21,15 +21,15 @@ pub(super) enum Script {
 }
 
 macro_rules! source {
-    ($file:literal) => {
-        concat!(include_str!("scripts/lib.lua"), include_str!(concat!("scripts/", $file)))
+    ($($file:literal),+) => {
+        concat!(include_str!("scripts/lib.lua"), $(include_str!(concat!("scripts/", $file))),+)
     };
 }
 
 /// The scripts of the native layout.
 pub(super) const NATIVE: [&str; Script::COUNT] = [
-    source!("enqueue.lua"),
-    source!("renew.lua"),
+    source!("prolong.lua", "enqueue.lua"),
+    source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
     concat!(
@@ -53,7 +53,7 @@ macro_rules! plain {
 /// The scripts of the plain layout; those that only ask for the holder are the native ones.
 pub(super) const PLAIN: [&str; Script::COUNT] = [
     include_str!("scripts/plain/look.lua"),
-    source!("renew.lua"),
+    source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     plain!("release.lua"),
     plain!("force_release.lua"),
@@ -72,7 +72,11 @@ macro_rules! redisson {
 /// The scripts of Redisson's layout.
 pub(super) const REDISSON: [&str; Script::COUNT] = [
     redisson!("acquire.lua"),
-    redisson!("renew.lua"),
+    concat!(
+        include_str!("scripts/redisson/lib.lua"),
+        include_str!("scripts/prolong.lua"),
+        include_str!("scripts/renew.lua")
+    ),
     redisson!("keep.lua"),
     redisson!("release.lua"),
     redisson!("force_release.lua"),

@@ -30,7 +30,12 @@ pub(super) use self::names::channel;
 pub(super) use self::owner::FAMILY;
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
-pub(super) fn encode(request: &Request, loaded: Option<&Loaded>, pipeline: &mut Pipeline) {
+pub(super) fn encode(
+    request: &Request,
+    loaded: Option<&Loaded>,
+    besides: Option<&str>,
+    pipeline: &mut Pipeline,
+) {
     let Request { key, token, command, .. } = request;
     let script = match command {
         Command::Ping => {
@@ -67,6 +72,9 @@ pub(super) fn encode(request: &Request, loaded: Option<&Loaded>, pipeline: &mut 
             call.arg(channel(key));
         }
         Command::Fence | Command::Inspect | Command::Ping => {}
+    }
+    if let Some(besides) = besides {
+        call.arg(besides);
     }
     pipeline.add_command(call);
 }
