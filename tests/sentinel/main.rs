@@ -9,6 +9,4 @@
 
 mod connect;
 mod fail_over;
-mod judge;
 mod watching;
-mod work;

@@ -128,6 +128,13 @@ impl RedisServer {
         self.process().resume();
     }
 
+    /// Lets the server go on (SIGCONT) where it is there.
+    pub fn try_resume(&self) {
+        if let Some(process) = &self.process {
+            process.resume();
+        }
+    }
+
     /// Kills the server (SIGKILL) and returns when it is gone; [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         self.process = None;
@@ -223,6 +230,7 @@ pub struct RedisServerBuilder {
     kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
+    has_bus: bool,
 }
 
 impl RedisServerBuilder {
@@ -256,6 +264,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Makes it one of a cluster, which it has yet to meet, and which thinks it dead after `node_timeout`.
+    #[must_use]
+    pub fn of_a_cluster(mut self, node_timeout: Duration) -> Self {
+        self.has_bus = true;
+        self.line("cluster-enabled yes").line(&format!("cluster-node-timeout {}", node_timeout.as_millis()))
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Panics
@@ -263,7 +278,7 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { mut lines, kind, password, tls } = self;
+        let Self { mut lines, kind, password, tls, has_bus } = self;
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -280,7 +295,7 @@ impl RedisServerBuilder {
         }
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
-            let port = free_port();
+            let port = if has_bus { free_port_with_bus() } else { free_port() };
             let tls_port = tls.is_some().then(free_port);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
@@ -400,6 +415,13 @@ fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
+/// A free port, above which that of the cluster's bus is free, too.
+fn free_port_with_bus() -> u16 {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let has_bus = |port: &u16| port.checked_add(BUS_ABOVE).is_some_and(is_free);
+    std::iter::repeat_with(free_port).find(has_bus).expect("this does not end")
+}
+
 fn find_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("DLOCK_REDIS_SERVER").filter(|named| !named.is_empty()) {
         return PathBuf::from(named);
@@ -412,6 +434,8 @@ fn find_binary() -> PathBuf {
     )
 }
 
+/// So far above its port a server of a cluster listens for the others.
+const BUS_ABOVE: u16 = 10_000;
 const SOCKET: &str = "redis.sock";
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";

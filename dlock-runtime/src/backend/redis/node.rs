@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use redis::{Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
-use crate::backend::redis::batch::Batch;
+use crate::backend::redis::batch::{Batch, Passage};
 use crate::backend::redis::health::Link;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
@@ -73,19 +74,34 @@ impl Node {
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
-    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>) {
+    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
         let mut state = lock(&self.state);
         let failure = match &mut *state {
-            State::Ready(link, batches) => return self.send(link, batches, requests),
+            State::Ready(link, batches) => return self.send(link, batches, requests, passage),
             State::Down(failure) => failure.clone(),
         };
         drop(state);
         self.refuse(requests, &failure);
     }
 
+    /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
+    pub(super) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let link = match &*lock(&self.state) {
+            State::Ready(link, _) => Arc::clone(link),
+            State::Down(failure) => return Err(failure.clone()),
+        };
+        let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
+        answers.map_err(|error| link.route.failure(error))
+    }
+
     /// Returns whether requests are sent.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&*lock(&self.state), State::Ready(..))
+    }
+
+    /// Returns whether we can be told of grants.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
     }
 
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
@@ -164,6 +180,7 @@ impl Node {
     fn stand_down(&self, failure: Failure) {
         self.listening.store(false, Ordering::Release);
         self.become_(State::Down(failure));
+        self.answers.disconnected();
     }
 
     fn become_(&self, state: State) {
@@ -204,10 +221,16 @@ impl Node {
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, requests: Vec<Request>) {
+    fn send(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        batches: &mut JoinSet<()>,
+        requests: Vec<Request>,
+        passage: Passage,
+    ) {
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false);
+            let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false, passage);
             batches.spawn(batch.exchange());
         }
         while batches.try_join_next().is_some() {}
@@ -216,7 +239,7 @@ impl Node {
     /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.
     fn without_an_ear(&self, mut request: Request) -> Request {
         if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
-            && !self.listening.load(Ordering::Acquire)
+            && !self.is_listening()
         {
             *mode = Enqueue::Peek;
         }
