@@ -1,8 +1,10 @@
 //! Slots that move from one master to another while locks in them are in use.
 
+use std::time::Duration;
+
 use dlock_runtime::LockManager;
 use dlock_tests::judge;
-use dlock_tests::work::Work;
+use dlock_tests::work::{WAIT, Work};
 use dlock_tests::{ClusterFleet, Moment};
 
 const MANAGERS: usize = 3;
@@ -25,8 +27,11 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
         let from = fleet.owner(slot);
         let to = *masters.iter().cycle().skip_while(|port| **port != from).nth(1).expect("there are others");
         let begun = Moment::now();
-        // Holds come and go while the slot is between two masters.
-        fleet.move_slot(slot, to, || std::thread::sleep(std::time::Duration::from_millis(50)));
+        fleet.begin_to_move(slot, to);
+        // Holds come and go while the slot is between two masters, for a moment or for longer than a request may take.
+        let between = if number % 3 == 2 { WAIT } else { Duration::from_millis(50) };
+        tokio::time::sleep(between).await;
+        fleet.finish_the_move(slot, to);
         println!("move {number}: `{key}` from {from} to {to} in {:?}", begun.elapsed());
         work.until_entered(Moment::now(), 0).await;
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  break_master(Kill | Pause | Order)  ->  switched()  ->  [judge]  ->  heal()
-//!  move_slot(slot, to)
+//!  begin_to_move(slot, to)  ->  finish_the_move(slot, to)
 //! ```
 //!
 //! Everything but [`switched`](ClusterFleet::switched) blocks.
@@ -47,13 +47,17 @@ impl ClusterFleet {
     pub fn start_with(set_up: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
         let server = || {
             let server = RedisServer::builder().of_a_cluster(NODE_TIMEOUT).line("repl-diskless-sync-delay 0");
+            // A map names no replica that was sent nothing yet.
+            let server = server.line("repl-ping-replica-period 1");
             set_up(server.line("cluster-replica-validity-factor 0")).start()
         };
         let servers: Vec<_> = (0..2 * MASTERS).map(|_| server()).collect();
         for (number, server) in servers.iter().enumerate() {
             ok(server, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+        }
+        for server in &servers {
             for other in &servers {
-                ok(server, &["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
+                ok(server, &["CLUSTER", "MEET", "127.0.0.1", &other.known_port().to_string()]);
             }
         }
         let (masters, replicas) = servers.split_at(MASTERS);
@@ -191,23 +195,31 @@ impl ClusterFleet {
         self.wait_until_whole();
     }
 
-    /// Moves a slot with all its keys to the master on the port `to`; `half_way` is called when some of the keys may have moved.
+    /// Has a slot go from its master to the one on the port `to`: what is new stands there from now on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a server refuses.
+    pub fn begin_to_move(&self, slot: u16, to: u16) {
+        let (source, target) = (self.server(self.owner(slot)), self.server(to));
+        let slot = slot.to_string();
+        ok(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(source)]);
+        ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(target)]);
+    }
+
+    /// Moves what stands in a slot to the master on the port `to`, and has it serve the slot.
     ///
     /// # Panics
     ///
     /// Panics if a server refuses a step.
-    pub fn move_slot(&self, slot: u16, to: u16, half_way: impl FnOnce()) {
+    pub fn finish_the_move(&self, slot: u16, to: u16) {
         let from = self.owner(slot);
-        let (slot, source, target) = (slot.to_string(), self.server(from), self.server(to));
-        ok(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(source)]);
-        ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(target)]);
-        half_way();
+        let (slot, port, source) = (slot.to_string(), to.to_string(), self.server(from));
         loop {
             let keys = source.call(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).texts();
             if keys.is_empty() {
                 break;
             }
-            let port = to.to_string();
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "2000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
             let moved = source.call(&words);
@@ -215,7 +227,7 @@ impl ClusterFleet {
         }
         let others = self.masters.iter().filter(|port| ![from, to].contains(port));
         for port in [to, from].iter().chain(others) {
-            ok(self.server(*port), &["CLUSTER", "SETSLOT", &slot, "NODE", &id(target)]);
+            ok(self.server(*port), &["CLUSTER", "SETSLOT", &slot, "NODE", &id(self.server(to))]);
         }
     }
 

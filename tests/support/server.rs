@@ -69,6 +69,12 @@ impl RedisServer {
         format!("rediss://127.0.0.1:{}", self.tls_port.expect("the server speaks TLS"))
     }
 
+    /// Returns the port that other servers of a cluster know it by: the one that speaks TLS, where there is one.
+    #[must_use]
+    pub fn known_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
     /// Returns the unix socket that the server listens on, besides its port.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -293,10 +299,11 @@ impl RedisServerBuilder {
                 lines.push(format!("tls-{option}-file \"{}\"", dir.path().join(file).display()));
             }
         }
+        let free = if has_bus { free_port_with_bus } else { free_port };
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
-            let port = if has_bus { free_port_with_bus() } else { free_port() };
-            let tls_port = tls.is_some().then(free_port);
+            let port = free();
+            let tls_port = tls.is_some().then(free);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
             match launch(&binary, &lines, kind, dir.path(), port) {

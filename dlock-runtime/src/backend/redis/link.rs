@@ -213,7 +213,7 @@ impl Route {
             let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
             let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
             let hint = if code == "NOAUTH" {
-                "; write `redis://:password@host` or `redis://user:password@host`"
+                "; write `:password@` or `user:password@` before the host"
             } else {
                 ""
             };

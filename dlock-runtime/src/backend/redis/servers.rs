@@ -58,13 +58,11 @@ impl Servers {
         &self,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
+        let mut tasks = JoinSet::new(); // they end with it
         match self {
-            Self::One(node) => {
-                let mut nodes = JoinSet::new(); // it ends with it
-                nodes.spawn(Arc::clone(node).run(first));
-                nodes.join_next().await.unwrap_or(Ok(()))
-            }
-            Self::Cluster(cluster) => cluster.run(first).await,
-        }
+            Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
+            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+        };
+        tasks.join_next().await.unwrap_or(Ok(()))
     }
 }

@@ -10,6 +10,7 @@ use redis::{Pipeline, Value};
 use crate::backend::redis::address::Address;
 use crate::backend::redis::cluster::slots::Slot;
 use crate::backend::redis::codec::{self, Redacted};
+use crate::backend::redis::link::Route;
 use crate::protocol::command::{Failure, FailureKind};
 
 /// The cluster, as one of its servers sees it.
@@ -37,12 +38,13 @@ pub(super) fn question() -> Pipeline {
 }
 
 impl View {
-    /// Reads the answers to the [`question`] of the server at `asked`, which stands for a host that has no name.
+    /// Reads the answers of the server that was `asked` the [`question`]; it stands for a host that has no name.
     ///
     /// # Errors
     ///
     /// Fails where the server is none of a cluster, or does not let us ask.
-    pub(super) fn read(answers: &[Value], asked: &Address, server: &Redacted) -> Result<Self, Failure> {
+    pub(super) fn read(answers: &[Value], asked: &Route) -> Result<Self, Failure> {
+        let (server, here) = (&asked.shown, asked.address());
         let strange = || {
             Failure::new(FailureKind::Passing, format!("redis at {server} gave no map that a cluster gives"))
         };
@@ -58,7 +60,7 @@ impl View {
             } else if error.code() == "NOPERM" {
                 "does not let this user ask who serves what: allow it `+cluster|info +cluster|slots +asking +role`"
             } else {
-                return Err(server.failure(error));
+                return Err(asked.failure(error.clone().into()));
             };
             return Err(Failure::new(FailureKind::Lasting, format!("redis at {server} {problem}")));
         }
@@ -72,9 +74,9 @@ impl View {
                 return Err(strange());
             };
             let slots = Slot::numbered(*first).zip(Slot::numbered(*last));
-            let ((first, last), master) = slots.zip(address(master, asked)).ok_or_else(strange)?;
+            let ((first, last), master) = slots.zip(address(master, &here)).ok_or_else(strange)?;
             ranges.push(Range { first, last, master });
-            replicas.extend(others.iter().filter_map(|other| address(other, asked)));
+            replicas.extend(others.iter().filter_map(|other| address(other, &here)));
         }
         ranges.sort_by_key(|range| range.first);
         replicas.sort_by(|a, b| (&a.host, a.port).cmp(&(&b.host, b.port)));
@@ -142,6 +144,8 @@ fn address(value: &Value, asked: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
+    use crate::config::url::Server;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -149,6 +153,11 @@ mod tests {
 
     fn at(port: u16) -> Address {
         Address { host: "10.0.0.1".to_owned(), port }
+    }
+
+    fn asked() -> Route {
+        let server = Server { host: "10.0.0.1".to_owned(), port: 7000, ..Server::default() };
+        Route::new(server, &Settings::default()).expect("an address")
     }
 
     fn entry(first: i64, last: i64, servers: &[(&str, i64)]) -> Value {
@@ -160,7 +169,7 @@ mod tests {
 
     fn read(state: &str, entries: Vec<Value>) -> Result<View, Failure> {
         let info = bulk(&format!("cluster_state:{state}\r\ncluster_slots_assigned:16384\r\n"));
-        View::read(&[info, Value::Array(entries)], &at(7000), &Redacted::new("10.0.0.1:7000"))
+        View::read(&[info, Value::Array(entries)], &asked())
     }
 
     fn whole(port: u16) -> View {
@@ -207,7 +216,7 @@ mod tests {
         ] {
             assert!(read("ok", entries.clone()).is_err(), "{entries:?}");
         }
-        assert!(View::read(&[], &at(1), &Redacted::new("h")).is_err());
+        assert!(View::read(&[], &asked()).is_err());
         let upside_down = read("ok", vec![entry(9, 5, &[("h", 1)])]).expect("two slots and a server");
         assert!(upside_down.check(&Redacted::new("h")).is_err());
     }

@@ -17,7 +17,7 @@ use crate::backend::redis::batch::Passage;
 use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::cluster::redirects::Elsewhere;
 use crate::backend::redis::cluster::slots::Slot;
-use crate::backend::redis::link::Grant;
+use crate::backend::redis::link::{Grant, Route};
 use crate::backend::redis::node::Node;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
@@ -26,6 +26,7 @@ use crate::sync::lock;
 /// A master of a cluster.
 pub(super) struct Member {
     pub(super) address: Address,
+    pub(super) route: Arc<Route>,
     pub(super) node: Arc<Node>,
     /// What runs the node, once something does.
     pub(super) running: OnceCell<AbortHandle>,
@@ -35,9 +36,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(address: Address, node: Arc<Node>) -> Self {
+    pub(super) fn new(address: Address, route: Arc<Route>, node: Arc<Node>) -> Self {
         let (running, needed) = (OnceCell::new(), Mutex::new(Instant::now()));
-        Self { address, node, running, gained: AtomicBool::new(true), needed }
+        Self { address, route, node, running, gained: AtomicBool::new(true), needed }
     }
 
     /// Notes that it was given slots while it cannot be reached.

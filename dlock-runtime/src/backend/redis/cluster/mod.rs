@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::{Notify, oneshot};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::address::Address;
@@ -156,28 +156,17 @@ impl Cluster {
 
     /// Has connections to all masters whenever they can be had, without end. `first` is told how the first attempt to connect ended;
     /// after a failure there is no second.
-    ///
-    /// # Errors
-    ///
-    /// Fails if something panicked.
-    pub(super) async fn run(
-        &self,
-        first: Option<oneshot::Sender<Result<(), Failure>>>,
-    ) -> Result<(), JoinError> {
+    pub(super) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let mut nodes = JoinSet::new(); // they end with it
-        match first {
-            Some(first) => {
-                let started = self.start(&mut nodes).await;
-                let failed = started.is_err();
-                if first.send(started).is_err() || failed {
-                    return Ok(());
-                }
+        if let Some(first) = first {
+            let started = self.start(&mut nodes).await;
+            let failed = started.is_err();
+            if first.send(started).is_err() || failed {
+                return;
             }
-            None => {
-                let mut state = lock(&self.state);
-                state.members.clear(); // what ran before has panicked: all are made anew
-                state.table = Table::new();
-            }
+        } else {
+            let mut state = lock(&self.state);
+            (state.members, state.table) = (Vec::new(), Table::new()); // what ran before has panicked: all are made anew
         }
         let forever = async { tokio::join!(self.watch(), self.send_what_waits()) };
         tokio::pin!(forever);
@@ -186,9 +175,8 @@ impl Cluster {
                 member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
             }
             tokio::select! {
-                Some(ended) = nodes.join_next() => match ended {
-                    Err(error) if error.is_panic() => return Err(error),
-                    _ => {} // it was dropped
+                Some(ended) = nodes.join_next() => if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
                 },
                 () = self.joined.notified() => {}
                 _ = &mut forever => {}
@@ -211,13 +199,14 @@ impl Cluster {
                 || Failure::new(FailureKind::Passing, format!("no connection to redis at {address}"));
             failures.extend(connected.await.unwrap_or_else(|_| Err(no_word())).err());
         }
-        first_to_tell(failures).map_or(Ok(()), |failure| {
-            let reason = format!(
-                "{}; a cluster's servers are connected to where they announce that they are",
-                failure.reason
-            );
-            Err(Failure { reason: reason.into(), ..failure })
-        })
+        let Some(failure) = first_to_tell(failures) else { return Ok(()) };
+        let hint = match failure.kind {
+            FailureKind::Passing => {
+                "; it is where the cluster says that one of its masters is, which must be reachable from here"
+            }
+            _ => "",
+        };
+        Err(Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure })
     }
 
     /// Returns the member at an address.
@@ -231,17 +220,18 @@ impl Cluster {
             member.is_needed();
             return Some(member);
         }
-        let route = self.route_to(address).ok()?;
+        let has_room = lock(&self.state).members.len() < MOST_MEMBERS;
+        let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
         let voice = Arc::new(Voice { cluster: Weak::clone(&self.me), address: address.clone() });
         let node = Node::new(
-            Whereabouts::Master(Arc::new(route)),
+            Whereabouts::Master(Arc::clone(&route)),
             Arc::clone(&self.engine.shared),
             Weak::clone(&self.engine.engine),
             voice,
             self.settings.rules.grant_lease,
             self.process,
         );
-        let member = Arc::new(Member::new(address.clone(), Arc::new(node)));
+        let member = Arc::new(Member::new(address.clone(), route, Arc::new(node)));
         lock(&self.state).members.push(Arc::clone(&member));
         self.joined.notify_one();
         Some(member)
@@ -317,3 +307,6 @@ fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
         None => failures.pop(),
     }
 }
+
+/// More masters than a cluster has: whoever answers in place of one cannot have us connect to the whole world.
+const MOST_MEMBERS: usize = 2_000;

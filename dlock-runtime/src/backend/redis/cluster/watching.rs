@@ -15,7 +15,6 @@ use crate::backend::redis::cluster::map::{self, View};
 use crate::backend::redis::cluster::members::Member;
 use crate::backend::redis::cluster::slots::Slot;
 use crate::backend::redis::cluster::{Cluster, first_to_tell};
-use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::link::Route;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
@@ -119,13 +118,13 @@ impl Cluster {
 /// Asks a master over its connection for commands.
 async fn ask(member: &Arc<Member>) -> Result<View, Failure> {
     let answers = member.node.ask(&map::question()).await?;
-    View::read(&answers, &member.address, &Redacted::new(&member.address.to_string()))
+    View::read(&answers, &member.route)
 }
 
 /// Asks a server over a connection of its own.
 async fn ask_at(route: &Route) -> Result<View, Failure> {
     let answers = route.ask_all(&map::question()).await?;
-    View::read(&answers, &route.address(), &route.shown)
+    View::read(&answers, route)
 }
 
 /// How long until the next look while something is amiss; no two are closer together.
