@@ -6,19 +6,17 @@
 //!   MOVED: one slot ----+---- the map: all slots, where more than half of the servers that are asked agree
 //! ```
 //!
-//! Requests on one key keep their order, also while their slot moves: what comes in waits until the old master has answered all that
-//! it was sent, since it sends that on.
-//!
 //! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
-//! they send elsewhere. Not here: one server (`node`).
+//! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
 
 mod map;
 mod members;
+mod moving;
 pub(super) mod redirects;
 mod slots;
 mod watching;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::{Notify, oneshot};
@@ -143,12 +141,6 @@ impl Cluster {
         self.refuse(unserved, "nobody serves the slot of the key in the cluster");
     }
 
-    /// Has requests that waited behind others sent, where these are out of the way.
-    fn take_held_back(&self) {
-        let held_back = std::mem::take(&mut lock(&self.state).held_back);
-        self.take(held_back);
-    }
-
     /// Returns whether requests are sent, of some keys at least.
     pub(super) fn is_ready(&self) -> bool {
         lock(&self.state).members.iter().any(|member| member.node.is_ready())
@@ -240,49 +232,6 @@ impl Cluster {
     fn route_to(&self, at: &Address) -> Outcome<Route> {
         let server = Server { host: at.host.clone(), port: at.port, ..self.access.clone() };
         Route::new(server, &self.settings)
-    }
-
-    /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until the old one
-    /// has answered everything.
-    fn give(&self, owners: Vec<(Slot, Address)>) -> HashSet<Slot> {
-        let mut moved = HashSet::new();
-        let mut left: Vec<(Arc<Member>, u64)> = Vec::new();
-        for (slot, address) in owners {
-            let Some(member) = self.member_at(&address) else { continue };
-            let mut state = lock(&self.state);
-            let old = state.table.owner(slot).cloned();
-            if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &member)) {
-                continue;
-            }
-            state.table.give(slot, member);
-            moved.insert(slot);
-            let Some(old) = old.filter(|old| old.node.is_ready()) else { continue };
-            let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
-            let number = known.unwrap_or(state.moves + 1);
-            state.moves = state.moves.max(number);
-            state.settling.insert(slot, number);
-            if known.is_none() {
-                left.push((old, number));
-            }
-        }
-        for (old, number) in left {
-            let me = Weak::clone(&self.me);
-            tokio::spawn(async move {
-                let _ = old.node.ask(redis::pipe().cmd("PING")).await;
-                if let Some(me) = me.upgrade() {
-                    lock(&me.state).settling.retain(|_, last| *last != number);
-                    me.take_held_back();
-                }
-            });
-        }
-        moved
-    }
-
-    /// Has what is held and waited for in some slots looked at again.
-    fn look_again(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
-        if let Some(engine) = self.engine.engine.upgrade() {
-            engine.reconnected(moved, |key| concerns(Slot::of(key)));
-        }
     }
 }
 

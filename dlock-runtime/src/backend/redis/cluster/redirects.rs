@@ -9,9 +9,8 @@
 //!
 //! Each is a request that did not run, so that none runs twice; and each is answered in the time of one answer.
 //!
-//! Not here: who serves what by the map (`watching`), sending (`node`).
+//! Not here: who serves what by the map (`watching`), what else a move takes (`moving`), sending (`node`).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +58,16 @@ impl Elsewhere {
             _ => None,
         }
     }
+
+    fn said_by(&self, server: &Address) -> String {
+        let what = match self {
+            Self::Moved(_, address) => format!("{address} serves its slot"),
+            Self::Ask(address) => format!("its slot is on the way to {address}"),
+            Self::Both => "its slot is on the way to another server".to_owned(),
+            Self::Nobody => "the cluster is down, or nobody serves its slot".to_owned(),
+        };
+        format!("redis at {server} did not run the request and says that {what}")
+    }
 }
 
 /// A request on its way to whom it belongs.
@@ -73,40 +82,27 @@ pub(super) struct Errand {
 impl Cluster {
     /// Takes over requests that the server at `from` did not run.
     pub(super) fn follow(&self, from: &Address, sent_away: Vec<(Request, Elsewhere)>, passage: Passage) {
-        let mut moves = Vec::new();
-        let (mut errands, mut late, mut nowhere) = (Vec::new(), Vec::new(), Vec::new());
+        let onward = Passage { hops: passage.hops + 1, asking: false, ..passage };
+        let (mut owners, mut errands, mut late, mut nowhere) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (request, elsewhere) in sent_away {
-            let mut passage = Passage { hops: passage.hops + 1, asking: false, ..passage };
-            let mut to = None;
-            let why = match elsewhere {
+            let why = elsewhere.said_by(from).into();
+            match elsewhere {
                 Elsewhere::Moved(slot, address) => {
-                    let why = format!("redis at {from} says that {address} serves its slot");
-                    moves.push((slot, address));
-                    why
+                    owners.push((slot, address));
+                    errands.push(Errand { request, passage: onward, to: None, why });
                 }
                 Elsewhere::Ask(address) => {
-                    passage.asking = true;
-                    to = self.member_at(&address);
-                    format!("redis at {from} says that its slot is on the way to {address}")
+                    let (to, passage) = (self.member_at(&address), Passage { asking: true, ..onward });
+                    errands.push(Errand { request, passage, to, why });
                 }
                 Elsewhere::Both => {
-                    let why = format!("redis at {from} says that its slot is on the way to another");
-                    late.push(Errand {
-                        request,
-                        passage: Passage { hops: 0, ..passage },
-                        to,
-                        why: why.into(),
-                    });
-                    continue;
+                    late.push(Errand { request, passage: Passage { hops: 0, ..onward }, to: None, why });
                 }
-                Elsewhere::Nobody => {
-                    nowhere.push(request);
-                    continue;
-                }
-            };
-            errands.push(Errand { request, passage, to, why: why.into() });
+                Elsewhere::Nobody => nowhere.push((request, why)),
+            }
         }
-        let moved = self.give(moves);
+        let moved = self.give(owners);
         self.dispatch(errands);
         if !late.is_empty() {
             lock(&self.state).parked.extend(late);
@@ -115,7 +111,9 @@ impl Cluster {
         if !nowhere.is_empty() {
             lock(&self.state).is_down = true;
             self.doubt.notify_one();
-            self.refuse(nowhere, &format!("redis at {from} says that the cluster is down"));
+        }
+        for (request, why) in nowhere {
+            self.refuse(vec![request], &why);
         }
         if !moved.is_empty() {
             self.doubt.notify_one();
@@ -181,24 +179,6 @@ impl Cluster {
         let failure = Failure::new(FailureKind::Passing, why);
         let refused = requests.into_iter().map(|request| (request, Reply::Refused(failure.clone())));
         self.engine.replies(refused.collect(), boot_time(), None);
-    }
-
-    /// Has what is held and waited for in slots that another serves now looked at again: at once where that one can be asked, else as
-    /// soon as it can be.
-    pub(super) fn look_again_at(&self, moved: &HashSet<Slot>) {
-        let mut at_once = HashSet::new();
-        for slot in moved {
-            let owner = lock(&self.state).table.owner(*slot).cloned();
-            match owner {
-                Some(owner) if !owner.node.is_ready() => owner.has_gained(),
-                _ => {
-                    at_once.insert(*slot);
-                }
-            }
-        }
-        if !at_once.is_empty() {
-            self.look_again(true, |slot| at_once.contains(&slot));
-        }
     }
 }
 

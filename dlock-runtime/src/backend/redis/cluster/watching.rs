@@ -73,7 +73,7 @@ impl Cluster {
     async fn views(&self) -> Vec<View> {
         let members: Vec<_> = lock(&self.state).serving().cloned().collect();
         let ready = members.iter().filter(|member| member.node.is_ready());
-        let asking = ready.take(MOST_ASKED).map(|member| ask(member));
+        let asking = ready.take(MOST_ASKED).map(ask);
         let views: Vec<_> = asking.collect::<FuturesUnordered<_>>().collect().await;
         let views: Vec<_> = views.into_iter().flatten().collect();
         if !views.is_empty() {
@@ -99,7 +99,9 @@ impl Cluster {
         let moved = self.give(changed.collect());
         let mut state = lock(&self.state);
         let serving: Vec<_> = state.serving().cloned().collect();
-        serving.iter().for_each(|member| member.is_needed());
+        for member in &serving {
+            member.is_needed();
+        }
         state.members.retain(|member| !member.is_forgotten());
         if let Some(view) = views.first() {
             state.replicas.clone_from(&view.replicas);
