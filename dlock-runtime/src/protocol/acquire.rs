@@ -5,7 +5,7 @@
 //!    |taken                                                           ^
 //!    v            queued            granted in time                   |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or lease differs    |
+//!    | full, foreign          |  ^ |granted late, or replicas count   |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //! ```
@@ -29,6 +29,8 @@ use crate::token::Token;
 pub(crate) struct Asking {
     pub(super) token: Token,
     pub(super) step: Step,
+    /// Whether somebody may have changed the key since it was asked about.
+    pub(super) hinted: bool,
 }
 
 /// How far the contender has come.
@@ -59,6 +61,10 @@ pub(super) enum Step {
 }
 
 impl Asking {
+    pub(super) const fn new(token: Token, step: Step) -> Self {
+        Self { token, step, hinted: false }
+    }
+
     pub(super) fn due(&self) -> BootTime {
         match self.step {
             Step::Queued { recheck, asked: false, .. } => recheck,
@@ -81,14 +87,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let token = cx.tokens.next();
-        self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+        self.stage = Stage::Asking(Asking::new(token, Step::Trying));
         cx.send(token, Command::Acquire { lease });
     }
 
     /// An answer to the contender's command.
     pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return };
-        let token = *token;
+        let Stage::Asking(Asking { token, step, hinted }) = &mut self.stage else { return };
+        let (token, hinted) = (*token, *hinted);
         match (*step, command, reply) {
             (Step::Trying, Command::Acquire { lease }, Reply::Ours)
             | (Step::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Ours)
@@ -118,12 +124,15 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.ask(cx); // who comes next may want to wait
                 } else {
                     self.pause(ttl, cx);
+                    if hinted {
+                        self.touched(cx); // the answer may be older than what the hint was about
+                    }
                 }
             }
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired or somebody overwrote it. This token is dead; a fresh one takes its place.
                 let token = cx.tokens.next();
-                self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+                self.stage = Stage::Asking(Asking::new(token, Step::Trying));
                 self.enqueue(token, cx);
             }
             (Step::Confirming, Command::Renew { .. }, Reply::NotOurs) => {
@@ -164,12 +173,13 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// settings may differ from ours. Returns whether the token can have been granted at all.
     pub(super) fn granted_while_asking(&mut self, granted: Duration, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return false };
+        let Stage::Asking(Asking { token, step, .. }) = &mut self.stage else { return false };
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
                 let deadline = Deadline::of_lease(proof, granted.min(cx.rules.grant_lease));
-                if deadline.holds_at(cx.now) {
+                // What replicas must have, too, they have once the confirmation is answered.
+                if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm(cx);
@@ -254,7 +264,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
-        self.stage = Stage::Asking(Asking { token, step: Step::Confirming });
+        self.stage = Stage::Asking(Asking::new(token, Step::Confirming));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -278,12 +288,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
         let lease = head.terms.lease;
-        self.stage = Stage::Asking(Asking { token, step: Step::Enqueuing(mode) });
+        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode)));
         cx.send(token, Command::Enqueue { lease, mode });
     }
 
     /// The lock is held by somebody else.
-    fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         self.heard = Heard::Taken(ttl);
         self.tell_not_yet(cx);
     }
@@ -318,7 +328,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
     /// processes do not look in step.
-    fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else {
             self.stage = Stage::Idle;
             return;
@@ -334,7 +344,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             _ => cx.tokens.next(),
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
-        self.stage = Stage::Asking(Asking { token, step });
+        self.stage = Stage::Asking(Asking::new(token, step));
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {

@@ -54,6 +54,8 @@ pub(crate) struct Rules {
     pub(crate) response_timeout: Duration,
     /// How often a holder that tells nobody of its release is looked at.
     pub(crate) poll: Duration,
+    /// How many replicas must have a hold before anybody relies on it.
+    pub(crate) replica_acks: u8,
 }
 
 impl Rules {
@@ -62,5 +64,6 @@ impl Rules {
         hand_off: Duration::from_millis(20),
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
+        replica_acks: 0,
     };
 }

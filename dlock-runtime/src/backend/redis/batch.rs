@@ -11,6 +11,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::backend::Request;
+use crate::backend::redis::acks::Acks;
 use crate::backend::redis::codec;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::node::Node;
@@ -18,10 +19,19 @@ use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 
+/// Over which of a link's connections a pipeline goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Commands,
+    /// That on which replicas are waited for.
+    Acks,
+}
+
 /// Requests in one pipeline.
 pub(super) struct Batch {
     node: Arc<Node>,
     link: Arc<Link>,
+    way: Way,
     requests: VecDeque<Request>,
     /// When they left: read before the first byte.
     sent: BootTime,
@@ -45,12 +55,13 @@ impl Batch {
     pub(super) fn new(
         node: &Arc<Node>,
         link: &Arc<Link>,
-        requests: impl Iterator<Item = Request>,
-        by_text: bool,
+        way: Way,
+        requests: impl IntoIterator<Item = Request>,
         passage: Passage,
     ) -> Self {
         let (node, link) = (Arc::clone(node), Arc::clone(link));
-        Self { node, link, requests: requests.collect(), sent: boot_time(), by_text, passage }
+        let requests = requests.into_iter().collect();
+        Self { node, link, way, requests, sent: boot_time(), by_text: false, passage }
     }
 
     /// Sends the requests and deals with their answers. Those whose script the server does not know have not run; they are sent
@@ -62,21 +73,41 @@ impl Batch {
         }
     }
 
+    /// Does the same once `ready` is done: the requests leave then, and not before.
+    pub(super) async fn exchange_after(mut self, ready: impl Future<Output = ()>) {
+        ready.await;
+        self.sent = boot_time();
+        self.exchange().await;
+    }
+
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
-        let asking = usize::from(self.passage.asking);
-        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * (1 + asking));
+        let (acks, asking) = (self.acks(), self.passage.asking);
+        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
         for request in &self.requests {
-            if self.passage.asking {
+            if asking {
                 pipeline.cmd("ASKING");
             }
-            codec::encode(request, self.node.grant_lease, loaded, &mut pipeline);
+            self.node.layout().encode(
+                request,
+                self.node.grant_lease,
+                loaded,
+                acks.map(|_| "write"),
+                &mut pipeline,
+            );
         }
-        let mut connection = self.link.connection.clone();
+        let mut connection = match acks {
+            Some(acks) => {
+                pipeline.add_command(acks.wait());
+                acks.connection.clone()
+            }
+            None => self.link.connection.clone(),
+        };
         match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
-            Ok(answers) => self.deliver(answers.iter().skip(asking).step_by(1 + asking)),
+            Ok(answers) => self.deliver(&answers),
             Err(error) => {
-                let gone = !error.is_timeout();
+                // The other connection is looked at now and then; this one is not.
+                let gone = !error.is_timeout() || self.way == Way::Acks;
                 let failure = self.link.route.failure(error);
                 self.link.unanswered(&failure, gone);
                 self.fail(&failure);
@@ -86,34 +117,59 @@ impl Batch {
     }
 
     /// Gives the answers to whom they belong, and returns what is to be sent again.
-    fn deliver<'a>(&mut self, answers: impl Iterator<Item = &'a Value> + Clone) -> Option<Self> {
-        if answers.clone().any(codec::is_out_of_service) {
+    fn deliver(&mut self, answers: &[Value]) -> Option<Self> {
+        if answers.iter().any(codec::is_out_of_service) {
             self.link.give_up_since("is out of service: read-only, loading or without a master");
         } else {
             self.link.answered();
         }
-        let node = Arc::clone(&self.node);
+        let (node, count) = (Arc::clone(&self.node), self.requests.len());
         let redirects = node.answers.redirects();
-        let mut replies = Vec::with_capacity(self.requests.len());
+        // The answer to the `WAIT` stands behind those to the requests.
+        let missing = self.acks().and_then(|acks| acks.missing(answers.get(count * self.stride())));
+        let mut replies = Vec::with_capacity(count);
         let (mut forgotten, mut sent_away) = (VecDeque::new(), Vec::new());
-        for answer in answers {
+        for answer in answers.iter().skip(self.stride() - 1).step_by(self.stride()) {
             let Some(request) = self.requests.pop_front() else { break };
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
                 sent_away.push((request, elsewhere));
             } else {
-                let reply = codec::decode(request.command, answer, &self.link.route.shown);
+                let layout = self.node.layout();
+                let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
+                    (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
+                    (reply, _) => reply,
+                };
                 replies.push((request, reply));
             }
         }
         self.reply(replies);
         if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
+            if let Some(acks) = self.link.acks.as_ref().filter(|_| self.way == Way::Commands) {
+                acks.answered(
+                    &sent_away.iter().map(|(request, _)| Arc::clone(&request.key)).collect::<Vec<_>>(),
+                );
+            }
             let since = self.passage.since.or(Some(self.sent));
             redirects.follow(sent_away, Passage { since, ..self.passage });
         }
         let again = !forgotten.is_empty();
-        again.then(|| Self::new(&self.node, &self.link, forgotten.into_iter(), true, self.passage))
+        again.then(|| {
+            let mut again = Self::new(&self.node, &self.link, self.way, forgotten, self.passage);
+            again.by_text = true;
+            again
+        })
+    }
+
+    /// Returns how many answers there are to each request, of which the last is its own.
+    fn stride(&self) -> usize {
+        1 + usize::from(self.passage.asking)
+    }
+
+    /// Returns the way over which it goes, where that is the one on which replicas are waited for.
+    fn acks(&self) -> Option<&Acks> {
+        self.link.acks.as_ref().filter(|_| self.way == Way::Acks)
     }
 
     fn fail(&mut self, failure: &Failure) {
@@ -122,7 +178,15 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
+        let Some(acks) = &self.link.acks else {
+            return self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        };
+        if self.way == Way::Acks {
+            return self.node.answers.replies(replies, self.sent, Some(acks.epoch));
+        }
+        let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
         self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        acks.answered(&keys);
     }
 }
 

@@ -8,23 +8,30 @@
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
 //! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `cluster` | several nodes: which one serves a key |
-//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for grants, made again |
+//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
+//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod acks;
 mod address;
 mod answers;
 mod backoff;
 mod batch;
+mod bells;
 mod cluster;
 mod codec;
 mod driver;
 mod health;
 mod hearing;
+mod layout;
 mod link;
 mod node;
+mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
@@ -79,7 +86,8 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
-    start_one(Whereabouts::Sentinel(Box::new(Sentinels::new(watched, settings)?)), settings).await
+    let sentinels = Sentinels::new(watched, settings)?;
+    start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
 }
 
 /// Connects to the masters of a cluster.
@@ -93,11 +101,16 @@ pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Res
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, grant_lease) = (whereabouts.to_string(), settings.rules.grant_lease);
-    start(place, settings, |answers, process| {
+    start(whereabouts.to_string(), settings, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
-        let node = Node::new(whereabouts, shared, engine, Arc::new(answers), grant_lease, process);
-        Ok(Servers::One(Arc::new(node)))
+        Ok(Servers::One(Arc::new(Node::new(
+            whereabouts,
+            shared,
+            engine,
+            Arc::new(answers),
+            process,
+            settings,
+        ))))
     })
     .await
 }

@@ -89,6 +89,12 @@ impl Answers for Voice {
         }
     }
 
+    fn rung(&self, key: &Arc<str>) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.engine.rung(key);
+        }
+    }
+
     fn connected(&self, moved: bool) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let Some(member) = cluster.known(&self.address) else { return };

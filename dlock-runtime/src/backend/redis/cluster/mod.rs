@@ -220,8 +220,8 @@ impl Cluster {
             Arc::clone(&self.engine.shared),
             Weak::clone(&self.engine.engine),
             voice,
-            self.settings.rules.grant_lease,
             self.process,
+            &self.settings,
         );
         let member = Arc::new(Member::new(address.clone(), route, Arc::new(node)));
         lock(&self.state).members.push(Arc::clone(&member));
