@@ -115,7 +115,7 @@ async fn locks_are_had_held_and_handed_on_while_their_slot_is_between_two_master
     let keys = fleet.server(to).call(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
     // The lock is here, and its counter, which there is not yet, would be there: no server has both.
     let between = held.fencing_token().await;
-    let waited = Moment::now();
+    let moving = Moment::now();
     fleet.finish_the_move(slot, to);
     let fence = held.fencing_token().await.expect("it has moved with its lock");
     held.release().await.expect("it has moved");
@@ -123,7 +123,7 @@ async fn locks_are_had_held_and_handed_on_while_their_slot_is_between_two_master
 
     assert_eq!(keys, Reply::Integer(1));
     assert!(between.as_ref().is_err_and(Error::is_unavailable), "{between:?}");
-    assert!(waited.elapsed() < PROMPT, "{:?}", waited.elapsed());
+    assert!(moving.elapsed() < PROMPT, "{:?}", moving.elapsed());
     assert!(granted.fencing_token().await.expect("it is held") > fence);
     fresh.release().await.expect("it has moved");
 }

@@ -254,7 +254,7 @@ impl ClusterFleet {
     }
 
     /// Waits until all servers see the same masters, each with its replica, and all replicas follow.
-    pub fn wait_until_whole(&mut self) {
+    fn wait_until_whole(&mut self) {
         let mut seen = Vec::new();
         wait_until("the cluster is whole", || {
             let views: Vec<_> = self.servers.iter().map(ranges).collect();

@@ -51,6 +51,7 @@ pub fn every_refusal_has_its_type(history: &History) {
 /// # Panics
 ///
 /// Panics if one was believed for longer.
+#[must_use]
 pub fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut concerned = 0;
     for FailOver { end, broken, switched } in fail_overs.iter().copied() {
@@ -72,6 +73,7 @@ pub fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[Fai
 /// # Panics
 ///
 /// Panics if two did otherwise.
+#[must_use]
 pub fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut overlaps = 0;
     for holds in by_key(history).values() {
@@ -159,7 +161,7 @@ mod planted {
     fn two_who_hold_at_once_without_a_fail_over_are_seen() {
         let history = history(vec![hold(10_000, 10_500, 1), hold(10_400, 10_600, 2)]);
 
-        overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
+        let _ = overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
     }
 
     #[test]
@@ -178,7 +180,10 @@ mod planted {
     #[test]
     #[should_panic(expected = "believed")]
     fn a_belief_that_outlives_its_lease_is_seen() {
-        nothing_is_believed_beyond_its_lease(&history(vec![hold(900, 2_500, 1)]), &killed_at(1_000, 3_000));
+        let _ = nothing_is_believed_beyond_its_lease(
+            &history(vec![hold(900, 2_500, 1)]),
+            &killed_at(1_000, 3_000),
+        );
     }
 
     #[test]
