@@ -7,6 +7,8 @@ use std::time::Duration;
 use dlock_runtime::{Credentials, Error, LockManager};
 use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, within};
 
+use crate::order::of_a_cluster;
+
 const LONG: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -85,16 +87,10 @@ fn liars() -> [HostileServer; 2] {
         let ports = Arc::clone(&ports);
         HostileServer::start(move |request| {
             let Some(ports) = ports.get() else { return Answer::Close };
-            let text = match (request.name(), &*request.word(1).to_uppercase()) {
-                ("CLUSTER", "INFO") => "$18\r\ncluster_state:ok\r\n\r\n".to_owned(),
-                ("CLUSTER", _) => {
-                    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{}\r\n", ports[0])
-                }
-                ("ROLE", _) => "*1\r\n$6\r\nmaster\r\n".to_owned(),
-                ("SET" | "EVALSHA", _) => format!("-MOVED 1 127.0.0.1:{}\r\n", ports[other]),
-                _ => return Answer::Usual,
-            };
-            Answer::Raw(text.into_bytes())
+            if matches!(request.name(), "SET" | "EVALSHA") {
+                return Answer::Raw(format!("-MOVED 1 127.0.0.1:{}\r\n", ports[other]).into_bytes());
+            }
+            of_a_cluster(request, ports[0])
         })
     };
     let liars = [liar(1), liar(0)];

@@ -12,3 +12,4 @@ mod connect;
 mod fail_over;
 mod locks;
 mod moves;
+mod order;

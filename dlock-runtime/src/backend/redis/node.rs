@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use redis::{Pipeline, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
@@ -54,6 +54,8 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    /// Told when there is reason to try to connect again at once.
+    hope: Notify,
     pub(super) bells: Bells,
 }
 
@@ -76,7 +78,18 @@ impl Node {
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
         let grant_lease = settings.rules.grant_lease;
         let (listening, bells) = (AtomicBool::new(false), Bells::new(settings.layout.into()));
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+        Self {
+            shared,
+            engine,
+            answers,
+            grant_lease,
+            process,
+            whereabouts,
+            state,
+            listening,
+            hope: Notify::new(),
+            bells,
+        }
     }
 
     /// Returns how locks stand in the server.
@@ -103,6 +116,11 @@ impl Node {
         };
         let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
         answers.map_err(|error| link.route.failure(error))
+    }
+
+    /// Has it try to connect again at once, however often it has failed.
+    pub(super) fn try_again(&self) {
+        self.hope.notify_one();
     }
 
     /// Returns whether requests are sent.
@@ -162,6 +180,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.whereabouts.news() => {}
+                () = self.hope.notified() => backoff = Backoff::new(&self.engine),
                 () = backoff.pause(worked) => {}
             }
         }

@@ -41,9 +41,10 @@ impl Member {
         Self { address, route, node, running, gained: AtomicBool::new(true), needed }
     }
 
-    /// Notes that it was given slots while it cannot be reached.
+    /// Notes that it was given slots while it cannot be reached: it is worth a try, whatever it was before.
     pub(super) fn has_gained(&self) {
         self.gained.store(true, Ordering::Release);
+        self.node.try_again();
     }
 
     /// Notes that it is needed.

@@ -27,6 +27,9 @@ impl Cluster {
             if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &member)) {
                 continue;
             }
+            if !member.node.is_ready() {
+                member.has_gained();
+            }
             state.table.give(slot, member);
             moved.insert(slot);
             let Some(old) = old.filter(|old| old.node.is_ready()) else { continue };
@@ -64,21 +67,15 @@ impl Cluster {
         self.take(held_back);
     }
 
-    /// Has what is held and waited for in slots that another serves now looked at again: at once where that one can be asked, else as
-    /// soon as it can be.
+    /// Has what is held and waited for in slots that another serves now looked at again, where that one can be asked; else it is as soon
+    /// as he can be.
     pub(super) fn look_again_at(&self, moved: &HashSet<Slot>) {
-        let mut at_once = HashSet::new();
-        for slot in moved {
-            let owner = lock(&self.state).table.owner(*slot).cloned();
-            match owner {
-                Some(owner) if !owner.node.is_ready() => owner.has_gained(),
-                _ => {
-                    at_once.insert(*slot);
-                }
-            }
+        if moved.is_empty() {
+            return;
         }
-        if !at_once.is_empty() {
-            self.look_again(true, |slot| at_once.contains(&slot));
-        }
+        self.look_again(true, |slot| {
+            let can_be_asked = |owner: &Arc<Member>| owner.node.is_ready();
+            moved.contains(&slot) && lock(&self.state).table.owner(slot).is_some_and(can_be_asked)
+        });
     }
 }

@@ -117,8 +117,8 @@ impl Cluster {
         }
         if !moved.is_empty() {
             self.doubt.notify_one();
-            self.look_again_at(&moved);
         }
+        self.look_again_at(&moved);
     }
 
     /// Sends requests to whom they belong. What cannot be sent yet waits, and so does what is behind it for the same key.
