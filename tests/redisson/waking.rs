@@ -87,6 +87,8 @@ async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() 
     until_heard(&server, "k", 1).await;
 
     drop(guard);
+    ours.shutdown(Duration::ZERO).await; // nobody is left to say so when the time has come
+    drop((lock, ours));
 
     let after = java.says("t1", "acquired").await.at.since(taken);
     assert!(after > Duration::from_millis(900) && after < Duration::from_millis(1_500), "{after:?}");
