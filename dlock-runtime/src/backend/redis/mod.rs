@@ -13,6 +13,7 @@
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
+//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
@@ -23,6 +24,7 @@ mod batch;
 mod bells;
 mod codec;
 mod driver;
+mod examine;
 mod health;
 mod hearing;
 mod layout;
@@ -67,6 +69,8 @@ use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::TokenSource;
+
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
 /// The engine's side.
 #[derive(Debug)]
