@@ -18,6 +18,8 @@ use crate::backend::Request;
 use crate::backend::redis::codec::{self, Redacted};
 use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
+use crate::config::Settings;
+use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue, Reply};
 
 /// How locks stand in a server.
@@ -29,25 +31,33 @@ pub(super) enum Layout {
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
     /// Where some of the clients are Java.
-    Redisson,
-}
-
-impl From<crate::Layout> for Layout {
-    fn from(chosen: crate::Layout) -> Self {
-        match chosen {
-            crate::Layout::Native => Self::Native,
-            crate::Layout::Redisson => Self::Redisson,
-        }
-    }
+    Redisson(Publish),
 }
 
 impl Layout {
+    /// Returns the layout that is chosen, for one server that has all keys.
+    pub(super) fn of(settings: &Settings) -> Self {
+        match (settings.layout, settings.publish) {
+            (crate::Layout::Native, _) => Self::Native,
+            (crate::Layout::Redisson, Publish::Auto) => Self::Redisson(Publish::Publish),
+            (crate::Layout::Redisson, publish) => Self::Redisson(publish),
+        }
+    }
+
+    /// Returns by which command bells ring.
+    pub(super) fn publish(self) -> Publish {
+        match self {
+            Self::Native | Self::Plain => Publish::Publish,
+            Self::Redisson(publish) => publish,
+        }
+    }
+
     /// Returns the text of each script, by its place in [`Script`].
     pub(super) const fn sources(self) -> &'static [&'static str; Script::COUNT] {
         match self {
             Self::Native => &NATIVE,
             Self::Plain => &PLAIN,
-            Self::Redisson => &REDISSON,
+            Self::Redisson(_) => &REDISSON,
         }
     }
 
@@ -56,7 +66,7 @@ impl Layout {
         match self {
             Self::Native => None,
             Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
-            Self::Redisson => Some(redisson::channel(key)),
+            Self::Redisson(_) => Some(redisson::channel(key)),
         }
     }
 
@@ -64,7 +74,7 @@ impl Layout {
     pub(super) fn hold_back(self) -> Duration {
         match self {
             Self::Native | Self::Plain => Duration::ZERO,
-            Self::Redisson => redisson::HOLD_BACK,
+            Self::Redisson(_) => redisson::HOLD_BACK,
         }
     }
 
@@ -89,7 +99,7 @@ impl Layout {
             Self::Native | Self::Plain => {
                 codec::encode(self, request, grant_lease, loaded, besides, pipeline);
             }
-            Self::Redisson => redisson::encode(request, loaded, besides, pipeline),
+            Self::Redisson(_) => redisson::encode(self, request, loaded, besides, pipeline),
         }
     }
 
@@ -97,7 +107,7 @@ impl Layout {
     pub(super) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
         match self {
             Self::Native | Self::Plain => codec::decode(command, value, server),
-            Self::Redisson => redisson::decode(command, value, server),
+            Self::Redisson(_) => redisson::decode(command, value, server),
         }
     }
 }

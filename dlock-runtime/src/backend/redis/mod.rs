@@ -8,7 +8,7 @@
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
@@ -34,6 +34,7 @@ mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -82,13 +83,13 @@ struct Redis {
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
-    start(Whereabouts::Fixed(Arc::new(route)), settings.layout.into(), settings).await
+    start(Whereabouts::Fixed(Arc::new(route)), Layout::of(settings), settings).await
 }
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
     let sentinels = Sentinels::new(watched, settings)?;
-    start(Whereabouts::Sentinel(Box::new(sentinels)), settings.layout.into(), settings).await
+    start(Whereabouts::Sentinel(Box::new(sentinels)), Layout::of(settings), settings).await
 }
 
 /// Starts a driver on a thread of its own, and waits for its first connection.
