@@ -24,6 +24,7 @@ mod report;
 mod standing;
 
 use crate::backend::redis;
+use crate::config::config;
 use crate::config::url::{Place, Target};
 use crate::error::Result;
 use crate::manager::LockManager;
@@ -70,6 +71,7 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
         Place::Memory { .. } => return Ok(findings::of_memory()),
         Place::Redis(server) => redis::examine(server, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
+        Place::Cluster(_) => return Err(config("url", "clusters are not examined yet")),
     };
     Ok(findings::judge(&facts))
 }

@@ -18,6 +18,7 @@ use crate::backend::Request;
 use crate::backend::redis::codec::{self, Redacted};
 use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
+use crate::backend::redis::whereabouts::Whereabouts;
 use crate::config::Settings;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue, Reply};
@@ -35,12 +36,14 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// Returns the layout that is chosen, for one server that has all keys.
-    pub(super) fn of(settings: &Settings) -> Self {
-        match (settings.layout, settings.publish) {
-            (crate::Layout::Native, _) => Self::Native,
-            (crate::Layout::Redisson, Publish::Auto) => Self::Redisson(Publish::Publish),
-            (crate::Layout::Redisson, publish) => Self::Redisson(publish),
+    /// Returns the layout that is chosen, for a server that is `whereabouts`.
+    pub(super) fn of(settings: &Settings, whereabouts: &Whereabouts) -> Self {
+        match (settings.layout, settings.publish, whereabouts) {
+            (crate::Layout::Native, ..) => Self::Native,
+            (crate::Layout::Redisson, publish, Whereabouts::Master(_)) => Self::Redisson(publish),
+            // Outside of clusters Redisson by itself knows of no shards.
+            (crate::Layout::Redisson, Publish::Auto, _) => Self::Redisson(Publish::Publish),
+            (crate::Layout::Redisson, publish, _) => Self::Redisson(publish),
         }
     }
 
@@ -70,11 +73,11 @@ impl Layout {
         }
     }
 
-    /// Returns how long those who hear a bell may hold back.
-    pub(super) fn hold_back(self) -> Duration {
-        match self {
-            Self::Native | Self::Plain => Duration::ZERO,
-            Self::Redisson(_) => redisson::HOLD_BACK,
+    /// Returns how long those who hear a bell of the chosen layout may hold back.
+    pub(super) fn hold_back(chosen: crate::Layout) -> Duration {
+        match chosen {
+            crate::Layout::Native => Duration::ZERO,
+            crate::Layout::Redisson => redisson::HOLD_BACK,
         }
     }
 
