@@ -9,7 +9,7 @@
 //! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `cluster` | several nodes: which one serves a key |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
@@ -37,6 +37,7 @@ mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -132,8 +133,7 @@ async fn start(
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let layout = Layout::from(settings.layout);
-    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let rules = Rules { hold_back: Layout::hold_back(settings.layout), ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);
