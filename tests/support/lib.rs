@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
@@ -30,6 +31,7 @@ pub mod proxy;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod wall_clock;
 pub mod world;
 
 pub use authority::{Authority, Identity};
@@ -39,3 +41,4 @@ pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
+pub use wall_clock::WallClock;

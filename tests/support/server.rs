@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
 use crate::resp::{Client, Reply};
+use crate::wall_clock::WallClock;
 
 /// A server on a free port of 127.0.0.1; killed when dropped.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub struct RedisServer {
     lines: Vec<String>,
     kind: Kind,
     password: Option<String>,
+    clock: Option<Arc<WallClock>>,
     port: u16,
     tls_port: Option<u16>,
     process: Option<OwnChild>,
@@ -73,6 +76,12 @@ impl RedisServer {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(SOCKET)
+    }
+
+    /// Returns the folder in which the server has its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Gives the server another certificate, which it shows after a [`restart`](Self::restart).
@@ -140,7 +149,8 @@ impl RedisServer {
     /// Panics if it does not start; its log is shown.
     pub fn restart(&mut self) {
         self.kill();
-        match launch(&self.binary, &self.lines, self.kind, self.dir.path(), self.port) {
+        let clock = self.clock.as_deref();
+        match launch(&self.binary, &self.lines, self.kind, clock, self.dir.path(), self.port) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("the server did not start again: {}", failure.log),
         }
@@ -223,6 +233,7 @@ pub struct RedisServerBuilder {
     kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
+    clock: Option<Arc<WallClock>>,
 }
 
 impl RedisServerBuilder {
@@ -249,6 +260,13 @@ impl RedisServerBuilder {
         self.line("tls-auth-clients no")
     }
 
+    /// Has it live by a clock that the test can step.
+    #[must_use]
+    pub fn wall_clock(mut self, clock: &Arc<WallClock>) -> Self {
+        self.clock = Some(Arc::clone(clock));
+        self
+    }
+
     /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
@@ -263,7 +281,7 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { mut lines, kind, password, tls } = self;
+        let Self { mut lines, kind, password, tls, clock } = self;
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -284,10 +302,20 @@ impl RedisServerBuilder {
             let tls_port = tls.is_some().then(free_port);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
-            match launch(&binary, &lines, kind, dir.path(), port) {
+            match launch(&binary, &lines, kind, clock.as_deref(), dir.path(), port) {
                 Ok(process) => {
                     let process = Some(process);
-                    return RedisServer { binary, lines, kind, password, port, tls_port, process, dir };
+                    return RedisServer {
+                        binary,
+                        lines,
+                        kind,
+                        password,
+                        clock,
+                        port,
+                        tls_port,
+                        process,
+                        dir,
+                    };
                 }
                 Err(failure) if failure.port_was_taken => log = failure.log,
                 Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
@@ -329,6 +357,7 @@ fn launch(
     binary: &Path,
     lines: &[String],
     kind: Kind,
+    clock: Option<&WallClock>,
     dir: &Path,
     port: u16,
 ) -> Result<OwnChild, LaunchFailure> {
@@ -344,6 +373,9 @@ fn launch(
     let mut command = Command::new(binary);
     let errors = output.try_clone().expect("a file can be opened twice");
     command.arg(&config).args(kind.argument()).stdin(Stdio::null()).stdout(output).stderr(errors);
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
     let mut process = OwnChild::spawn(&mut command, Some(dir))
         .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
 

@@ -1,7 +1,7 @@
 //! The rules against a world that loses, delays and freezes: whole schedules, each from a seed.
 //!
 //! Three processes with two tasks each want one key of one server. Requests and replies are delayed or lost, lost ones may still be
-//! executed later, grants are delayed or lost, processes freeze and die, tasks give up. A connection keeps its order until an answer
+//! executed later, grants are delayed or lost, hints come that mean nothing, processes freeze and die, tasks give up. A connection keeps its order until an answer
 //! is missed; after that a new one may overtake what is left in the old. Time is a number, so that a schedule costs microseconds.
 //!
 //! Judged: no two holds are believed at once, nor is anybody let in beside the body of a hold that was ours when it ended; nobody is
@@ -40,6 +40,7 @@ struct Weather {
     /// None where 0.
     max_hold: u64,
     at_least: u64,
+    hints: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +78,10 @@ enum Event {
     Granted {
         process: usize,
         token: Token,
+    },
+    /// Somebody says that the key was changed, truly or not.
+    Hint {
+        process: usize,
     },
     Tick {
         process: usize,
@@ -170,6 +175,11 @@ impl World {
             let at = world.up_to(600);
             world.at(at, Event::Join { seat });
         }
+        for number in 0..weather.hints {
+            let process = home(u32::try_from(number).unwrap_or_default());
+            let at = world.up_to(3_000);
+            world.at(at, Event::Hint { process });
+        }
         world
     }
 
@@ -217,9 +227,10 @@ impl World {
             | Event::GiveUp { seat }
             | Event::WorkEnds { seat }
             | Event::BodyGone { seat, .. } => Some(home(*seat)),
-            Event::Answered { process, .. } | Event::Granted { process, .. } | Event::Tick { process } => {
-                Some(*process)
-            }
+            Event::Answered { process, .. }
+            | Event::Granted { process, .. }
+            | Event::Hint { process }
+            | Event::Tick { process } => Some(*process),
             Event::Executed { .. } => None,
         }
     }
@@ -267,6 +278,7 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Hint { process } => self.on_lane(process, Lane::touched),
             Event::Tick { process } => {
                 if self.now < self.processes[process].tick_at {
                     return Ok(()); // an earlier one has taken its place
@@ -550,6 +562,7 @@ fn weather(seed: u64) -> Weather {
         renew: pick(45, &[0, 1, 1]) == 1,
         max_hold: pick(51, &[0, 0, 0, 150, 900]),
         at_least: pick(54, &[0, 0, 0, 100, 1_200]),
+        hints: pick(57, &[0, 0, 5, 50]),
     }
 }
 
