@@ -183,6 +183,7 @@ impl Builder {
         let without_tls = match &target.place {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
+            Place::Quorum(voters) => !voters.0.iter().any(|server| server.tls),
             Place::Memory { .. } => false,
         };
         if without_tls && settings.certificates.are_given() {

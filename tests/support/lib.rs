@@ -9,6 +9,7 @@
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
+//! | [`quorum`] | servers that know nothing of each other |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
@@ -28,6 +29,7 @@ pub mod io_thread;
 pub mod polls;
 pub mod process;
 pub mod proxy;
+pub mod quorum;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
@@ -39,6 +41,7 @@ pub use clock::{Moment, thread_within, within};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use quorum::QuorumFleet;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
 pub use wall_clock::WallClock;

@@ -4,6 +4,8 @@
 
 pub(crate) mod certificates;
 pub(crate) mod duration;
+mod hosts;
+pub(crate) mod quorum;
 pub(crate) mod sentinel;
 pub(crate) mod url;
 

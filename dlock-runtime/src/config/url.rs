@@ -4,6 +4,7 @@
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
 //!          | "redis+unix://" path [ "?" options ]
 //!          | "redis+sentinel://" ..     see `sentinel`
+//!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
@@ -20,8 +21,9 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
-use crate::config::sentinel::{self, Watched};
-use crate::config::{Settings, config, duration};
+use crate::config::quorum::Voters;
+use crate::config::sentinel::Watched;
+use crate::config::{Settings, config, duration, quorum, sentinel};
 use crate::error::Result;
 
 /// What a URL says.
@@ -40,6 +42,8 @@ pub(crate) enum Place {
     Redis(Server),
     /// On the master that sentinels name.
     Sentinel(Watched),
+    /// On servers of which a majority decides.
+    Quorum(Voters),
 }
 
 /// The address of a Redis, and how to get in.
@@ -81,6 +85,9 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
     }
+    if let Some((voters, rest)) = quorum::parse(text)? {
+        return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
+    }
     let url = url(text)?;
     let place = match url.scheme() {
         "memory" => memory(&url)?,
@@ -93,8 +100,8 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `memory`, and with the feature `tls` \
-                 `rediss` and `rediss+sentinel`"
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+quorum`, `memory`, and with the \
+                 feature `tls` `rediss`, `rediss+sentinel` and `rediss+quorum`"
             );
             return Err(config("scheme", problem));
         }

@@ -23,7 +23,6 @@ use crate::protocol::command::{Command, Enqueue, Reply};
 pub(super) enum Layout {
     /// The default: the fastest there is where one server has the key.
     Native,
-    #[allow(dead_code, reason = "several servers that vote come next")]
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
 }

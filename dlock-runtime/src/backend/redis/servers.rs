@@ -10,6 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::quorum::Quorum;
 use crate::backend::redis::shared::Shared;
 use crate::protocol::command::Failure;
 
@@ -17,6 +18,8 @@ use crate::protocol::command::Failure;
 pub(super) enum Servers {
     /// One server has them all.
     One(Arc<Node>),
+    /// All have them, and a majority decides.
+    Quorum(Arc<Quorum>),
 }
 
 impl Servers {
@@ -27,6 +30,7 @@ impl Servers {
         }
         match self {
             Self::One(node) => node.take(requests),
+            Self::Quorum(quorum) => quorum.take(requests),
         }
     }
 
@@ -38,6 +42,7 @@ impl Servers {
                 shared.undoing.due_in().min(longest)
             }
             Self::One(_) => longest,
+            Self::Quorum(quorum) => quorum.undo(longest),
         }
     }
 
@@ -54,6 +59,7 @@ impl Servers {
         let mut nodes = JoinSet::new(); // they end with it
         match self {
             Self::One(node) => nodes.spawn(Arc::clone(node).run(first)),
+            Self::Quorum(quorum) => return quorum.run(first).await,
         };
         nodes.join_next().await.unwrap_or(Ok(()))
     }

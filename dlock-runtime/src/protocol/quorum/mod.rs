@@ -15,8 +15,6 @@
 //! Not here: which servers there are and how they are asked (`backend/redis/quorum`), undoing (`abandon`).
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
@@ -70,6 +68,10 @@ impl Ballot {
     /// Notes that the lock is let go of while the ballot is open.
     pub(crate) fn let_go(&mut self) {
         self.let_go = true;
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.votes.len()
     }
 
     /// Returns whether every server has voted.
