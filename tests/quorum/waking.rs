@@ -139,6 +139,6 @@ async fn forged_bells_cause_a_bounded_rate_of_tries() {
 
     let tries = server.command_count("set") - before;
     println!("{tries} tries in {:?}", begun.elapsed());
-    assert!(tries <= 300, "{tries} tries in half a second");
+    assert!((2..=300).contains(&tries), "{tries} tries in half a second");
     waiter.abort();
 }

@@ -15,6 +15,8 @@
 //! Not here: which servers there are and how they are asked (`backend/redis/quorum`), undoing (`abandon`).
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
@@ -319,6 +321,16 @@ impl Vote {
     fn is_missing(&self) -> bool {
         matches!(self.reply, Reply::Unknown(_) | Reply::Refused(_))
     }
+}
+
+/// Returns whether an outcome says that a hold is lost. A few servers may still have it, and repairs may be on their way: the token is to
+/// leave them all.
+pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
+    let of_holder = matches!(
+        command,
+        Command::Renew { .. } | Command::Keep { .. } | Command::Fence | Command::Register { .. }
+    );
+    of_holder && matches!(outcome, Reply::NotOurs)
 }
 
 /// Returns how many of so many servers any two of which must have one in common.

@@ -116,6 +116,7 @@ fn a_renewal_puts_the_key_again_where_it_is_gone_and_only_while_the_lock_is_ours
     let (outcome, _, follows) = held(RENEW, &[Reply::NotOurs, Reply::NotOurs, Reply::Ours]);
     assert!(matches!(outcome, Some(Reply::NotOurs)));
     assert_eq!(follows, []);
+    assert!(is_lost(RENEW, &Reply::NotOurs) && !is_lost(Command::Release, &Reply::NotOurs));
 }
 
 #[test]

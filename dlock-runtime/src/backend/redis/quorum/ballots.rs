@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::backend::Request;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
-use crate::protocol::quorum::{Ballot, Follow};
+use crate::protocol::quorum::{Ballot, Follow, is_lost};
 use crate::token::Token;
 
 /// All open ballots.
@@ -31,7 +31,7 @@ struct Open {
     request: Option<Request>,
     /// When the first server was asked, or a moment before.
     sent: BootTime,
-    /// Whether another ballot goes on with the request.
+    /// Whether another ballot goes on with the request, or nobody asked for it.
     goes_on: bool,
 }
 
@@ -62,16 +62,22 @@ impl Ballots {
         if lets_go(command) {
             self.let_go(token);
         }
-        let number = self.open_on(command, request, sent, servers);
+        let number = self.open_on(command, Some(request), sent, servers);
         if let Command::Renew { .. } = command {
             self.renewing.entry(token).or_default().push(number);
         }
         number
     }
 
-    fn open_on(&mut self, command: Command, request: Request, sent: BootTime, servers: usize) -> usize {
-        let open =
-            Open { ballot: Ballot::new(command, servers), request: Some(request), sent, goes_on: false };
+    fn open_on(
+        &mut self,
+        command: Command,
+        request: Option<Request>,
+        sent: BootTime,
+        servers: usize,
+    ) -> usize {
+        let goes_on = request.is_none();
+        let open = Open { ballot: Ballot::new(command, servers), request, sent, goes_on };
         let number = self.free.pop().unwrap_or(self.open.len());
         match self.open.get_mut(number) {
             Some(place) => *place = Some(open),
@@ -99,11 +105,17 @@ impl Ballots {
         let request = outcome.is_some().then(|| open.request.take()).flatten();
         let mut goes_on = false;
         if let (Some(reply), Some(request)) = (outcome, request) {
+            if is_lost(asked.command, &reply) {
+                self.let_go(asked.token);
+                let ballot = Some(self.open_on(Command::Leave, None, sent, servers));
+                let leave = Request::new(Arc::clone(&asked.key), asked.token, Command::Leave);
+                counted.next = Some(Request { ballot, ..leave });
+            }
             match (asked.command, reply) {
                 // A number that one server issued is known to a majority before it is used.
                 (Command::Fence, Reply::Fenced(fence)) => {
                     let command = Command::Register { fence };
-                    let ballot = Some(self.open_on(command, request, sent, servers));
+                    let ballot = Some(self.open_on(command, Some(request), sent, servers));
                     let again = Request::new(Arc::clone(&asked.key), asked.token, command);
                     counted.next = Some(Request { ballot, ..again });
                     goes_on = true;
@@ -125,14 +137,20 @@ impl Ballots {
         counted
     }
 
+    /// A server has answered to a repair, or will not.
+    pub(super) fn repaired(&mut self, server: usize, token: Token, reply: &Reply) {
+        if !matches!(reply, Reply::Unknown(_)) {
+            self.unsure.remove(&(token, server));
+        }
+    }
+
     /// Remembers where a token that holds may stand, and has it undone there once it lets go.
     fn remember(&mut self, server: usize, asked: &Request, follows: &mut Vec<(usize, Follow)>) {
         follows.retain(|(server, follow)| {
-            let unsure = *follow == Follow::Unsure;
-            if unsure {
+            if matches!(follow, Follow::Unsure | Follow::Repair(_)) {
                 self.unsure.insert((asked.token, *server));
             }
-            !unsure
+            *follow != Follow::Unsure
         });
         if lets_go(asked.command) && self.unsure.remove(&(asked.token, server)) {
             follows.push((server, Follow::Abandon));
@@ -228,6 +246,23 @@ mod tests {
 
         assert_eq!(released[2].follows, [(2, Follow::Abandon)]);
         assert!(ballots.unsure.is_empty());
+    }
+
+    #[test]
+    fn a_hold_that_a_majority_has_lost_leaves_all_servers() {
+        let (mut ballots, token) = (Ballots::default(), TokenSource::of_process(1).next());
+        let votes = [Reply::NotOurs, Reply::Ours, Reply::NotOurs];
+
+        let mut counted = ballot(&mut ballots, token, Command::Renew { lease: LEASE }, votes);
+
+        assert!(counted[2].outcome.is_some() && counted[2].is_over);
+        let leave = counted[2].next.take().expect("a majority has lost it");
+        assert_eq!(leave.command, Command::Leave);
+        for server in 0..3 {
+            let counted = ballots.vote(server, &leave, Reply::NotOurs, true);
+            assert!(counted.outcome.is_none() && !counted.is_over, "nobody asked for it");
+        }
+        assert!(ballots.open.iter().all(Option::is_none));
     }
 
     #[test]

@@ -185,7 +185,11 @@ impl Quorum {
             let mut ballots = lock(&self.ballots);
             for (request, reply) in votes {
                 if request.ballot.is_none() {
-                    own.push((request, reply));
+                    if let Command::Acquire { .. } = request.command {
+                        ballots.repaired(server, request.token, &reply);
+                    } else {
+                        own.push((request, reply));
+                    }
                     continue;
                 }
                 let counted = ballots.vote(server, &request, reply, counts);
@@ -230,13 +234,12 @@ impl Quorum {
         }
     }
 
-    /// A server has answered what was no vote: leaves, and repairs, which may fail.
+    /// A server has answered what it was told to undo, or will not.
     fn undone(&self, server: usize, mut own: Vec<(Request, Reply)>, epoch: Option<u64>, now: BootTime) {
         let Some(voter) = self.voters.get(server).filter(|_| !own.is_empty()) else { return };
         voter.undoing.left(&mut own, epoch, now);
-        let failed = own.into_iter().filter(|(request, reply)| {
-            request.command == Command::Leave && matches!(reply, Reply::Unknown(_) | Reply::Refused(_))
-        });
+        let failed =
+            own.into_iter().filter(|(_, reply)| matches!(reply, Reply::Unknown(_) | Reply::Refused(_)));
         self.abandon(server, failed.map(|(request, _)| (request.key, request.token)).collect());
         self.answers.shared.undoing.more.notify_one();
         self.answers.shared.settled.notify_waiters();
