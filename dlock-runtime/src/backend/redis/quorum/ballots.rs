@@ -20,8 +20,10 @@ pub(super) struct Ballots {
     free: Vec<usize>,
     /// The renewals among them.
     renewing: HashMap<Token, Vec<usize>>,
-    /// Tokens that hold, and servers where they may or may not stand.
+    /// Tokens that hold, and servers where they may come to stand late, by an acquire that was not answered.
     unsure: BTreeSet<(Token, usize)>,
+    /// The same, by a repair that is not answered yet.
+    repairing: BTreeSet<(Token, usize)>,
 }
 
 #[derive(Debug)]
@@ -140,23 +142,28 @@ impl Ballots {
     /// A server has answered to a repair, or will not.
     pub(super) fn repaired(&mut self, server: usize, token: Token, reply: &Reply) {
         if !matches!(reply, Reply::Unknown(_)) {
-            self.unsure.remove(&(token, server));
+            self.repairing.remove(&(token, server));
         }
     }
 
     /// Remembers where a token that holds may stand, and has it undone there once it lets go.
     fn remember(&mut self, server: usize, asked: &Request, follows: &mut Vec<(usize, Follow)>) {
-        follows.retain(|(server, follow)| {
-            if matches!(follow, Follow::Unsure | Follow::Repair(_)) {
-                self.unsure.insert((asked.token, *server));
-            }
-            *follow != Follow::Unsure
-        });
-        if lets_go(asked.command) && self.unsure.remove(&(asked.token, server)) {
+        for (server, follow) in &*follows {
+            let _ = match follow {
+                Follow::Unsure => self.unsure.insert((asked.token, *server)),
+                Follow::Repair(_) => self.repairing.insert((asked.token, *server)),
+                Follow::Leave | Follow::Abandon => false,
+            };
+        }
+        let place = (asked.token, server);
+        // Both are forgotten, whichever it was.
+        if lets_go(asked.command) && (self.unsure.remove(&place) | self.repairing.remove(&place)) {
             follows.push((server, Follow::Abandon));
         }
-        if self.unsure.len() > MOST_UNSURE {
-            self.unsure.pop_first(); // a lock that was lost lets go of nothing; its keys expire
+        for places in [&mut self.unsure, &mut self.repairing] {
+            if places.len() > MOST_UNSURE {
+                places.pop_first(); // the oldest is left to its time to live
+            }
         }
     }
 
@@ -239,7 +246,7 @@ mod tests {
         let (mut ballots, token) = (Ballots::default(), TokenSource::of_process(1).next());
         let acquire = Command::Acquire { lease: LEASE };
         let acquired = ballot(&mut ballots, token, acquire, [Reply::Ours, Reply::Ours, unknown()]);
-        assert!(acquired.iter().all(|counted| counted.follows.is_empty()));
+        assert_eq!(acquired[2].follows, [(2, Follow::Unsure)]);
 
         let votes = [Reply::Ours, Reply::Ours, Reply::NotOurs];
         let released = ballot(&mut ballots, token, Command::Release, votes);
