@@ -65,10 +65,10 @@ impl QuorumFleet {
         &mut self.servers
     }
 
-    /// Returns every choice of servers that a quorum can spare, the empty one left out.
+    /// Returns every choice of servers that a quorum of `count` can spare, the empty one left out.
     #[must_use]
-    pub fn minorities(&self) -> Vec<Vec<usize>> {
-        let (count, most) = (self.servers.len(), (self.servers.len() - 1) / 2);
+    pub fn minorities(count: usize) -> Vec<Vec<usize>> {
+        let most = (count - 1) / 2;
         let chosen = |bits: u32| (0..count).filter(|at| bits & (1 << at) != 0).collect::<Vec<_>>();
         (1..1_u32 << count).map(chosen).filter(|chosen| chosen.len() <= most).collect()
     }
