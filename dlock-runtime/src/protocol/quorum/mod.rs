@@ -90,8 +90,7 @@ impl Ballot {
         counts: bool,
         follows: &mut Vec<(usize, Follow)>,
     ) -> Option<Reply> {
-        let Some(place) = self.votes.get_mut(server) else { return None };
-        *place = Some(Vote { reply, counts });
+        *self.votes.get_mut(server)? = Some(Vote { reply, counts });
         if self.outcome.is_some() {
             follows.extend(self.follow(server).map(|follow| (server, follow)));
             return None;
@@ -128,7 +127,7 @@ impl Ballot {
         match self.command {
             Command::Acquire { .. } => self.acquired(),
             Command::Enqueue { .. } => self.looked(),
-            Command::Renew { .. } | Command::Keep { .. } => self.confirmed(|failure| Reply::Unknown(failure)),
+            Command::Renew { .. } | Command::Keep { .. } => self.confirmed(Reply::Unknown),
             Command::Release | Command::Leave | Command::ForceRelease => self.freed(),
             Command::Yield { .. } => self.yielded(),
             Command::Fence | Command::Register { .. } => self.fenced(),

@@ -80,12 +80,12 @@ impl Quorum {
         let quorum = Arc::new_cyclic(|quorum| {
             let voter = |(server, route)| {
                 let place = Place { roll: Arc::clone(&roll), server };
-                let votes = Votes { quorum: Weak::clone(quorum), server };
+                let answers_of_server = Votes { quorum: Weak::clone(quorum), server };
                 let node = Node::new(
                     Whereabouts::Quorum(route, place),
                     Arc::clone(&shared),
                     Weak::clone(&answers.engine),
-                    Arc::new(votes),
+                    Arc::new(answers_of_server),
                     settings.rules.grant_lease,
                     process,
                     Layout::Plain,
