@@ -58,6 +58,7 @@ enum Event {
 /// A command on its way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
+    number: u64,
     client: usize,
     server: usize,
     epoch: u64,
@@ -80,6 +81,7 @@ struct Server {
 struct Connection {
     epoch: u64,
     last_arrival: u64,
+    unanswered: Vec<Sent>,
     undoing: AbandonList,
 }
 
@@ -313,7 +315,9 @@ impl World {
         let (request_lost, reply_lost) = (self.chance(self.lost), self.chance(self.lost));
         let Connection { epoch, last_arrival, .. } = self.clients[client].connections[server];
         let starts = self.servers[server].starts;
-        let sent = Sent { client, server, epoch, starts, token, command, ballot };
+        let sent = Sent { number: self.count, client, server, epoch, starts, token, command, ballot };
+        self.count += 1;
+        self.clients[client].connections[server].unanswered.push(sent);
         let mut arrival = (self.now + delay).max(last_arrival);
         let answered = !request_lost && !reply_lost && arrival < self.now + TIMEOUT;
         if !answered {
@@ -347,9 +351,16 @@ impl World {
     fn answered(&mut self, sent: Sent, reply: Reply, counts: bool) -> Result<(), String> {
         let Sent { client, server, epoch, token, command, ballot, .. } = sent;
         let connection = &mut self.clients[client].connections[server];
+        let Some(place) = connection.unanswered.iter().position(|other| other.number == sent.number) else {
+            return Ok(()); // its connection was given up
+        };
+        connection.unanswered.remove(place);
         if matches!(reply, Reply::Unknown(_)) && connection.epoch == epoch {
             connection.epoch += 1;
             connection.last_arrival = self.now;
+            for other in connection.unanswered.clone() {
+                self.answered(other, reply.clone(), counts)?;
+            }
         }
         let Some(number) = ballot else {
             if !matches!((command, &reply), (Command::Leave, _) | (_, Reply::Unknown(_))) {
@@ -409,12 +420,7 @@ impl World {
                 self.undo_later(client, server);
             }
             Follow::Unsure => {
-                if self.clients[client].state.token() == Some(token) {
-                    self.clients[client].unsure.insert((token, server));
-                } else {
-                    // Here answers are missed one by one; where a connection breaks they all are, and before another is used.
-                    self.follow(client, server, token, Follow::Abandon);
-                }
+                self.clients[client].unsure.insert((token, server));
             }
             Follow::Repair(lease) => {
                 self.clients[client].repairing.insert((token, server));
