@@ -137,3 +137,38 @@ async fn what_a_majority_sees_is_what_an_operator_sees() {
     assert!(operator.inspect("order:7").await.expect("a majority answers").is_none());
     assert!(within(SOON, "the loss", held.lost()).await == dlock_runtime::LossCause::NotOurs);
 }
+
+/// The guide on operating, of which the user of the next test is taken.
+const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
+
+#[tokio::test]
+async fn the_documented_user_may_do_all_that_a_quorum_needs() {
+    let line = OPERATING
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER dlock "))
+        .expect("the guide has the line");
+    let more = ["&dlock:free:*", "+info", "+unsubscribe"];
+    assert!(OPERATING.contains(&format!("`{}` besides, on every server", more.join(" "))));
+    let mut fleet = QuorumFleet::start(3).await;
+    let words: Vec<_> = line.split(' ').collect();
+    for server in fleet.servers() {
+        assert_eq!(server.call(&words).text(), Some("OK"));
+    }
+    let url = fleet.url_with("&poll=60s").replace("redis+quorum://", "redis+quorum://dlock:password@");
+    assert_config(LockManager::connect(&url).await, "allow it `+info`");
+    let words: Vec<_> = words.into_iter().chain(more).collect();
+    for server in fleet.servers() {
+        assert_eq!(server.call(&words).text(), Some("OK"));
+    }
+
+    let managers = [LockManager::connect(&url).await, LockManager::connect(&url).await];
+    let [ours, theirs] = managers.map(|manager| manager.expect("the user may do what is needed"));
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    assert!(held.fencing_token().await.is_ok());
+    let waiter = tokio::spawn(async move { theirs.lock("order:7").wait(SOON).acquire().await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    held.release().await.expect("it was held");
+
+    // Nobody looks by himself: the waiter was told.
+    assert!(within(SOON, "the waiter", waiter).await.expect("it does not panic").is_ok());
+}
