@@ -9,9 +9,11 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
-use crate::config::url::{self, Place};
+use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
+use crate::doctor::{self, Report};
 use crate::error::Result;
+use crate::layout::Layout;
 use crate::manager::LockManager;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
@@ -36,12 +38,14 @@ pub struct Builder {
 #[derive(Clone, Debug, Default)]
 struct Changes {
     namespace: Option<String>,
+    layout: Option<Layout>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    replica_acks: Option<u8>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -55,6 +59,12 @@ impl Builder {
     /// clients use bare names.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.changes.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.changes.layout = Some(layout);
         self
     }
 
@@ -94,6 +104,16 @@ impl Builder {
     /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Sets how many replicas must have acknowledged a lock, by `WAIT`, before its body starts, and each renewal before it counts.
+    /// Default: 0, the master alone. Where fewer do so in two fifths of the response timeout, the call goes on trying within its limit and
+    /// ends as [`Error::Unavailable`](crate::Error::Unavailable); a hold that cannot be renewed so ends at its deadline.
+    ///
+    /// Name all replicas that can become a master: then a lock is not lost by a fail-over. See [`docs::safety`](crate::docs::safety).
+    pub fn replica_acks(mut self, replicas: u8) -> Self {
+        self.changes.replica_acks = Some(replicas);
         self
     }
 
@@ -155,26 +175,49 @@ impl Builder {
     ///
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
+        LockManager::open(self.target()?).await
+    }
+
+    /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used. A server that cannot be reached, or refuses
+    /// us, is in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it ends the examination; its key ends with its time to live, within seconds.
+    pub async fn doctor(self) -> Result<Report> {
+        doctor::examine(self.target()?).await
+    }
+
+    /// Reads the URL, and sets what is set here.
+    fn target(self) -> Result<Target> {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
+            layout,
             lease,
             response_timeout,
             connect_timeout,
             grant_lease,
             hand_off,
             poll,
+            replica_acks,
             certificates,
             credentials,
         } = self.changes;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
+        set(&mut settings.layout, layout);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
@@ -192,8 +235,19 @@ impl Builder {
                 "certificates are given, and the URL asks for no TLS: write `rediss://`",
             ));
         }
+        let replicas = match &target.place {
+            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
+            Place::Memory { .. } => Err("`memory://` has none: leave it out"),
+        };
+        if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
+            return Err(config("replica_acks", problem));
+        }
+        if let (Place::Quorum(_), Layout::Redisson) = (&target.place, target.settings.layout) {
+            return Err(config("layout", "a quorum has one of its own: leave it out"));
+        }
         target.settings = target.settings.checked()?;
-        LockManager::open(target).await
+        Ok(target)
     }
 }
 

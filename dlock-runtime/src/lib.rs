@@ -32,8 +32,10 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
+//! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
 //! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
+//! | see what is set on the servers so that locks can be lost | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix or tonic | [`docs::services`] |
 //! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
@@ -52,8 +54,9 @@
 //!
 //! ```text
 //! lib, global      what is installed for the process
-//! manager, lock, guard, builder, options, retry, key, error      what users touch
+//! manager, lock, guard, builder, options, layout, retry, key, error      what users touch
 //! credentials, inspection      who we are to a server, what an operator is shown of a lock
+//! doctor           what is wrong with the servers, before locks are
 //! config           options, their bounds, and URLs
 //! run, held        a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
@@ -71,6 +74,7 @@ mod builder;
 mod clock;
 mod config;
 mod credentials;
+pub mod doctor;
 mod engine;
 pub mod error;
 mod global;
@@ -80,6 +84,7 @@ mod inspection;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod key;
+mod layout;
 mod lock;
 mod manager;
 mod options;
@@ -121,6 +126,9 @@ pub mod docs {
     #[doc = include_str!("docs/operating.md")]
     pub mod operating {}
 
+    #[doc = include_str!("docs/fleets.md")]
+    pub mod fleets {}
+
     #[doc = include_str!("docs/coming_from.md")]
     pub mod coming_from {}
 }
@@ -128,12 +136,14 @@ pub mod docs {
 pub use builder::Builder;
 pub use credentials::Credentials;
 pub use dlock_macros::{KeyPart, distributed_lock};
+pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
 pub use inspection::Inspection;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
+pub use layout::Layout;
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};

@@ -7,6 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`acl`] | the users that the guide on operating describes |
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`quorum`] | servers that know nothing of each other |
@@ -14,6 +15,8 @@
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
+//! | [`maven`] | what that Java is built by |
 //! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
@@ -21,15 +24,18 @@
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
+pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
 pub mod hostile;
 pub mod io_thread;
+pub mod maven;
 pub mod polls;
 pub mod process;
 pub mod proxy;
 pub mod quorum;
+pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
@@ -42,6 +48,7 @@ pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
 pub use quorum::QuorumFleet;
+pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
 pub use wall_clock::WallClock;

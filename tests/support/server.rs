@@ -3,6 +3,9 @@
 //! The binary is the one that `DLOCK_REDIS_SERVER` names, else the `redis-server` of `PATH`. Starting takes about 20 ms, so each
 //! test has its own server and none can see another's keys. All methods block but [`raw`](RedisServer::raw): they work under
 //! paused time.
+//!
+//! With `DLOCK_TEST_ACL=1` a server without settings of its own has the user of the guide on operating, and its URL is that user's:
+//! what takes locks may do no more than users are told to allow. What a test asks the server for goes on as the default user.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
 use crate::resp::{Client, Reply};
@@ -24,6 +28,8 @@ pub struct RedisServer {
     lines: Vec<String>,
     kind: Kind,
     password: Option<String>,
+    /// What stands before the host in the URL for locks.
+    access: String,
     clock: Option<Arc<WallClock>>,
     port: u16,
     tls_port: Option<u16>,
@@ -49,11 +55,16 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// Returns the URL, with the password where there is one.
+    /// Returns the URL for locks, with user and password where there are any.
     #[must_use]
     pub fn url(&self) -> String {
-        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        format!("redis://{password}127.0.0.1:{}", self.port)
+        format!("redis://{}127.0.0.1:{}", self.access, self.port)
+    }
+
+    /// Returns what stands before the host in the URL, such as `:sesame@`.
+    #[must_use]
+    pub fn access(&self) -> &str {
+        &self.access
     }
 
     /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
@@ -156,13 +167,34 @@ impl RedisServer {
         }
     }
 
+    /// Allows the documented user keys of other patterns than the guide does, for tests of other namespaces.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses.
+    pub fn allow_keys(&self, patterns: &[&str]) {
+        let patterns: Vec<_> = patterns.iter().map(|pattern| format!("~{pattern}")).collect();
+        self.allow(patterns.iter().map(String::as_str));
+    }
+
+    /// Allows the documented user more than he has, in the words of `ACL SETUSER`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses.
+    pub fn allow<'a>(&self, words: impl Iterator<Item = &'a str>) {
+        let words: Vec<_> = ["ACL", "SETUSER", acl::USER].into_iter().chain(words).collect();
+        assert_eq!(self.call(&words), Reply::Status("OK".to_owned()));
+    }
+
     /// Opens an asynchronous connection of redis-rs on the runtime that this is called in.
     ///
     /// # Panics
     ///
     /// Panics if the server does not answer.
     pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.url())
+        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        redis::Client::open(format!("redis://{password}127.0.0.1:{}", self.port))
             .expect("the server's own URL is one")
             .get_multiplexed_async_connection()
             .await
@@ -281,7 +313,13 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
+        let has_defaults = self.lines.is_empty() && matches!(self.kind, Kind::Server);
         let Self { mut lines, kind, password, tls, clock } = self;
+        let mut access = password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        if has_defaults && acl::is_asked_for() {
+            lines.push(format!("user {}", acl::documented_user(acl::USER).collect::<Vec<_>>().join(" ")));
+            access = format!("{}:{}@", acl::USER, acl::PASSWORD);
+        }
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -310,6 +348,7 @@ impl RedisServerBuilder {
                         lines,
                         kind,
                         password,
+                        access,
                         clock,
                         port,
                         tls_port,

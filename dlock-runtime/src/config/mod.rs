@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::options::checked_lease;
 use crate::protocol::Rules;
 
@@ -21,6 +22,7 @@ use crate::protocol::Rules;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) namespace: String,
+    pub(crate) layout: Layout,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) rules: Rules,
@@ -33,6 +35,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             namespace: "dlock".to_owned(),
+            layout: Layout::Native,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             rules: Rules::DEFAULT,

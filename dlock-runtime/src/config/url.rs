@@ -7,7 +7,8 @@
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -25,6 +26,7 @@ use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::{Settings, config, duration, quorum, sentinel};
 use crate::error::Result;
+use crate::layout::Layout;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -234,12 +236,17 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
+            "layout" => settings.layout = layout(&value)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "replica_acks" => {
+                let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
+                settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
+            }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -262,6 +269,14 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
+fn layout(value: &str) -> Result<Layout> {
+    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
+    known.map(|(_, layout)| *layout).ok_or_else(|| {
+        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
+        config("layout", format!("it is not known; allowed are {allowed}"))
+    })
+}
+
 /// Undoes percent-encoding; `None` where what comes out is no text.
 pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -279,14 +294,16 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 12] = [
     "namespace",
+    "layout",
     "lease",
     "response_timeout",
     "connect_timeout",
     "grant_lease",
     "hand_off",
     "poll",
+    "replica_acks",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -332,12 +349,13 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("memory://?namespace=&hand_off=0ms&poll=1s").map(|target| target.settings);
+        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+            .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.rules.hand_off, settings.rules.poll),
-            ("", Duration::ZERO, Duration::from_secs(1))
+            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
+            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
         );
     }
 
@@ -374,6 +392,7 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
+            ("redis://host?layout=hunter2", "`redisson`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -5,7 +5,7 @@
 //!    |taken                                                           ^
 //!    v            queued            granted in time                   |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or lease differs    |
+//!    | full, foreign          |  ^ |granted late, or replicas count   |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //! ```
@@ -29,6 +29,8 @@ use crate::token::Token;
 pub(crate) struct Asking {
     pub(super) token: Token,
     pub(super) step: Step,
+    /// Whether somebody may have changed the key since it was asked about.
+    pub(super) hinted: bool,
 }
 
 /// How far the contender has come.
@@ -59,6 +61,10 @@ pub(super) enum Step {
 }
 
 impl Asking {
+    pub(super) const fn new(token: Token, step: Step) -> Self {
+        Self { token, step, hinted: false }
+    }
+
     pub(super) fn due(&self) -> BootTime {
         match self.step {
             Step::Queued { recheck, asked: false, .. } => recheck,
@@ -81,14 +87,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let token = cx.tokens.next();
-        self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+        self.stage = Stage::Asking(Asking::new(token, Step::Trying));
         cx.send(token, Command::Acquire { lease });
     }
 
     /// An answer to the contender's command.
     pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return };
-        let token = *token;
+        let Stage::Asking(Asking { token, step, hinted }) = &mut self.stage else { return };
+        let (token, hinted) = (*token, *hinted);
         match (*step, command, reply) {
             (Step::Trying, Command::Acquire { lease }, Reply::Ours)
             | (Step::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Ours)
@@ -118,6 +124,9 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.ask(cx); // who comes next may want to wait
                 } else {
                     self.pause(ttl, cx);
+                    if hinted {
+                        self.touched(cx); // the answer may be older than what the hint was about
+                    }
                 }
             }
             // Nobody queues there: what was to be confirmed is gone.
@@ -128,7 +137,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired or somebody overwrote it. This token is dead; a fresh one takes its place.
                 let token = cx.tokens.next();
-                self.stage = Stage::Asking(Asking { token, step: Step::Trying });
+                self.stage = Stage::Asking(Asking::new(token, Step::Trying));
                 self.enqueue(token, cx);
             }
             (Step::Confirming, Command::Renew { .. }, Reply::NotOurs) => {
@@ -169,12 +178,13 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// settings may differ from ours. Returns whether the token can have been granted at all.
     pub(super) fn granted_while_asking(&mut self, granted: Duration, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step }) = &mut self.stage else { return false };
+        let Stage::Asking(Asking { token, step, .. }) = &mut self.stage else { return false };
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
                 let deadline = Deadline::of_lease(proof, granted.min(cx.rules.grant_lease));
-                if deadline.holds_at(cx.now) {
+                // What replicas must have, too, they have once the confirmation is answered.
+                if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm(cx);
@@ -259,7 +269,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
-        self.stage = Stage::Asking(Asking { token, step: Step::Confirming });
+        self.stage = Stage::Asking(Asking::new(token, Step::Confirming));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -283,7 +293,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
         let lease = head.terms.lease;
-        self.stage = Stage::Asking(Asking { token, step: Step::Enqueuing(mode) });
+        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode)));
         cx.send(token, Command::Enqueue { lease, mode });
     }
 
@@ -329,8 +339,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let look = || {
-            let spread = cx.rules.poll.mul_f64(f64::from(cx.tokens.draw()) / f64::from(u32::MAX));
-            let poll = (cx.rules.poll / 2).saturating_add(spread);
+            let poll = (cx.rules.poll / 2).saturating_add(cx.at_random(cx.rules.poll));
             cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR))
         };
         let until = head.patience.next_try().unwrap_or_else(look);
@@ -339,7 +348,16 @@ impl<S: Clone + PartialEq> Lane<S> {
             _ => cx.tokens.next(),
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
-        self.stage = Stage::Asking(Asking { token, step });
+        self.stage = Stage::Asking(Asking::new(token, step));
+    }
+
+    /// Waits as [`pause`](Self::pause) does, and leaves others `time` to take what was let go of, whoever says what meanwhile.
+    pub(super) fn stand_back(&mut self, time: Duration, cx: &mut Cx<'_, S>) {
+        self.pause(Some(time), cx);
+        if let Stage::Asking(Asking { step: Step::Paused { until, earliest }, .. }) = &mut self.stage {
+            *earliest = (*earliest).max(cx.now.plus(time));
+            *until = (*until).max(*earliest);
+        }
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
+use crate::protocol::hint;
 use crate::token::{ProcessId, Token};
 
 /// One step on one key, under one token. Every backend does each of them atomically.
@@ -61,6 +62,17 @@ pub(crate) enum Command {
     Inspect,
     /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Ours`].
     Ping,
+}
+
+impl Command {
+    /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
+    pub(crate) fn carries_a_body(self) -> bool {
+        match self {
+            Self::Acquire { .. } | Self::Enqueue { .. } => true,
+            Self::Renew { lease } => lease > hint::NOTHING,
+            _ => false,
+        }
+    }
 }
 
 /// Which enqueue of a token it is. A token is added to a value at most once in its life, so it is granted at most once.

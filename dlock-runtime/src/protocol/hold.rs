@@ -214,7 +214,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             // Where nobody queues, the lock was let go of for others to take.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
                 self.taken(ttl, cx);
-                self.pause(ttl, cx);
+                self.stand_back(ttl.unwrap_or_default(), cx);
             }
             (Command::Yield { .. }, Reply::Unknown(failure)) => {
                 cx.abandon(old);
@@ -233,7 +233,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
-        self.stage = Stage::Asking(acquire::Asking { token: next, step });
+        self.stage = Stage::Asking(acquire::Asking::new(next, step));
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
@@ -345,7 +345,8 @@ mod tests {
 
         assert!(actions.is_empty(), "{actions:?}");
         assert_eq!(lane.due(), at(111));
-        let again = happen(&mut lane, 111, Lane::tick);
+        assert!(happen(&mut lane, 102, Lane::touched).is_empty(), "our own bell rings, too");
+        let again = happen(&mut lane, 109, Lane::tick);
         assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
     }
 

@@ -8,17 +8,20 @@ use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
+use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+/// besides: `write` in any case where the answer is "ours", or `read` the key last.
 pub(super) fn encode(
     layout: Layout,
     request: &Request,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
+    besides: Option<&str>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -44,11 +47,7 @@ pub(super) fn encode(
         Command::Fence | Command::Register { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
-    let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
-    match loaded {
-        Some(loaded) => call.arg("EVALSHA").arg(loaded.name(script)),
-        None => call.arg("EVAL").arg(script.source(layout)),
-    };
+    let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
     if let Command::Fence | Command::Register { .. } = command {
         call.arg(counter(key));
@@ -78,6 +77,9 @@ pub(super) fn encode(
         Command::Register { fence } => {
             call.arg(millis(COUNTER_LIFE)).arg(*fence);
         }
+    }
+    if let Some(besides) = besides {
+        call.arg(besides);
     }
     pipeline.add_command(call);
 }
@@ -123,6 +125,14 @@ fn sight(seen: &[Value]) -> Option<Sight> {
 /// Returns whether the script is not known to the server, so that nothing ran.
 pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
+/// not know it.
+pub(super) fn is_forbidden(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error, "NOPERM")
+        || error.details().is_some_and(|said| said.contains("nknown command") || said.contains("permission"))
 }
 
 /// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
@@ -183,11 +193,15 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
+        Failure::new(kind, format!("redis at {self} answered: {}", self.said(error)))
+    }
+
+    /// Returns the words of an error that a server answered with.
+    pub(super) fn said(&self, error: &ServerError) -> String {
         let details = error.details().unwrap_or_default();
         // Which line of our script it was concerns nobody who reads this.
         let details = details.split(" script: ").next().unwrap_or_default();
-        let said = format!("{} {details}", error.code());
-        Failure::new(kind, format!("redis at {self} answered: {}", self.clean(&said)))
+        self.clean(&format!("{} {details}", error.code()))
     }
 
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
@@ -196,13 +210,18 @@ impl Redacted {
         for secret in &*lock(&self.secrets) {
             text = text.replace(&**secret, "***");
         }
-        let mut clean = String::new();
-        for (at, part) in text.split(PREFIX).enumerate() {
-            let part = if at == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) };
-            clean.push_str(part);
+        for begins in [PREFIX, redisson::FAMILY] {
+            let mut parts = text.split(begins);
+            let mut clean = parts.next().unwrap_or_default().to_owned();
+            clean.extend(parts.map(|part| part.trim_start_matches(is_of_a_token)));
+            text = clean;
         }
-        clean.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+        text.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
+}
+
+fn is_of_a_token(c: char) -> bool {
+    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
 }
 
 /// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
@@ -212,17 +231,17 @@ fn says(error: &ServerError, code: &str) -> bool {
 }
 
 /// The name of a lock's fencing counter, in the lock's own slot of a cluster.
-fn counter(key: &str) -> String {
+pub(super) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
 }
 
-fn time_to_live(millis: i64) -> Option<Duration> {
+pub(super) fn time_to_live(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
 /// Whole milliseconds, never none: Redis refuses a time to live of zero.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -272,8 +291,10 @@ mod tests {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
-        let clean = server.clean("ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' end");
+        let clean = server.clean(
+            "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+        );
 
-        assert_eq!(clean, "ERR [31m*** '' end");
+        assert_eq!(clean, "ERR [31m*** '' '' end");
     }
 }

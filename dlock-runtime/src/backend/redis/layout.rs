@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | native | a string: the holder, then those who wait | queues in the value; a release hands over to the first |
 //! | plain | a string: the holder | queues nowhere; a release rings the key's bell, and whoever hears it tries again |
+//! | Redisson's | a hash: the holder, see `redisson` | as in the plain layout, by Redisson's own channels |
 //!
 //! A layout that rings answers an enqueue by a look, [`Reply::NotQueued`], and a yield by letting go where somebody listens.
 //!
@@ -15,7 +16,8 @@ use redis::{Pipeline, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::codec::{self, Redacted};
-use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, Script};
+use crate::backend::redis::redisson;
+use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
 use crate::protocol::command::{Command, Enqueue, Reply};
 
 /// How locks stand in a server.
@@ -25,6 +27,17 @@ pub(super) enum Layout {
     Native,
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
+    /// Where some of the clients are Java.
+    Redisson,
+}
+
+impl From<crate::Layout> for Layout {
+    fn from(chosen: crate::Layout) -> Self {
+        match chosen {
+            crate::Layout::Native => Self::Native,
+            crate::Layout::Redisson => Self::Redisson,
+        }
+    }
 }
 
 impl Layout {
@@ -33,6 +46,7 @@ impl Layout {
         match self {
             Self::Native => &NATIVE,
             Self::Plain => &PLAIN,
+            Self::Redisson => &REDISSON,
         }
     }
 
@@ -41,6 +55,16 @@ impl Layout {
         match self {
             Self::Native => None,
             Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
+            Self::Redisson => Some(redisson::channel(key)),
+        }
+    }
+
+    /// Returns how long those who hear a bell may hold back.
+    pub(super) fn hold_back(self) -> Duration {
+        match self {
+            Self::Native => Duration::ZERO,
+            Self::Plain => HOLD_BACK,
+            Self::Redisson => redisson::HOLD_BACK,
         }
     }
 
@@ -51,16 +75,21 @@ impl Layout {
         waits && self != Self::Native
     }
 
-    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+    /// besides: `write` in any case where the answer is "ours", or `read` the key last.
     pub(super) fn encode(
         self,
         request: &Request,
         grant_lease: Duration,
         loaded: Option<&Loaded>,
+        besides: Option<&str>,
         pipeline: &mut Pipeline,
     ) {
         match self {
-            Self::Native | Self::Plain => codec::encode(self, request, grant_lease, loaded, pipeline),
+            Self::Native | Self::Plain => {
+                codec::encode(self, request, grant_lease, loaded, besides, pipeline);
+            }
+            Self::Redisson => redisson::encode(request, loaded, besides, pipeline),
         }
     }
 
@@ -68,9 +97,13 @@ impl Layout {
     pub(super) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
         match self {
             Self::Native | Self::Plain => codec::decode(command, value, server),
+            Self::Redisson => redisson::decode(command, value, server),
         }
     }
 }
+
+/// Within this the servers of a quorum that is near have all let go, and so do those who hear of it not all try in the same moment.
+const HOLD_BACK: Duration = Duration::from_millis(4);
 
 /// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
 pub(super) const BELL_PREFIX: &str = "dlock:free:";

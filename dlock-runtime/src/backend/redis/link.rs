@@ -35,6 +35,8 @@ pub(super) struct Route {
     pub(super) shown: Redacted,
     pub(super) response_timeout: Duration,
     connect_timeout: Duration,
+    /// How many replicas are waited for.
+    pub(super) replica_acks: u8,
 }
 
 impl Route {
@@ -47,6 +49,7 @@ impl Route {
             shown: Redacted::new(&server.to_string()),
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
+            replica_acks: settings.rules.replica_acks,
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -126,7 +129,22 @@ impl Route {
         Ok((connection, Loaded::new(names)))
     }
 
-    async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+    /// Connects for what replicas must acknowledge, where they are waited for.
+    pub(super) async fn connect_for_acks(&self) -> Result<Option<MultiplexedConnection>, Failure> {
+        if self.replica_acks == 0 {
+            return Ok(None);
+        }
+        let mut connection = self.open().await?;
+        // Waits for nobody: whether we may is told now, not with the first lock.
+        let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+        match answer.map_err(|error| self.not_opened(error))? {
+            Value::ServerError(error) => Err(self.shown.failure(&error)),
+            _ => Ok(Some(connection)),
+        }
+    }
+
+    /// Connects for commands.
+    pub(super) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));

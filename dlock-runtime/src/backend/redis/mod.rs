@@ -10,24 +10,29 @@
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
 //! | `bells` | a channel per key that rings when its lock is let go of |
-//! | `layout` | how locks stand in a server |
+//! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
+//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod acks;
 mod answers;
 mod backoff;
 mod batch;
 mod bells;
 mod codec;
 mod driver;
+mod examine;
 mod health;
 mod hearing;
 mod layout;
 mod link;
 mod node;
 mod quorum;
+mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
@@ -63,10 +68,13 @@ use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
+use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::{ProcessId, TokenSource};
+
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
 /// The engine's side.
 #[derive(Debug)]
@@ -89,7 +97,7 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
     let place = format!("the quorum of {voters}");
-    start(place, settings, |answers, process| {
+    start(place, settings, Layout::Plain, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
     })
     .await
@@ -97,11 +105,12 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, grant_lease) = (whereabouts.to_string(), settings.rules.grant_lease);
-    start(place, settings, |answers, process| {
+    let (place, layout) = (whereabouts.to_string(), settings.layout.into());
+    let grant_lease = settings.rules.grant_lease;
+    start(place, settings, layout, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
-        let node = Node::new(whereabouts, shared, engine, answers, grant_lease, process, Layout::Native);
+        let node = Node::new(whereabouts, shared, engine, answers, grant_lease, process, layout);
         Ok(Servers::One(Arc::new(node)))
     })
     .await
@@ -111,6 +120,7 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 async fn start(
     place: String,
     settings: &Settings,
+    layout: Layout,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
@@ -118,7 +128,8 @@ async fn start(
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);
+    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);
     let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::clone(&of_thread) };

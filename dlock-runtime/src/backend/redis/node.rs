@@ -21,9 +21,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
+use crate::backend::redis::acks::Acks;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
-use crate::backend::redis::batch::Batch;
+use crate::backend::redis::batch::{Batch, Way};
 use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::layout::Layout;
@@ -156,16 +157,25 @@ impl Node {
             self.whereabouts.check(&route, &mut connection).await?;
             Ok((connection, scripts))
         };
-        let (commands, ear) = tokio::join!(commands, route.listen(self.process));
-        let commands = commands?;
+        let (commands, acks, ear) =
+            tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
+        let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &ear {
             telemetry::not_listening(&failure.reason);
         }
-        Ok(Link::new(commands, route, self.shared.next_epoch(), ear.ok()))
+        let acks = acks.map(|connection| {
+            let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
+            Acks::new(connection, epoch, Arc::clone(&route), answers)
+        });
+        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok()))
     }
 
-    fn stand_ready(&self, link: &Arc<Link>) {
-        self.become_(State::Ready(Arc::clone(link), JoinSet::new()));
+    fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut batches = JoinSet::new();
+        if link.acks.is_some() {
+            batches.spawn(Arc::clone(self).send_for_acks(Arc::clone(link)));
+        }
+        self.become_(State::Ready(Arc::clone(link), batches));
         telemetry::connected(&link.route.shown, &self.process.shown());
         self.shared.undoing.more.notify_one(); // what is to be undone can be
     }
@@ -219,16 +229,29 @@ impl Node {
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
-            let batch = Batch::new(self, link, later.into_iter(), false);
+            let way = if link.acks.is_some() { Way::Acks } else { Way::Commands };
+            let batch = Batch::new(self, link, way, later);
             batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
             requests = now;
         }
+        if let Some(acks) = &link.acks {
+            requests = acks.keep(requests);
+        }
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false);
+            let batch = Batch::new(self, link, Way::Commands, requests.by_ref().take(LONGEST_BATCH));
             batches.spawn(batch.exchange());
         }
         while batches.try_join_next().is_some() {}
+    }
+
+    /// Sends what replicas must acknowledge, one pipeline after the other, without end.
+    async fn send_for_acks(self: Arc<Self>, link: Arc<Link>) {
+        let Some(acks) = &link.acks else { return };
+        loop {
+            let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
+            Batch::new(&self, &link, Way::Acks, requests).exchange().await;
+        }
     }
 
     /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.

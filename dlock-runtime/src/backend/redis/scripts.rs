@@ -2,7 +2,7 @@
 //!
 //! None has a `#!lua` header: without `allow-oom` it would make renewals fail when memory is full. All work on Redis 6.2 and later.
 
-use redis::Pipeline;
+use redis::{Cmd, Pipeline};
 
 use crate::backend::redis::layout::Layout;
 
@@ -21,15 +21,15 @@ pub(super) enum Script {
 }
 
 macro_rules! source {
-    ($file:literal) => {
-        concat!(include_str!("scripts/lib.lua"), include_str!(concat!("scripts/", $file)))
+    ($($file:literal),+) => {
+        concat!(include_str!("scripts/lib.lua"), $(include_str!(concat!("scripts/", $file))),+)
     };
 }
 
 /// The scripts of the native layout.
 pub(super) const NATIVE: [&str; Script::COUNT] = [
-    source!("enqueue.lua"),
-    source!("renew.lua"),
+    source!("prolong.lua", "enqueue.lua"),
+    source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
     concat!(
@@ -53,7 +53,7 @@ macro_rules! plain {
 /// The scripts of the plain layout; those that only ask for the holder are the native ones.
 pub(super) const PLAIN: [&str; Script::COUNT] = [
     include_str!("scripts/plain/look.lua"),
-    source!("renew.lua"),
+    source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     plain!("release.lua"),
     plain!("force_release.lua"),
@@ -63,9 +63,42 @@ pub(super) const PLAIN: [&str; Script::COUNT] = [
     source!("inspect.lua"),
 ];
 
+macro_rules! redisson {
+    ($file:literal) => {
+        concat!(include_str!("scripts/redisson/lib.lua"), include_str!(concat!("scripts/redisson/", $file)))
+    };
+}
+
+/// The scripts of Redisson's layout.
+pub(super) const REDISSON: [&str; Script::COUNT] = [
+    redisson!("acquire.lua"),
+    concat!(
+        include_str!("scripts/redisson/lib.lua"),
+        include_str!("scripts/prolong.lua"),
+        include_str!("scripts/renew.lua")
+    ),
+    redisson!("keep.lua"),
+    redisson!("release.lua"),
+    redisson!("force_release.lua"),
+    redisson!("release.lua"), // nobody queues: to leave is to release
+    redisson!("yield.lua"),
+    redisson!("fence.lua"),
+    redisson!("inspect.lua"),
+];
+
 impl Script {
     /// How many there are.
     pub(super) const COUNT: usize = Self::Inspect as usize + 1;
+
+    /// Begins a call of it: by its name with `loaded`, else by its text. The number of keys follows.
+    pub(super) fn call(self, layout: Layout, loaded: Option<&Loaded>) -> Cmd {
+        let mut call = Cmd::with_capacity(8, LONG_CALL);
+        match loaded {
+            Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
+            None => call.arg("EVAL").arg(self.source(layout)),
+        };
+        call
+    }
 
     /// Returns its text in `layout`.
     pub(super) const fn source(self, layout: Layout) -> &'static str {
@@ -96,6 +129,9 @@ impl Loaded {
     }
 }
 
+/// Room for the words of most calls: the name of a script, a key, two tokens.
+const LONG_CALL: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_script_declares_flags() {
-        assert!(NATIVE.iter().chain(&PLAIN).all(|source| !source.starts_with("#!")));
+        assert!(NATIVE.iter().chain(&PLAIN).chain(&REDISSON).all(|source| !source.starts_with("#!")));
     }
 
     #[test]

@@ -21,7 +21,6 @@ mod ballots;
 mod muster;
 pub(super) mod roll;
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -53,8 +52,6 @@ pub(super) struct Quorum {
     voters: Vec<Voter>,
     roll: Arc<Roll>,
     ballots: Mutex<Ballots>,
-    /// The keys whose bell has rung and that are not looked at yet.
-    rung: Mutex<HashSet<Arc<str>>>,
 }
 
 /// One of the servers.
@@ -93,8 +90,8 @@ impl Quorum {
                 Voter { node: Arc::new(node), undoing: Arc::default() }
             };
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
-            let (roll, ballots, rung) = (Arc::clone(&roll), Mutex::default(), Mutex::default());
-            Self { answers, voters, roll, ballots, rung }
+            let (roll, ballots) = (Arc::clone(&roll), Mutex::default());
+            Self { answers, voters, roll, ballots }
         });
         let _ = shared
             .undoing_of_servers
@@ -279,19 +276,6 @@ impl Quorum {
         let draw = self.answers.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
         longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
     }
-
-    /// A bell rings, once on each server: whoever waits looks a moment later, not all in the same one.
-    fn rung(self: &Arc<Self>, key: &Arc<str>) {
-        if !lock(&self.rung).insert(Arc::clone(key)) {
-            return;
-        }
-        let (quorum, key, wait) = (Arc::clone(self), Arc::clone(key), self.draw(SHORTEST_SPREAD / 2));
-        tokio::spawn(async move {
-            tokio::time::sleep(wait).await;
-            lock(&quorum.rung).remove(&key);
-            quorum.answers.rung(&key);
-        });
-    }
 }
 
 /// What one of the servers says goes to the ballots.
@@ -312,7 +296,7 @@ impl Answers for Votes {
 
     fn rung(&self, key: &Arc<str>) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.rung(key);
+            quorum.answers.rung(key);
         }
     }
 
