@@ -27,6 +27,12 @@ async fn two_hosts_are_no_quorum() {
 }
 
 #[tokio::test]
+async fn options_that_a_quorum_has_no_use_for_are_told() {
+    assert_config(LockManager::connect("redis+quorum://h1,h2,h3?replica_acks=1").await, "leave it out");
+    assert_config(LockManager::connect("redis+quorum://h1,h2,h3?layout=redisson").await, "leave it out");
+}
+
+#[tokio::test]
 async fn one_server_under_two_names_is_told() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let hosts = format!("127.0.0.1:{0},127.0.0.1:{1},localhost:{0}", one.port(), two.port());
