@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_tests::quorum::{Fate, LEASE};
+use dlock_tests::resp::Reply;
+use dlock_tests::world::name;
 use dlock_tests::{Moment, QuorumFleet, within};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -44,11 +46,15 @@ async fn without_a_majority_calls_end_in_time_and_holders_are_told_when_servers_
 async fn a_server_that_comes_back_empty_gives_nobody_a_second_hold() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
-    fleet.befall(&[2], Fate::Frozen);
+    let held = ours.lock("order:7").renew(false).wait(SOON).acquire().await.expect("nobody holds it");
     // Held by a bare majority, of which one forgets it.
-    let held = ours.lock("order:7").renew(false).wait(SOON).acquire().await.expect("two of three are there");
+    let gone = async {
+        while fleet.servers()[2].call(&["DEL", &name("order:7")]) == Reply::Integer(0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LEASE, "the third", gone).await;
     fleet.befall(&[1], Fate::Restarted);
-    fleet.heal(&[2], Fate::Frozen);
     let late = fleet.manager("").await;
 
     while held.check().is_ok() {
