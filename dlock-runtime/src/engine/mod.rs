@@ -208,7 +208,7 @@ impl Engine {
         answer: Option<oneshot::Sender<Reply>>,
         effects: &mut Effects,
     ) {
-        self.backend.push(Request { key: Arc::clone(key), token, command, answer });
+        self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
         effects.flush = true;
     }
 
@@ -284,7 +284,7 @@ impl Engine {
         replies: impl IntoIterator<Item = (Request, Reply)>,
         effects: &mut Effects,
     ) -> Vec<(Arc<str>, Token)> {
-        for (Request { key, token, command, answer }, reply) in replies {
+        for (Request { key, token, command, answer, .. }, reply) in replies {
             match command {
                 // The lane has forgotten these when they leave; what is left of them is the backend's to undo.
                 Command::Release | Command::Leave => {
