@@ -13,6 +13,7 @@ use crate::config::url::{self, Place};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Result;
 use crate::manager::LockManager;
+use crate::protocol::share::Share;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
 ///
@@ -42,6 +43,7 @@ struct Changes {
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    share: Option<Share>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -94,6 +96,13 @@ impl Builder {
     /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Sets who gets his turn at a lock beside the managers of this library. Default: [`Share::Ours`]. All managers of a fleet should
+    /// have the same. The guide on [fleets](crate::docs::fleets) says when to use which.
+    pub fn share(mut self, share: Share) -> Self {
+        self.changes.share = Some(share);
         self
     }
 
@@ -164,6 +173,7 @@ impl Builder {
             grant_lease,
             hand_off,
             poll,
+            share,
             certificates,
             credentials,
         } = self.changes;
@@ -175,6 +185,7 @@ impl Builder {
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.rules.share, share);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));

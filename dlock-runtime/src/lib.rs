@@ -121,6 +121,9 @@ pub mod docs {
     #[doc = include_str!("docs/operating.md")]
     pub mod operating {}
 
+    #[doc = include_str!("docs/fleets.md")]
+    pub mod fleets {}
+
     #[doc = include_str!("docs/coming_from.md")]
     pub mod coming_from {}
 }
@@ -137,4 +140,5 @@ pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};
+pub use protocol::share::Share;
 pub use retry::RetryPolicy;

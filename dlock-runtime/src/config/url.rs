@@ -7,6 +7,7 @@
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | "share=" ( "ours" | "setnx" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -23,6 +24,7 @@ use crate::config::certificates::Pem;
 use crate::config::sentinel::{self, Watched};
 use crate::config::{Settings, config, duration};
 use crate::error::Result;
+use crate::protocol::share::Share;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -233,6 +235,10 @@ fn settings(url: &Url) -> Result<Settings> {
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "share" => {
+                settings.rules.share =
+                    Share::parse(&value).ok_or_else(|| config("share", "it must be `ours` or `setnx`"))?;
+            }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -272,7 +278,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "namespace",
     "lease",
     "response_timeout",
@@ -280,6 +286,7 @@ const OPTIONS: [&str; 10] = [
     "grant_lease",
     "hand_off",
     "poll",
+    "share",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -325,13 +332,15 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("memory://?namespace=&hand_off=0ms&poll=1s").map(|target| target.settings);
+        let settings =
+            parse("memory://?namespace=&hand_off=0ms&poll=1s&share=setnx").map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
             (&*settings.namespace, settings.rules.hand_off, settings.rules.poll),
             ("", Duration::ZERO, Duration::from_secs(1))
         );
+        assert_eq!(settings.rules.share, Share::SetNx);
     }
 
     #[test]
@@ -367,6 +376,8 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
+            ("redis://host?share=hunter2", "share"),
+            ("redis://host?share=SETNX", "share"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -104,6 +104,15 @@ impl LockValue {
         LetGo::Freed
     }
 
+    /// Lets `token` go, and all who wait with it: each is given to `told`.
+    pub(crate) fn free(&mut self, token: Token, told: impl FnMut(Token)) -> LetGo {
+        if self.holder != token {
+            return LetGo::NotOurs;
+        }
+        self.waiters.drain(..).for_each(told);
+        LetGo::Freed
+    }
+
     /// Lets whoever holds go.
     pub(crate) fn force_release(&mut self, told: impl FnMut(Token) -> bool) -> LetGo {
         self.release(self.holder, told)

@@ -22,6 +22,7 @@ use crate::config::{Settings, config};
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Source};
 use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::share::{Offer, Streak};
 use crate::token::{ProcessId, Token};
 
 /// How to reach a server.
@@ -253,19 +254,24 @@ impl Ear {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) token: Token,
-    /// How long it is his unless he confirms.
-    pub(super) lease: Duration,
+    pub(super) offer: Offer,
     pub(super) key: Arc<str>,
 }
 
 impl Grant {
-    /// Reads a message: `<token><grant lease in ms>|<key>`.
+    /// Reads a message: `<token><grant lease in ms>[+<streak in ms>]|<key>`.
     fn parse(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let (token, rest) = text.split_at_checked(Token::WIDTH)?;
-        let (lease, key) = rest.split_once('|')?;
-        let lease = Duration::from_millis(lease.parse().ok()?);
-        Some(Self { token: Token::parse(token)?, lease, key: key.into() })
+        let (offer, key) = rest.split_once('|')?;
+        let (lease, streak) =
+            offer.split_once('+').map_or((offer, None), |(lease, held)| (lease, Some(held)));
+        let streak = match streak {
+            Some(held) => Streak::of(Duration::from_millis(held.parse().ok()?)),
+            None => Streak::UNKNOWN,
+        };
+        let offer = Offer { lease: Duration::from_millis(lease.parse().ok()?), streak };
+        Some(Self { token: Token::parse(token)?, offer, key: key.into() })
     }
 }
 

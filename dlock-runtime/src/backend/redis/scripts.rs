@@ -11,6 +11,7 @@ pub(super) enum Script {
     Renew,
     Keep,
     Release,
+    Free,
     ForceRelease,
     Leave,
     Yield,
@@ -24,7 +25,7 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     source!("enqueue.lua"),
     source!("renew.lua"),
     source!("keep.lua"),
@@ -33,6 +34,11 @@ const SOURCES: [&str; 9] = [
         include_str!("scripts/release_alone.lua"),
         include_str!("scripts/lib.lua"),
         include_str!("scripts/release.lua")
+    ),
+    concat!(
+        include_str!("scripts/release_alone.lua"),
+        include_str!("scripts/lib.lua"),
+        include_str!("scripts/free.lua")
     ),
     source!("force_release.lua"),
     source!("leave.lua"),
@@ -80,7 +86,7 @@ mod tests {
     fn the_scripts_and_the_tokens_agree_on_their_form() {
         assert!(
             Script::Release.source().contains(&format!(
-                "'{CHANNEL_PREFIX}' .. string.sub(first, 1, {})",
+                "'{CHANNEL_PREFIX}' .. string.sub(token, 1, {})",
                 ProcessId::TOKEN_PREFIX
             ))
         );

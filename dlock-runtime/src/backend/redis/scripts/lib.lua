@@ -26,19 +26,22 @@ local function keep_ttl()
   redis.call('PEXPIRE', KEYS[1], ttl)
 end
 
--- Makes the first live waiter of `value` the holder and puts `behind` after the last; returns whether there was one.
--- A waiter whose process nobody listens for (PUBLISH says 0) is dead and passed over. A publish that an ACL refuses grants all the
--- same: the waiter learns of it by asking again.
-local function hand_over(value, token, grant_lease, behind)
+-- Tells whoever waits under `token` that it has the lock for `lease` ms, or with 0 that it waits no more; returns how many heard it.
+local function tell(token, lease)
+  return redis.pcall('PUBLISH', 'dlock:grant:' .. string.sub(token, 1, 20), token .. lease .. '|' .. KEYS[1])
+end
+
+-- Makes the first live waiter of `value` the holder and puts `behind` after the last; returns whether there was one. `streak` follows
+-- the lease in what it is told. A waiter whose process nobody listens for (PUBLISH says 0) is dead and passed over. A publish that an
+-- ACL refuses grants all the same: the waiter learns of it by asking again.
+local function hand_over(value, token, grant_lease, behind, streak)
   local width = #token
   local waiters = string.sub(value, width + 1)
   if #waiters == 0 then return false end
   keep_ttl()
   while #waiters >= width do
     local first = string.sub(waiters, 1, width)
-    local channel = 'dlock:grant:' .. string.sub(first, 1, 20)
-    local told = redis.pcall('PUBLISH', channel, first .. grant_lease .. '|' .. KEYS[1])
-    if told ~= 0 then
+    if tell(first, grant_lease .. (streak or '')) ~= 0 then
       redis.call('SET', KEYS[1], waiters .. behind, 'PX', grant_lease)
       return true
     end
