@@ -12,6 +12,8 @@
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`fleet`] | the real clients of other libraries and languages, installed once |
+//! | `talk` | lines to and from a program of ours |
 //! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
@@ -22,6 +24,7 @@
 pub mod authority;
 pub mod child;
 pub mod clock;
+pub mod fleet;
 pub mod hostile;
 pub mod io_thread;
 pub mod polls;
@@ -30,10 +33,12 @@ pub mod proxy;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+mod talk;
 pub mod world;
 
 pub use authority::{Authority, Identity};
 pub use clock::{Moment, thread_within, within};
+pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
