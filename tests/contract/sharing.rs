@@ -97,7 +97,8 @@ async fn by_default_a_lock_that_one_of_ours_waits_for_is_never_free(world: World
 }
 
 async fn sharing(world: &World) -> LockManager {
-    let url = format!("{}?share=setnx", world.url());
+    // A waiter that nobody told that the lock was freed would find out after half of this.
+    let url = format!("{}?share=setnx&grant_lease=10s", world.url());
     LockManager::connect(&url).await.expect("the world takes managers")
 }
 

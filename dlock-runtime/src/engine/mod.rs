@@ -167,6 +167,11 @@ impl Engine {
             self.act(key, now, action, effects);
         }
         let due = entry.lane.due();
+        if let (Clock::Tokio(_), Some(head)) = (&self.clock, entry.lane.head())
+            && due < entry.armed
+        {
+            effects.wakes(head.look_again()); // who waits keeps the time, and has set an alarm for later
+        }
         if due != entry.armed {
             if entry.armed != BootTime::NEVER {
                 slots.timers.remove(&(entry.armed, Arc::clone(key)));

@@ -128,6 +128,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         stage.min(self.queue.due()).min(self.kept_due())
     }
 
+    /// Returns the seat whose turn it is next.
+    pub(crate) fn head(&self) -> Option<&S> {
+        self.queue.head().map(|head| &head.seat)
+    }
+
     /// Returns how many tasks of this process wait for the lock.
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self) -> usize {

@@ -178,6 +178,22 @@ mod tests {
     }
 
     #[test]
+    fn its_holder_alone_frees_a_lock_and_all_who_wait_are_told() {
+        let [a, b, c] = tokens();
+        let mut value = LockValue::held_by(a);
+        value.append(b);
+        value.append(c);
+        let mut told = Vec::new();
+
+        assert_eq!(value.free(b, |waiter| told.push(waiter)), LetGo::NotOurs);
+        assert!(told.is_empty());
+        assert_eq!(value.free(a, |waiter| told.push(waiter)), LetGo::Freed);
+
+        assert_eq!(told, [b, c]);
+        assert_eq!(value.waiters(), 0);
+    }
+
+    #[test]
     fn who_leaves_the_queue_is_never_granted_and_who_leaves_as_holder_hands_over() {
         let [a, b, c] = tokens();
         let mut value = LockValue::held_by(a);

@@ -278,3 +278,24 @@ impl Grant {
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_grant_says_for_how_long_it_is_and_what_is_known_of_the_streak() {
+        let token = TokenSource::new().next();
+        let offer = |said: &str| {
+            let grant = Grant::parse(format!("{token}{said}|order+|7").as_bytes())?;
+            assert_eq!((grant.token, &*grant.key), (token, "order+|7"));
+            Some((grant.offer.lease.as_millis(), grant.offer.streak))
+        };
+
+        assert_eq!(offer("1000"), Some((1_000, Streak::UNKNOWN)));
+        assert_eq!(offer("1000+20"), Some((1_000, Streak::of(Duration::from_millis(20)))));
+        assert_eq!(offer("0"), Some((0, Offer::NONE.streak)));
+        assert!(["", "+20", "1000+", "1000+x", "-1", "1+2+3"].iter().all(|said| offer(said).is_none()));
+    }
+}
