@@ -32,6 +32,7 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
+//! | share locks with clients of other languages | [`docs::fleets`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
 //! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | lock in handlers of axum, actix or tonic | [`docs::services`] |

@@ -129,7 +129,7 @@ fn counter(server: &RedisServer) -> u64 {
 
 fn length() -> Duration {
     let asked = std::env::var("DLOCK_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(asked.unwrap_or(8))
+    Duration::from_secs(asked.unwrap_or(7))
 }
 
 const COUNTER: &str = "counter";
@@ -140,4 +140,4 @@ const TASKS: usize = 4;
 const HOLD: Duration = Duration::from_millis(3);
 
 /// Long enough for several turns of who polls every 100 ms.
-const STARVING: Duration = Duration::from_secs(4);
+const STARVING: Duration = Duration::from_secs(3);

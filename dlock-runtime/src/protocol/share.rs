@@ -300,7 +300,7 @@ mod tests {
         assert!(asks.is_empty(), "{asks:?}");
         assert!((at(1_100)..=at(1_300)).contains(&lane.due()), "{:?}", lane.due());
         assert!(sharing(&mut lane, 1_099, Lane::touched).1.is_empty(), "a hint brings nothing forward");
-        let (_, back) = sharing(&mut lane, 1_300, Lane::tick);
+        let ((), back) = sharing(&mut lane, 1_300, Lane::tick);
         assert!(matches!(back[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{back:?}");
     }
 
@@ -310,10 +310,10 @@ mod tests {
 
         let (known, asks) = sharing(&mut lane, 100, |lane, cx| lane.granted(token, Offer::NONE, cx));
         let [Action::Send { command: confirm, .. }] = asks[..] else { panic!("{asks:?}") };
-        let (_, again) =
+        let ((), again) =
             sharing(&mut lane, 101, |lane, cx| lane.reply(token, confirm, at(100), Reply::NotOurs, cx));
         let [Action::Send { command: enqueue, .. }] = again[..] else { panic!("{again:?}") };
-        let (_, then) =
+        let ((), then) =
             sharing(&mut lane, 102, |lane, cx| lane.reply(token, enqueue, at(101), Reply::Gone, cx));
 
         assert!(known && then.is_empty(), "{then:?}");
