@@ -136,6 +136,7 @@ async fn of_nobody(locks: &LockManager, id: &str, server: &RedisServer) -> Resul
 #[tokio::test]
 async fn a_function_can_have_a_namespace_of_its_own_or_none() {
     let server = RedisServer::start();
+    server.allow_keys(&["shop:*", "order:*"]);
     let locks = connected(&server).await;
 
     let shop = of_the_shop(&locks, 7, &server).await;

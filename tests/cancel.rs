@@ -45,7 +45,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let server = RedisServer::start();
-        let proxy = Proxy::start(server.port());
+        let proxy = Proxy::in_front_of(&server);
         let cancelled = LockManager::connect(&proxy.url()).await.expect("the way is open");
         let other = LockManager::connect(&server.url()).await.expect("the way is open");
         Self { server, proxy, cancelled, other }

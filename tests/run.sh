@@ -24,8 +24,11 @@ main() {
 
     log=$(mktemp "${TMPDIR:-/tmp}/dlock-tests.XXXXXX") || exit 1
     trap 'rm -f "$log"' EXIT
+    # Beside `--workspace`, cargo would take no notice of a package that is named.
+    local all=(--workspace)
+    [[ " $* " != *" -p "* && " $* " != *" --package"* ]] || all=()
     # --show-output, since the reason why a test was skipped is printed by a test that passes.
-    cargo test --workspace --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
+    cargo test ${all[@]+"${all[@]}"} --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
     local status=${PIPESTATUS[0]}
 
     report "$status"

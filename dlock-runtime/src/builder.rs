@@ -12,6 +12,7 @@ use crate::config::config;
 use crate::config::url::{self, Place};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Result;
+use crate::layout::Layout;
 use crate::manager::LockManager;
 use crate::protocol::share::Share;
 
@@ -37,6 +38,7 @@ pub struct Builder {
 #[derive(Clone, Debug, Default)]
 struct Changes {
     namespace: Option<String>,
+    layout: Option<Layout>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -44,6 +46,7 @@ struct Changes {
     hand_off: Option<Duration>,
     poll: Option<Duration>,
     share: Option<Share>,
+    replica_acks: Option<u8>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -57,6 +60,12 @@ impl Builder {
     /// clients use bare names.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.changes.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.changes.layout = Some(layout);
         self
     }
 
@@ -103,6 +112,16 @@ impl Builder {
     /// have the same. The guide on [fleets](crate::docs::fleets) says when to use which.
     pub fn share(mut self, share: Share) -> Self {
         self.changes.share = Some(share);
+        self
+    }
+
+    /// Sets how many replicas must have acknowledged a lock, by `WAIT`, before its body starts, and each renewal before it counts.
+    /// Default: 0, the master alone. Where fewer do so in two fifths of the response timeout, the call goes on trying within its limit and
+    /// ends as [`Error::Unavailable`](crate::Error::Unavailable); a hold that cannot be renewed so ends at its deadline.
+    ///
+    /// Name all replicas that can become a master: then a lock is not lost by a fail-over. See [`docs::safety`](crate::docs::safety).
+    pub fn replica_acks(mut self, replicas: u8) -> Self {
+        self.changes.replica_acks = Some(replicas);
         self
     }
 
@@ -167,6 +186,7 @@ impl Builder {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
+            layout,
             lease,
             response_timeout,
             connect_timeout,
@@ -174,11 +194,13 @@ impl Builder {
             hand_off,
             poll,
             share,
+            replica_acks,
             certificates,
             credentials,
         } = self.changes;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
+        set(&mut settings.layout, layout);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
@@ -186,6 +208,7 @@ impl Builder {
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
         set(&mut settings.rules.share, share);
+        set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
@@ -201,6 +224,13 @@ impl Builder {
                 "tls",
                 "certificates are given, and the URL asks for no TLS: write `rediss://`",
             ));
+        }
+        let replicas = match &target.place {
+            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Memory { .. } => Err("`memory://` has none: leave it out"),
+        };
+        if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
+            return Err(config("replica_acks", problem));
         }
         target.settings = target.settings.checked()?;
         LockManager::open(target).await

@@ -32,7 +32,7 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
-//! | share locks with clients of other languages | [`docs::fleets`] |
+//! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
 //! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | lock in handlers of axum, actix or tonic | [`docs::services`] |
@@ -53,7 +53,7 @@
 //!
 //! ```text
 //! lib, global      what is installed for the process
-//! manager, lock, guard, builder, options, retry, key, error      what users touch
+//! manager, lock, guard, builder, options, layout, retry, key, error      what users touch
 //! credentials, inspection      who we are to a server, what an operator is shown of a lock
 //! config           options, their bounds, and URLs
 //! run, held        a body under a lock, and what the current call chain holds
@@ -81,6 +81,7 @@ mod inspection;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod key;
+mod layout;
 mod lock;
 mod manager;
 mod options;
@@ -138,6 +139,7 @@ pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
 pub use inspection::Inspection;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
+pub use layout::Layout;
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};

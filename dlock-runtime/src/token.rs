@@ -25,6 +25,16 @@ impl Token {
         self.process
     }
 
+    /// Returns what tells it from all others: the number of its process, and that of its turn there.
+    pub(crate) const fn numbers(self) -> (u64, u64) {
+        (self.process.0, self.counter)
+    }
+
+    /// Returns the token of these numbers, if there is one.
+    pub(crate) fn of_numbers(process: u64, counter: u64) -> Option<Self> {
+        (counter <= COUNTER_MASK).then_some(Self { process: ProcessId(process), counter })
+    }
+
     /// Returns the token as it is written in a value: the formatter of the standard library would cost more than all the rest of a
     /// command.
     pub(crate) fn written(self) -> [u8; Self::WIDTH] {
@@ -52,7 +62,7 @@ impl Token {
                 .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
                 .then(|| u64::from_str_radix(s, 16).ok())?
         };
-        Some(Self { process: ProcessId(hex(process)?), counter: hex(counter)? })
+        Self::of_numbers(hex(process)?, hex(counter)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_tests::resp::Reply;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, acl, within};
 
 use super::{LONG, ONE_TRY, acquire_once, connect};
 
@@ -25,16 +25,12 @@ async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_t
     assert!(connect(&format!("redis://:sesame@{address}")).await.is_ok());
 }
 
-/// The guide on operating, of which the users of these tests are taken.
-const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
-
 /// Gives a server the user of the guide, without what `but` takes from it, and returns the URL of that user.
 fn documented_user(server: &RedisServer, but: &[&str]) -> String {
-    let line =
-        OPERATING.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the guide has the line");
-    let words: Vec<_> = line.split(' ').filter(|word| !but.contains(word)).collect();
+    let rules = acl::documented_user(acl::USER).filter(|word| !but.contains(word));
+    let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
     assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
-    format!("redis://dlock:password@127.0.0.1:{}", server.port())
+    format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port())
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ async fn a_release_that_the_server_refuses_ends_in_bounded_time() {
 #[tokio::test]
 async fn replies_that_come_byte_by_byte_are_understood() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     proxy.one_byte_at_a_time();
     let patient = proxy.url_with("?response_timeout=20s&connect_timeout=20s");
     let manager = connect(&patient).await.expect("slow, not broken");

@@ -117,7 +117,7 @@ async fn urls_that_cannot_be_used_are_config_errors() {
 #[tokio::test]
 async fn a_refused_connection_is_unavailable() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     proxy.refuse();
 
     let refused = connect(&proxy.url()).await;

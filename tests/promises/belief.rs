@@ -12,7 +12,7 @@ use super::{LONG, time_to_live, until_waiting};
 async fn no_guard_believes_longer_than_its_key_lives_after_scripts_were_flushed_under_load() {
     const LOCKS: usize = 12;
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url_with("?response_timeout=5s")).await.expect("it is open");
     let mut held = Vec::new();
     for number in 0..LOCKS {
@@ -44,7 +44,7 @@ async fn no_guard_believes_longer_than_its_key_lives_after_scripts_were_flushed_
 async fn a_waiter_believes_no_longer_than_its_key_lives_whatever_grant_lease_its_releaser_has() {
     for (of_releaser, of_waiter) in [("100ms", "1s"), ("1s", "100ms")] {
         let server = RedisServer::start();
-        let proxy = Proxy::start(server.port());
+        let proxy = Proxy::in_front_of(&server);
         let url = server.url_with(&format!("?grant_lease={of_releaser}"));
         let releaser = LockManager::connect(&url).await.expect("it is open");
         let url = proxy.url_with(&format!("?grant_lease={of_waiter}&response_timeout=2s"));

@@ -24,7 +24,7 @@ async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_as
 async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left() {
     let lease = Duration::from_secs(2);
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
     let held = manager.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
 
@@ -43,7 +43,7 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left(
 #[tokio::test]
 async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let holder = manager_of(&server).await;
     let waiter = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");

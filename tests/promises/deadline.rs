@@ -116,7 +116,7 @@ async fn a_body_that_blocks_its_only_worker_keeps_its_lease() {
 #[tokio::test]
 async fn an_answer_that_took_longer_than_the_lease_is_no_hold() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     proxy.delay_replies(Duration::from_millis(200));
 

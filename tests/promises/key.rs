@@ -28,6 +28,7 @@ async fn a_lock_is_one_key_with_its_name_and_a_ttl() {
 #[tokio::test]
 async fn a_namespace_of_the_url_replaces_the_default_one() {
     let server = RedisServer::start();
+    server.allow_keys(&["shop:*", "order:*"]);
     let shop = LockManager::connect(&server.url_with("?namespace=shop")).await.expect("a good URL");
     let bare = LockManager::connect(&server.url_with("?namespace=")).await.expect("a good URL");
 

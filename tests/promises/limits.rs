@@ -13,7 +13,7 @@ use super::{LEASE, LONG, SLACK, manager_of};
 #[tokio::test]
 async fn acquiring_through_a_black_hole_ends_within_its_wait() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     proxy.black_hole();
     let wait = Duration::from_millis(800);
@@ -31,7 +31,7 @@ async fn acquiring_through_a_black_hole_ends_within_its_wait() {
 #[tokio::test]
 async fn acquiring_through_a_black_hole_ends_within_its_tries() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     proxy.black_hole();
     let (delay, response_timeout) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -92,7 +92,7 @@ async fn a_waker_that_panics_at_the_end_of_a_wait_does_not_hang_the_next_acquire
 #[tokio::test]
 async fn an_abandoned_attempt_blocks_others_for_at_most_its_lease() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let other = manager_of(&server).await;
     proxy.swallow_replies();
@@ -110,7 +110,7 @@ async fn an_abandoned_attempt_blocks_others_for_at_most_its_lease() {
 #[tokio::test]
 async fn an_abandoned_attempt_is_cleaned_up_when_the_way_is_open_again() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let other = manager_of(&server).await;
     proxy.swallow_replies();

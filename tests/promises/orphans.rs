@@ -15,7 +15,7 @@ const CLEANED_UP: Duration = Duration::from_millis(2_500);
 #[tokio::test]
 async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it_is_being_undone() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     proxy.hold_replies_after(0);
     let lock = manager.lock("order:7").lease(LONG);
@@ -40,7 +40,7 @@ async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it
 #[tokio::test]
 async fn an_acquire_dropped_before_its_answer_leaves_nothing_though_its_manager_is_dropped_too() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let lock = manager.lock("order:7").lease(LONG);
     proxy.hold_replies();
@@ -57,7 +57,7 @@ async fn an_acquire_dropped_before_its_answer_leaves_nothing_though_its_manager_
 #[tokio::test]
 async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_dropped_too() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let lock = manager.lock("order:7").lease(LONG);
     let sent = proxy.on_request(b"dlock:order:7");
@@ -96,7 +96,7 @@ async fn a_release_without_an_answer_is_said_again_though_its_manager_and_then_i
 /// A server, a way to it that swallows everything, and a manager with no guard left, whose release has been swallowed.
 async fn with_a_release_without_an_answer() -> (RedisServer, Proxy, LockManager) {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     proxy.black_hole();

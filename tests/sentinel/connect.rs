@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::sentinel::{MASTER, start_sentinel};
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, acl, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -105,14 +105,10 @@ async fn a_sentinel_with_a_password_of_its_own_is_asked_with_it() {
     assert!(manager.lock("order:7").acquire().await.is_ok());
 }
 
-/// The guide on operating, of which the users of these tests are taken.
-const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
-
 /// Gives a server the user `name` of the guide.
-fn documented_user(server: &RedisServer, name: &str, more: &[&str]) {
-    let line = OPERATING.lines().find(|line| line.starts_with(&format!("ACL SETUSER {name} ")));
-    let words: Vec<_> =
-        line.expect("the guide has the line").split(' ').chain(more.iter().copied()).collect();
+fn documented_user(server: &RedisServer, name: &str, more: &[&'static str]) {
+    let rules = acl::documented_user(name).chain(more.iter().copied());
+    let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
     assert_eq!(server.call(&words).text(), Some("OK"));
 }
 

@@ -32,7 +32,7 @@ async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Plac
 }
 
 async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place) {
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(200);
     let held = place.ours.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
     assert_eq!(place.theirs.ask(&format!("try {KEY} {LONG_MS}")).await, "taken");
     place.theirs.send(&format!("lock {KEY} {LONG_MS}"));
@@ -50,14 +50,14 @@ async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place)
 }
 
 async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} 700")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {KEY} 400")).await, "locked");
     let locked = Instant::now();
 
     let granted = place.ours.lock(KEY).wait(LONG).acquire().await;
 
     assert!(granted.is_ok(), "{granted:?}");
     let waited = locked.elapsed();
-    assert!((Duration::from_millis(500)..Duration::from_millis(700) + SOON).contains(&waited), "{waited:?}");
+    assert!((Duration::from_millis(300)..Duration::from_millis(400) + SOON).contains(&waited), "{waited:?}");
 }
 
 #[tokio::test]

@@ -140,4 +140,4 @@ const TASKS: usize = 4;
 const HOLD: Duration = Duration::from_millis(3);
 
 /// Long enough for several turns of who polls every 100 ms.
-const STARVING: Duration = Duration::from_secs(3);
+const STARVING: Duration = Duration::from_millis(2_500);

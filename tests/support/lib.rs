@@ -7,6 +7,8 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
+//! | [`acl`] | the users that the guide on operating describes |
+//! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
@@ -14,6 +16,8 @@
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
 //! | [`fleet`] | the real clients of other libraries and languages, installed once |
 //! | `talk` | lines to and from a program of ours |
+//! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
+//! | [`maven`] | what that Java is built by |
 //! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
@@ -21,19 +25,23 @@
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
 
+pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
 pub mod fleet;
 pub mod hostile;
 pub mod io_thread;
+pub mod maven;
 pub mod polls;
 pub mod process;
 pub mod proxy;
+pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
 mod talk;
+pub mod wall_clock;
 pub mod world;
 
 pub use authority::{Authority, Identity};
@@ -42,5 +50,7 @@ pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;
+pub use wall_clock::WallClock;

@@ -3,17 +3,23 @@
 //! The binary is the one that `DLOCK_REDIS_SERVER` names, else the `redis-server` of `PATH`. Starting takes about 20 ms, so each
 //! test has its own server and none can see another's keys. All methods block but [`raw`](RedisServer::raw): they work under
 //! paused time.
+//!
+//! With `DLOCK_TEST_ACL=1` a server without settings of its own has the user of the guide on operating, and its URL is that user's:
+//! what takes locks may do no more than users are told to allow. What a test asks the server for goes on as the default user.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
 use crate::resp::{Client, Reply};
+use crate::wall_clock::WallClock;
 
 /// A server on a free port of 127.0.0.1; killed when dropped.
 #[derive(Debug)]
@@ -22,6 +28,9 @@ pub struct RedisServer {
     lines: Vec<String>,
     kind: Kind,
     password: Option<String>,
+    /// What stands before the host in the URL for locks.
+    access: String,
+    clock: Option<Arc<WallClock>>,
     port: u16,
     tls_port: Option<u16>,
     process: Option<OwnChild>,
@@ -46,11 +55,16 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// Returns the URL, with the password where there is one.
+    /// Returns the URL for locks, with user and password where there are any.
     #[must_use]
     pub fn url(&self) -> String {
-        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        format!("redis://{password}127.0.0.1:{}", self.port)
+        format!("redis://{}127.0.0.1:{}", self.access, self.port)
+    }
+
+    /// Returns what stands before the host in the URL, such as `:sesame@`.
+    #[must_use]
+    pub fn access(&self) -> &str {
+        &self.access
     }
 
     /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
@@ -73,6 +87,12 @@ impl RedisServer {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(SOCKET)
+    }
+
+    /// Returns the folder in which the server has its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Gives the server another certificate, which it shows after a [`restart`](Self::restart).
@@ -140,9 +160,22 @@ impl RedisServer {
     /// Panics if it does not start; its log is shown.
     pub fn restart(&mut self) {
         self.kill();
-        match launch(&self.binary, &self.lines, self.kind, self.dir.path(), self.port) {
+        let clock = self.clock.as_deref();
+        match launch(&self.binary, &self.lines, self.kind, clock, self.dir.path(), self.port) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("the server did not start again: {}", failure.log),
+        }
+    }
+
+    /// Allows the documented user keys of other patterns than the guide does, for tests of other namespaces.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses.
+    pub fn allow_keys(&self, patterns: &[&str]) {
+        for pattern in patterns {
+            let allowed = self.call(&["ACL", "SETUSER", acl::USER, &format!("~{pattern}")]);
+            assert_eq!(allowed, Reply::Status("OK".to_owned()));
         }
     }
 
@@ -152,7 +185,8 @@ impl RedisServer {
     ///
     /// Panics if the server does not answer.
     pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.url())
+        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        redis::Client::open(format!("redis://{password}127.0.0.1:{}", self.port))
             .expect("the server's own URL is one")
             .get_multiplexed_async_connection()
             .await
@@ -223,6 +257,7 @@ pub struct RedisServerBuilder {
     kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
+    clock: Option<Arc<WallClock>>,
 }
 
 impl RedisServerBuilder {
@@ -249,6 +284,13 @@ impl RedisServerBuilder {
         self.line("tls-auth-clients no")
     }
 
+    /// Has it live by a clock that the test can step.
+    #[must_use]
+    pub fn wall_clock(mut self, clock: &Arc<WallClock>) -> Self {
+        self.clock = Some(Arc::clone(clock));
+        self
+    }
+
     /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
@@ -263,7 +305,13 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let Self { mut lines, kind, password, tls } = self;
+        let has_defaults = self.lines.is_empty() && matches!(self.kind, Kind::Server);
+        let Self { mut lines, kind, password, tls, clock } = self;
+        let mut access = password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        if has_defaults && acl::is_asked_for() {
+            lines.push(format!("user {}", acl::documented_user(acl::USER).collect::<Vec<_>>().join(" ")));
+            access = format!("{}:{}@", acl::USER, acl::PASSWORD);
+        }
         let binary = find_binary();
         let dir = tempfile::Builder::new()
             .prefix("dlock-redis-")
@@ -284,10 +332,21 @@ impl RedisServerBuilder {
             let tls_port = tls.is_some().then(free_port);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
-            match launch(&binary, &lines, kind, dir.path(), port) {
+            match launch(&binary, &lines, kind, clock.as_deref(), dir.path(), port) {
                 Ok(process) => {
                     let process = Some(process);
-                    return RedisServer { binary, lines, kind, password, port, tls_port, process, dir };
+                    return RedisServer {
+                        binary,
+                        lines,
+                        kind,
+                        password,
+                        access,
+                        clock,
+                        port,
+                        tls_port,
+                        process,
+                        dir,
+                    };
                 }
                 Err(failure) if failure.port_was_taken => log = failure.log,
                 Err(failure) => panic!("{} did not start: {}", binary.display(), failure.log),
@@ -329,6 +388,7 @@ fn launch(
     binary: &Path,
     lines: &[String],
     kind: Kind,
+    clock: Option<&WallClock>,
     dir: &Path,
     port: u16,
 ) -> Result<OwnChild, LaunchFailure> {
@@ -344,6 +404,9 @@ fn launch(
     let mut command = Command::new(binary);
     let errors = output.try_clone().expect("a file can be opened twice");
     command.arg(&config).args(kind.argument()).stdin(Stdio::null()).stdout(output).stderr(errors);
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
     let mut process = OwnChild::spawn(&mut command, Some(dir))
         .map_err(|error| LaunchFailure { port_was_taken: false, log: error.to_string() })?;
 

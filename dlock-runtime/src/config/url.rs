@@ -6,8 +6,9 @@
 //!          | "redis+sentinel://" ..     see `sentinel`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "share=" ( "ours" | "setnx" )
+//!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -24,6 +25,7 @@ use crate::config::certificates::Pem;
 use crate::config::sentinel::{self, Watched};
 use crate::config::{Settings, config, duration};
 use crate::error::Result;
+use crate::layout::Layout;
 use crate::protocol::share::Share;
 
 /// What a URL says.
@@ -229,6 +231,7 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
+            "layout" => settings.layout = layout(&value)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
@@ -238,6 +241,10 @@ fn settings(url: &Url) -> Result<Settings> {
             "share" => {
                 settings.rules.share =
                     Share::parse(&value).ok_or_else(|| config("share", "it must be `ours` or `setnx`"))?;
+            }
+            "replica_acks" => {
+                let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
+                settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
             }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
@@ -261,6 +268,14 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
+fn layout(value: &str) -> Result<Layout> {
+    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
+    known.map(|(_, layout)| *layout).ok_or_else(|| {
+        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
+        config("layout", format!("it is not known; allowed are {allowed}"))
+    })
+}
+
 /// Undoes percent-encoding; `None` where what comes out is no text.
 pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -278,8 +293,9 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 13] = [
     "namespace",
+    "layout",
     "lease",
     "response_timeout",
     "connect_timeout",
@@ -287,6 +303,7 @@ const OPTIONS: [&str; 11] = [
     "hand_off",
     "poll",
     "share",
+    "replica_acks",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -332,15 +349,25 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings =
-            parse("memory://?namespace=&hand_off=0ms&poll=1s&share=setnx").map(|target| target.settings);
+        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+            .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.rules.hand_off, settings.rules.poll),
-            ("", Duration::ZERO, Duration::from_secs(1))
+            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
+            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
         );
-        assert_eq!(settings.rules.share, Share::SetNx);
+    }
+
+    #[test]
+    fn the_share_is_read() {
+        for (url, share) in [
+            ("memory://", Share::Ours),
+            ("memory://?share=ours", Share::Ours),
+            ("redis://host?share=setnx", Share::SetNx),
+        ] {
+            assert_eq!(parse(url).map(|target| target.settings.rules.share).ok(), Some(share), "{url}");
+        }
     }
 
     #[test]
@@ -378,6 +405,7 @@ mod tests {
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
             ("redis://host?share=hunter2", "share"),
             ("redis://host?share=SETNX", "share"),
+            ("redis://host?layout=hunter2", "`redisson`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -340,7 +340,6 @@ impl Engine {
         }
     }
 
-    #[allow(dead_code, reason = "what hears such hints comes with the topologies that have them")]
     /// The backend has a hint that somebody changed the key with this full name.
     pub(crate) fn touched(&self, name: &Arc<str>) {
         if self.wants(name) {
@@ -348,7 +347,6 @@ impl Engine {
         }
     }
 
-    #[allow(dead_code, reason = "as `touched`")]
     /// Returns whether something of the key is remembered: it is held here, or waited for.
     pub(crate) fn wants(&self, name: &Arc<str>) -> bool {
         lock(&self.shard(name).slots).lanes.contains_key(name)

@@ -5,7 +5,7 @@
 //!    |taken                                                           ^
 //!    v            queued            granted in time                   |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or lease differs    |
+//!    | full, foreign          |  ^ |granted late, or replicas count   |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //! ```
@@ -32,6 +32,8 @@ pub(crate) struct Asking {
     pub(super) step: Step,
     /// For how long our family has had the lock, as far as is known, when this contender gets it.
     pub(super) streak: Streak,
+    /// Whether somebody may have changed the key since it was asked about.
+    pub(super) hinted: bool,
 }
 
 /// How far the contender has come.
@@ -62,6 +64,10 @@ pub(super) enum Step {
 }
 
 impl Asking {
+    pub(super) const fn new(token: Token, step: Step, streak: Streak) -> Self {
+        Self { token, step, streak, hinted: false }
+    }
+
     pub(super) fn due(&self) -> BootTime {
         match self.step {
             Step::Queued { recheck, asked: false, .. } => recheck,
@@ -84,14 +90,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let (token, streak) = (cx.tokens.next(), self.stage.streak(cx.now));
-        self.stage = Stage::Asking(Asking { token, step: Step::Trying, streak });
+        self.stage = Stage::Asking(Asking::new(token, Step::Trying, streak));
         cx.send(token, Command::Acquire { lease });
     }
 
     /// An answer to the contender's command.
     pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Asking(Asking { token, step, streak }) = &mut self.stage else { return };
-        let token = *token;
+        let Stage::Asking(Asking { token, step, streak, hinted }) = &mut self.stage else { return };
+        let (token, hinted) = (*token, *hinted);
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
         }
@@ -125,6 +131,9 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.ask(cx); // who comes next may want to wait
                 } else {
                     self.pause(ttl, cx);
+                    if hinted {
+                        self.touched(cx); // the answer may be older than what the hint was about
+                    }
                 }
             }
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
@@ -173,13 +182,14 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// have been granted at all.
     pub(super) fn granted_while_asking(&mut self, offer: Offer, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step, streak }) = &mut self.stage else { return false };
+        let Stage::Asking(Asking { token, step, streak, .. }) = &mut self.stage else { return false };
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
                 *streak = offer.streak;
                 let deadline = Deadline::of_lease(proof, offer.lease.min(cx.rules.grant_lease));
-                if deadline.holds_at(cx.now) {
+                // What replicas must have, too, they have once the confirmation is answered.
+                if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm(cx);
@@ -267,7 +277,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
         let streak = self.stage.streak(cx.now);
-        self.stage = Stage::Asking(Asking { token, step: Step::Confirming, streak });
+        self.stage = Stage::Asking(Asking::new(token, Step::Confirming, streak));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -291,12 +301,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
         let lease = head.terms.lease;
-        self.stage = Stage::Asking(Asking { token, step: Step::Enqueuing(mode), streak });
+        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode), streak));
         cx.send(token, Command::Enqueue { lease, mode });
     }
 
     /// The lock is held by somebody else.
-    fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         self.heard = Heard::Taken(ttl);
         self.tell_not_yet(cx);
     }
@@ -331,7 +341,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
     /// processes do not look in step.
-    fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
+    pub(super) fn pause(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else {
             self.stage = Stage::Idle;
             return;
@@ -347,7 +357,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             _ => cx.tokens.next(),
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
-        self.stage = Stage::Asking(Asking { token, step, streak: Streak::NEW });
+        self.stage = Stage::Asking(Asking::new(token, step, Streak::NEW));
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
+use crate::protocol::hint;
 use crate::protocol::share::Streak;
 use crate::token::{ProcessId, Token};
 
@@ -48,7 +49,8 @@ pub(crate) enum Command {
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
     Leave,
     /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
-    /// [`Reply::Yielded`], or [`Reply::NotOurs`].
+    /// [`Reply::Yielded`], or [`Reply::NotOurs`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
+    /// the time that others have to take it, or [`Reply::NotOurs`].
     Yield {
         /// The token that waits for our next turn.
         next: Token,
@@ -70,6 +72,15 @@ impl Command {
     /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
     pub(crate) fn lets_go(self) -> bool {
         matches!(self, Self::Release | Self::PassOn { .. } | Self::Free | Self::Leave)
+    }
+
+    /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
+    pub(crate) fn carries_a_body(self) -> bool {
+        match self {
+            Self::Acquire { .. } | Self::Enqueue { .. } => true,
+            Self::Renew { lease } => lease > hint::NOTHING,
+            _ => false,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What follows from a hint that somebody changed a key: it is looked at.
 //!
 //! A hint proves nothing, and anybody may send any number of them. So it only brings forward what would be asked in any case, and
-//! never more often than every few milliseconds: a contender that pauses looks again, a holder has the server confirm its hold. Who
-//! stands in the server's queue is told by a grant and needs no hint.
+//! never more often than every few milliseconds: a contender that pauses, or is about to, looks again, a holder has the server confirm
+//! its hold. Who stands in the server's queue is told by a grant and needs no hint.
 //!
 //! Not here: where hints come from (`backend`), what the answers mean (`acquire`, `hold`).
 
@@ -35,8 +35,10 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn touched(&mut self, cx: &mut Cx<'_, S>) {
         match &mut self.stage {
             Stage::Asking(asking) => {
-                if let Step::Paused { until, earliest } = &mut asking.step {
-                    *until = (*until).min(*earliest);
+                match &mut asking.step {
+                    Step::Paused { until, earliest } => *until = (*until).min(*earliest),
+                    Step::Enqueuing(_) => asking.hinted = true,
+                    Step::Trying | Step::Queued { .. } | Step::Confirming => {}
                 }
                 self.ask_again(false, cx);
             }
@@ -63,7 +65,7 @@ impl<S> Hold<S> {
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
 /// A renewal by less than any lease only asks.
-const NOTHING: Duration = Duration::from_millis(1);
+pub(super) const NOTHING: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -76,12 +78,14 @@ mod tests {
 
     const CHECK: Command = Command::Renew { lease: NOTHING };
 
+    const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease) };
+
     fn checks(actions: &[Action<u32>]) -> usize {
         actions.iter().filter(|action| matches!(action, Action::Send { command: CHECK, .. })).count()
     }
 
-    /// A lane whose contender found the lock held, by somebody who queues nobody, and pauses since 1 ms.
-    fn paused() -> Lane<u32> {
+    /// A lane whose contender found the lock held and looks what stands there since 1 ms; and the look.
+    fn looking() -> (Lane<u32>, Token, Command) {
         let mut lane = Lane::new();
         happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
         let token = |lane: &Lane<u32>| -> Token {
@@ -92,9 +96,13 @@ mod tests {
         let acquire = Command::Acquire { lease: TERMS.lease };
         happen(&mut lane, 1, |lane, cx| lane.reply(first, acquire, at(0), Reply::Taken, cx));
         let second = token(&lane);
-        let enqueue = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First };
-        let foreign = Reply::NotQueued { ttl: Some(TERMS.lease) };
-        happen(&mut lane, 1, |lane, cx| lane.reply(second, enqueue, at(1), foreign, cx));
+        (lane, second, Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First })
+    }
+
+    /// The same a moment later: it is held by somebody who queues nobody, and the contender pauses since 1 ms.
+    fn paused() -> Lane<u32> {
+        let (mut lane, token, enqueue) = looking();
+        happen(&mut lane, 1, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx));
         lane
     }
 
@@ -108,6 +116,17 @@ mod tests {
             matches!(actions[..], [Action::Send { command: Command::Acquire { .. }, .. }]),
             "{actions:?}"
         );
+    }
+
+    #[test]
+    fn a_hint_that_overtakes_the_answer_to_a_look_is_not_forgotten() {
+        let (mut lane, token, enqueue) = looking();
+
+        assert!(happen(&mut lane, 2, Lane::touched).is_empty());
+        assert!(happen(&mut lane, 3, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx)).is_empty());
+
+        assert_eq!(lane.due(), at(5));
+        assert_eq!(happen(&mut lane, 5, Lane::tick).len(), 1);
     }
 
     #[test]

@@ -229,6 +229,11 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Command::Yield { .. }, Reply::Yielded) => self.queued_by_yield(next, sent, cx),
             (Command::Yield { .. }, Reply::NotOurs) => self.ask(cx),
+            // Where nobody queues, the lock was let go of for others to take.
+            (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
+                self.taken(ttl, cx);
+                self.pause(ttl, cx);
+            }
             (Command::Yield { .. }, Reply::Unknown(failure)) => {
                 cx.abandon(old);
                 cx.abandon(next);
@@ -246,7 +251,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
-        self.stage = Stage::Asking(acquire::Asking { token: next, step, streak: Streak::UNKNOWN });
+        self.stage = Stage::Asking(acquire::Asking::new(next, step, Streak::UNKNOWN));
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
@@ -354,6 +359,19 @@ mod tests {
         });
 
         assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
+    }
+
+    #[test]
+    fn a_yield_where_nobody_queues_leaves_others_a_moment_to_take_the_lock() {
+        let (mut lane, old, next) = yielding();
+        let freed = Reply::NotQueued { ttl: Some(Duration::from_millis(8)) };
+
+        let actions = happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), freed, cx));
+
+        assert!(actions.is_empty(), "{actions:?}");
+        assert_eq!(lane.due(), at(111));
+        let again = happen(&mut lane, 111, Lane::tick);
+        assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(crate) struct Rules {
     pub(crate) poll: Duration,
     /// Whether clients of other libraries get their turn.
     pub(crate) share: Share,
+    /// How many replicas must have a hold before anybody relies on it.
+    pub(crate) replica_acks: u8,
 }
 
 impl Rules {
@@ -69,5 +71,6 @@ impl Rules {
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
         share: Share::Ours,
+        replica_acks: 0,
     };
 }

@@ -166,7 +166,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     fn pause_until(&mut self, until: BootTime, cx: &Cx<'_, S>) {
         let step = Step::Paused { until, earliest: until };
-        self.stage = Stage::Asking(Asking { token: cx.tokens.next(), step, streak: Streak::NEW });
+        self.stage = Stage::Asking(Asking::new(cx.tokens.next(), step, Streak::NEW));
     }
 }
 

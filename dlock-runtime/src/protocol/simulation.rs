@@ -1,7 +1,7 @@
 //! The rules against a world that loses, delays and freezes: whole schedules, each from a seed.
 //!
 //! Three processes with two tasks each want one key of one server. Requests and replies are delayed or lost, lost ones may still be
-//! executed later, grants are delayed or lost, processes freeze and die, tasks give up. A connection keeps its order until an answer
+//! executed later, grants are delayed or lost, hints come that mean nothing, processes freeze and die, tasks give up. A connection keeps its order until an answer
 //! is missed; after that a new one may overtake what is left in the old. Time is a number, so that a schedule costs microseconds.
 //!
 //! Judged: no two holds are believed at once, nor is anybody let in beside the body of a hold that was ours when it ended; nobody is
@@ -42,6 +42,7 @@ struct Weather {
     max_hold: u64,
     at_least: u64,
     share: Share,
+    hints: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +81,10 @@ enum Event {
         process: usize,
         token: Token,
         offer: Offer,
+    },
+    /// Somebody says that the key was changed, truly or not.
+    Hint {
+        process: usize,
     },
     Tick {
         process: usize,
@@ -174,6 +179,11 @@ impl World {
             let at = world.up_to(600);
             world.at(at, Event::Join { seat });
         }
+        for number in 0..weather.hints {
+            let process = home(u32::try_from(number).unwrap_or_default());
+            let at = world.up_to(3_000);
+            world.at(at, Event::Hint { process });
+        }
         world
     }
 
@@ -221,9 +231,10 @@ impl World {
             | Event::GiveUp { seat }
             | Event::WorkEnds { seat }
             | Event::BodyGone { seat, .. } => Some(home(*seat)),
-            Event::Answered { process, .. } | Event::Granted { process, .. } | Event::Tick { process } => {
-                Some(*process)
-            }
+            Event::Answered { process, .. }
+            | Event::Granted { process, .. }
+            | Event::Hint { process }
+            | Event::Tick { process } => Some(*process),
             Event::Executed { .. } => None,
         }
     }
@@ -270,6 +281,7 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Hint { process } => self.on_lane(process, Lane::touched),
             Event::Tick { process } => {
                 if self.now < self.processes[process].tick_at {
                     return Ok(()); // an earlier one has taken its place
@@ -555,6 +567,7 @@ fn weather(seed: u64) -> Weather {
         max_hold: pick(51, &[0, 0, 0, 150, 900]),
         at_least: pick(54, &[0, 0, 0, 100, 1_200]),
         share: if pick(57, &[0, 1]) == 0 { Share::Ours } else { Share::SetNx },
+        hints: pick(57, &[0, 0, 5, 50]),
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::io_thread::IoThread;
+use crate::server::RedisServer;
 use plan::{Flow, HoldLater, Plan, Way};
 use sightings::Sightings;
 
@@ -46,6 +47,20 @@ impl Proxy {
     /// Panics if the system gives no port.
     #[must_use]
     pub fn start(target: u16) -> Self {
+        Self::start_for(target, "")
+    }
+
+    /// Starts a proxy as [`start`](Self::start) does, whose URL has the user and the password of the server behind it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system gives no port.
+    #[must_use]
+    pub fn in_front_of(server: &RedisServer) -> Self {
+        Self::start_for(server.port(), server.access())
+    }
+
+    fn start_for(target: u16, access: &str) -> Self {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -62,7 +77,7 @@ impl Proxy {
             request_bytes: AtomicU64::new(0),
             reply_bytes: AtomicU64::new(0),
         });
-        let handle = ProxyHandle { address, shared: Arc::clone(&shared), orders };
+        let handle = ProxyHandle { access: access.into(), address, shared: Arc::clone(&shared), orders };
         let thread = IoThread::spawn("test-proxy", move || async move {
             let listener = TcpListener::from_std(listener).expect("the proxy's runtime takes its socket");
             serve(listener, address, inbox, shared).await;
@@ -88,6 +103,7 @@ impl Deref for Proxy {
 /// Steers a [`Proxy`] while it runs; cheap to clone. Settings hold for open connections and for new ones.
 #[derive(Clone, Debug)]
 pub struct ProxyHandle {
+    access: Arc<str>,
     address: SocketAddr,
     shared: Arc<Shared>,
     orders: mpsc::UnboundedSender<Order>,
@@ -97,7 +113,7 @@ impl ProxyHandle {
     /// Returns the URL that clients are given.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
+        format!("redis://{}{}", self.access, self.address)
     }
 
     /// Returns the URL followed by `suffix`, such as `?namespace=shop`.

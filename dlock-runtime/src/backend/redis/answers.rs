@@ -3,7 +3,7 @@
 //! A server that serves all keys tells the engine. Where several serve them together, what one of them says is not the last word,
 //! and somebody stands in between.
 //!
-//! Not here: how answers come in (`batch`), how grants do (`hearing`), what they mean (`protocol`).
+//! Not here: how answers come in (`batch`), how grants and bells do (`hearing`), what they mean (`protocol`).
 
 use std::sync::{Arc, Weak};
 
@@ -25,6 +25,9 @@ pub(super) trait Answers: Send + Sync {
 
     /// A message says that a token of ours was granted its lock.
     fn granted(&self, grant: Grant);
+
+    /// The bell of a key rings: its lock may have been let go of.
+    fn rung(&self, key: &Arc<str>);
 
     /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
     fn connected(&self, moved: bool);
@@ -61,6 +64,12 @@ impl Answers for ToEngine {
             let mut effects = Effects::default();
             engine.granted(&grant.key, grant.token, grant.offer, boot_time(), &mut effects);
             effects.wake();
+        }
+    }
+
+    fn rung(&self, key: &Arc<str>) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.touched(key);
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::backend::Request;
+use crate::backend::redis::acks::Acks;
 use crate::backend::redis::codec;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::node::Node;
@@ -18,10 +19,19 @@ use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 
+/// Over which of a link's connections a pipeline goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Commands,
+    /// That on which replicas are waited for.
+    Acks,
+}
+
 /// Requests in one pipeline.
 pub(super) struct Batch {
     node: Arc<Node>,
     link: Arc<Link>,
+    way: Way,
     requests: VecDeque<Request>,
     /// When they left: read before the first byte.
     sent: BootTime,
@@ -33,11 +43,12 @@ impl Batch {
     pub(super) fn new(
         node: &Arc<Node>,
         link: &Arc<Link>,
-        requests: impl Iterator<Item = Request>,
-        by_text: bool,
+        way: Way,
+        requests: impl IntoIterator<Item = Request>,
     ) -> Self {
         let (node, link) = (Arc::clone(node), Arc::clone(link));
-        Self { node, link, requests: requests.collect(), sent: boot_time(), by_text }
+        let requests = requests.into_iter().collect();
+        Self { node, link, way, requests, sent: boot_time(), by_text: false }
     }
 
     /// Sends the requests and deals with their answers. Those whose script the server does not know have not run; they are sent
@@ -49,17 +60,38 @@ impl Batch {
         }
     }
 
+    /// Does the same once `ready` is done: the requests leave then, and not before.
+    pub(super) async fn exchange_after(mut self, ready: impl Future<Output = ()>) {
+        ready.await;
+        self.sent = boot_time();
+        self.exchange().await;
+    }
+
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
-        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len());
+        let acks = self.acks();
+        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() + 1);
         for request in &self.requests {
-            codec::encode(request, self.node.grant_lease, loaded, &mut pipeline);
+            self.node.layout().encode(
+                request,
+                self.node.grant_lease,
+                loaded,
+                acks.map(|_| "write"),
+                &mut pipeline,
+            );
         }
-        let mut connection = self.link.connection.clone();
-        match connection.send_packed_commands(&pipeline, 0, self.requests.len()).await {
+        let mut connection = match acks {
+            Some(acks) => {
+                pipeline.add_command(acks.wait());
+                acks.connection.clone()
+            }
+            None => self.link.connection.clone(),
+        };
+        match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
             Ok(answers) => self.deliver(&answers),
             Err(error) => {
-                let gone = !error.is_timeout();
+                // The other connection is looked at now and then; this one is not.
+                let gone = !error.is_timeout() || self.way == Way::Acks;
                 let failure = self.link.route.failure(error);
                 self.link.unanswered(&failure, gone);
                 self.fail(&failure);
@@ -75,6 +107,8 @@ impl Batch {
         } else {
             self.link.answered();
         }
+        // The answer to the `WAIT` stands behind those to the requests.
+        let missing = self.acks().and_then(|acks| acks.missing(answers.get(self.requests.len())));
         let mut replies = Vec::with_capacity(answers.len());
         let mut forgotten = VecDeque::new();
         for answer in answers {
@@ -82,13 +116,26 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else {
-                let reply = codec::decode(request.command, answer, &self.link.route.shown);
+                let layout = self.node.layout();
+                let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
+                    (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
+                    (reply, _) => reply,
+                };
                 replies.push((request, reply));
             }
         }
         self.reply(replies);
         let again = !forgotten.is_empty();
-        again.then(|| Self::new(&self.node, &self.link, forgotten.into_iter(), true))
+        again.then(|| {
+            let mut again = Self::new(&self.node, &self.link, self.way, forgotten);
+            again.by_text = true;
+            again
+        })
+    }
+
+    /// Returns the way over which it goes, where that is the one on which replicas are waited for.
+    fn acks(&self) -> Option<&Acks> {
+        self.link.acks.as_ref().filter(|_| self.way == Way::Acks)
     }
 
     fn fail(&mut self, failure: &Failure) {
@@ -97,7 +144,15 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
+        let Some(acks) = &self.link.acks else {
+            return self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        };
+        if self.way == Way::Acks {
+            return self.node.answers.replies(replies, self.sent, Some(acks.epoch));
+        }
+        let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
         self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
+        acks.answered(&keys);
     }
 }
 

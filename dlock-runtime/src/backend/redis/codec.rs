@@ -1,4 +1,4 @@
-//! Commands as a Redis understands them, and its answers as the engine does.
+//! Commands as a Redis understands them, and its answers as the engine does; where locks are strings.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,17 +7,22 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::protocol::share::Streak;
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+/// besides: `write` in any case where the answer is "ours", or `read` the key last.
 pub(super) fn encode(
+    layout: Layout,
     request: &Request,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
+    besides: Option<&str>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -44,11 +49,7 @@ pub(super) fn encode(
         Command::Fence => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
-    let mut call = Cmd::with_capacity(8, key.len() + 2 * Token::WIDTH + 96);
-    match loaded {
-        Some(loaded) => call.arg("EVALSHA").arg(loaded.name(script)),
-        None => call.arg("EVAL").arg(script.source()),
-    };
+    let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
     if let Command::Fence = command {
         call.arg(counter(key));
@@ -81,6 +82,9 @@ pub(super) fn encode(
             call.arg(millis(COUNTER_LIFE));
         }
     }
+    if let Some(besides) = besides {
+        call.arg(besides);
+    }
     pipeline.add_command(call);
 }
 
@@ -90,7 +94,7 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
         (_, Value::ServerError(error)) => return server.reply(error),
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
-        (Command::Enqueue { .. }, Value::Array(pair)) => match pair.as_slice() {
+        (Command::Enqueue { .. } | Command::Yield { .. }, Value::Array(pair)) => match pair.as_slice() {
             [Value::Int(1), Value::Int(_)] => Some(Reply::Ours),
             [Value::Int(2), Value::Int(ttl)] => Some(Reply::Queued { ttl: time_to_live(*ttl) }),
             [Value::Int(3), Value::Int(ttl)] => Some(Reply::NotQueued { ttl: time_to_live(*ttl) }),
@@ -198,13 +202,18 @@ impl Redacted {
         for secret in &*lock(&self.secrets) {
             text = text.replace(&**secret, "***");
         }
-        let mut clean = String::new();
-        for (at, part) in text.split(PREFIX).enumerate() {
-            let part = if at == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) };
-            clean.push_str(part);
+        for begins in [PREFIX, redisson::FAMILY] {
+            let mut parts = text.split(begins);
+            let mut clean = parts.next().unwrap_or_default().to_owned();
+            clean.extend(parts.map(|part| part.trim_start_matches(is_of_a_token)));
+            text = clean;
         }
-        clean.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+        text.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
+}
+
+fn is_of_a_token(c: char) -> bool {
+    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
 }
 
 /// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
@@ -231,7 +240,7 @@ fn time_to_live(millis: i64) -> Option<Duration> {
 }
 
 /// Whole milliseconds, never none: Redis refuses a time to live of zero.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -281,8 +290,10 @@ mod tests {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
-        let clean = server.clean("ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' end");
+        let clean = server.clean(
+            "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+        );
 
-        assert_eq!(clean, "ERR [31m*** '' end");
+        assert_eq!(clean, "ERR [31m*** '' '' end");
     }
 }

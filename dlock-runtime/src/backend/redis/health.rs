@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
+use crate::backend::redis::acks::Acks;
 use crate::backend::redis::link::{Ear, Route};
 use crate::backend::redis::scripts::Loaded;
 use crate::protocol::command::{Failure, FailureKind};
@@ -20,6 +21,8 @@ pub(super) struct Link {
     pub(super) route: Arc<Route>,
     /// Which connection of this manager it is.
     pub(super) epoch: u64,
+    /// The other one, where replicas are waited for.
+    pub(super) acks: Option<Acks>,
     /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
     ear: Mutex<Option<Ear>>,
     /// Told when the connection is to be given up.
@@ -41,6 +44,7 @@ impl Link {
         (connection, scripts): (MultiplexedConnection, Loaded),
         route: Arc<Route>,
         epoch: u64,
+        acks: Option<Acks>,
         ear: Option<Ear>,
     ) -> Self {
         Self {
@@ -48,6 +52,7 @@ impl Link {
             scripts,
             route,
             epoch,
+            acks,
             ear: Mutex::new(ear),
             broken: Notify::new(),
             doubt: Notify::new(),

@@ -1,18 +1,18 @@
-//! How a node hears of grants: over a connection of its own, which is made anew when it breaks.
+//! How a node hears of grants and of locks that are let go of: over a connection of its own, which is made anew when it breaks.
 //!
-//! Not here: who is told (`answers`), what a grant means (`protocol`).
+//! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::health::Link;
-use crate::backend::redis::link::Ear;
+use crate::backend::redis::link::{Ear, Grant};
 use crate::backend::redis::node::Node;
 
 impl Node {
-    /// Hears of grants as long as the connection is used. After each subscription everything that waits is looked at again: messages
-    /// were missed meanwhile. On a server that is another than the last one, so is everything that is held.
+    /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
+    /// messages were missed meanwhile. On a server that is another than the last one, so is everything that is held.
     pub(super) async fn hear(&self, link: &Link, moved: bool) {
         let mut ear = link.take_ear();
         self.answers.connected(moved);
@@ -21,8 +21,13 @@ impl Node {
             let since = Instant::now();
             if let Some(mut ear) = ear.take() {
                 self.listening.store(true, Ordering::Release);
+                self.bells.open(ear.sink(), link.route.response_timeout).await;
                 self.answers.connected(false);
-                self.tell_grants(&mut ear).await;
+                tokio::select! {
+                    () = self.tell(&mut ear) => {}
+                    () = self.bells.sweep(&self.engine) => {}
+                }
+                self.bells.close();
                 self.listening.store(false, Ordering::Release);
                 link.doubt.notify_one(); // what cut this connection may have cut the other
             }
@@ -31,9 +36,14 @@ impl Node {
         }
     }
 
-    async fn tell_grants(&self, ear: &mut Ear) {
-        while let Some(grant) = ear.next_grant(PING_EVERY).await {
-            self.answers.granted(grant);
+    /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
+    async fn tell(&self, ear: &mut Ear) {
+        while let Some(message) = ear.next(PING_EVERY).await {
+            if let Some(key) = self.bells.key_of(message.get_channel_name()) {
+                self.answers.rung(&key);
+            } else if let Some(grant) = Grant::parse(message.get_payload_bytes()) {
+                self.answers.granted(grant);
+            }
         }
     }
 }

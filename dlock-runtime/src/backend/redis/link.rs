@@ -1,4 +1,4 @@
-//! One connection to a Redis: made, used for commands, listened on for grants.
+//! One connection to a Redis: made, used for commands, listened on for messages.
 //!
 //! Not here: when one is made and given up (`node`).
 
@@ -14,6 +14,7 @@ use redis::{
 };
 
 use crate::backend::redis::codec::Redacted;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::Loaded;
 #[cfg(feature = "tls")]
 use crate::backend::redis::tls;
@@ -35,6 +36,8 @@ pub(super) struct Route {
     pub(super) shown: Redacted,
     pub(super) response_timeout: Duration,
     connect_timeout: Duration,
+    /// How many replicas are waited for.
+    pub(super) replica_acks: u8,
 }
 
 impl Route {
@@ -47,6 +50,7 @@ impl Route {
             shown: Redacted::new(&server.to_string()),
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
+            replica_acks: settings.rules.replica_acks,
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -104,10 +108,10 @@ impl Route {
         answer.map_err(|error| self.failure(error))
     }
 
-    /// Connects for commands, and loads the scripts before anybody can use the connection.
-    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Loaded), Failure> {
+    /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
+    pub(super) async fn connect(&self, layout: Layout) -> Result<(MultiplexedConnection, Loaded), Failure> {
         let mut connection = self.open().await?;
-        let load = Loaded::load();
+        let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
         let answers = answers.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
@@ -124,6 +128,20 @@ impl Route {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
         Ok((connection, Loaded::new(names)))
+    }
+
+    /// Connects for what replicas must acknowledge, where they are waited for.
+    pub(super) async fn connect_for_acks(&self) -> Result<Option<MultiplexedConnection>, Failure> {
+        if self.replica_acks == 0 {
+            return Ok(None);
+        }
+        let mut connection = self.open().await?;
+        // Waits for nobody: whether we may is told now, not with the first lock.
+        let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+        match answer.map_err(|error| self.not_opened(error))? {
+            Value::ServerError(error) => Err(self.shown.failure(&error)),
+            _ => Ok(Some(connection)),
+        }
     }
 
     async fn open(&self) -> Result<MultiplexedConnection, Failure> {
@@ -225,15 +243,9 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    /// Returns the next grant, or nothing when the connection has ended or does not answer a ping.
-    pub(super) async fn next_grant(&mut self, ping_every: Duration) -> Option<Grant> {
-        loop {
-            // Anybody may publish anything here: what is no grant is passed over.
-            let grant = Grant::parse(self.next(ping_every).await?.get_payload_bytes());
-            if grant.is_some() {
-                return grant;
-            }
-        }
+    /// Returns what subscribes to more.
+    pub(super) fn sink(&self) -> PubSubSink {
+        self.sink.clone()
     }
 
     /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
@@ -260,7 +272,7 @@ pub(super) struct Grant {
 
 impl Grant {
     /// Reads a message: `<token><grant lease in ms>[+<streak in ms>]|<key>`.
-    fn parse(payload: &[u8]) -> Option<Self> {
+    pub(super) fn parse(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let (token, rest) = text.split_at_checked(Token::WIDTH)?;
         let (offer, key) = rest.split_once('|')?;

@@ -7,21 +7,28 @@
 //! | `answers` | who is told what a node's server says |
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
 //! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
-//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for grants, made again |
+//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
+//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
+mod acks;
 mod answers;
 mod backoff;
 mod batch;
+mod bells;
 mod codec;
 mod driver;
 mod health;
 mod hearing;
+mod layout;
 mod link;
 mod node;
+mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
@@ -40,6 +47,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
 use crate::backend::redis::driver::Driver;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::sentinel::Sentinels;
@@ -69,16 +77,17 @@ struct Redis {
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
-    start(Whereabouts::Fixed(Arc::new(route)), settings).await
+    start(Whereabouts::Fixed(Arc::new(route)), settings.layout.into(), settings).await
 }
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
-    start(Whereabouts::Sentinel(Box::new(Sentinels::new(watched, settings)?)), settings).await
+    let sentinels = Sentinels::new(watched, settings)?;
+    start(Whereabouts::Sentinel(Box::new(sentinels)), settings.layout.into(), settings).await
 }
 
 /// Starts a driver on a thread of its own, and waits for its first connection.
-async fn start(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
+async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
     let place = whereabouts.to_string();
     let shared = Arc::new(Shared::default());
@@ -101,7 +110,8 @@ async fn start(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engi
         let _ = shared.runtime.set(runtime.handle().clone());
         let answers = ToEngine { shared: Arc::clone(&shared), engine: of_thread.clone() };
         let (of_node, answers) = (of_thread.clone(), Arc::new(answers));
-        let node = Node::new(whereabouts, Arc::clone(&shared), of_node, answers, grant_lease, process);
+        let node =
+            Node::new(whereabouts, Arc::clone(&shared), of_node, answers, grant_lease, process, layout);
         let servers = Servers::One(Arc::new(node));
         let driver = Arc::new(Driver { shared, engine: of_thread, servers, response_timeout });
         let mut first = Some(first);

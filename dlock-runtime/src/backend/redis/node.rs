@@ -10,7 +10,7 @@
 //! While it is ready, what it is given leaves at once, in pipelines; while no connection is ready it refuses that at once. Where its
 //! server is it asks each time that it connects (`whereabouts`): a master moves.
 //!
-//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants are heard of (`hearing`), what becomes of
+//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`, `bells`), what becomes of
 //! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
+use crate::backend::redis::acks::Acks;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
-use crate::backend::redis::batch::Batch;
+use crate::backend::redis::batch::{Batch, Way};
+use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
 use crate::backend::redis::whereabouts::Whereabouts;
@@ -49,6 +52,7 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    pub(super) bells: Bells,
 }
 
 enum State {
@@ -65,11 +69,17 @@ impl Node {
         answers: Arc<dyn Answers>,
         grant_lease: Duration,
         process: ProcessId,
+        layout: Layout,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        let listening = AtomicBool::new(false);
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening }
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
+        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+    }
+
+    /// Returns how locks stand in the server.
+    pub(super) fn layout(&self) -> Layout {
+        self.bells.layout
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
@@ -143,20 +153,29 @@ impl Node {
     /// Opens a connection to a server and checks that it is the one that is wanted.
     async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
         let commands = async {
-            let (mut connection, scripts) = route.connect().await?;
+            let (mut connection, scripts) = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut connection).await?;
             Ok((connection, scripts))
         };
-        let (commands, ear) = tokio::join!(commands, route.listen(self.process));
-        let commands = commands?;
+        let (commands, acks, ear) =
+            tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
+        let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &ear {
             telemetry::not_listening(&failure.reason);
         }
-        Ok(Link::new(commands, route, self.shared.next_epoch(), ear.ok()))
+        let acks = acks.map(|connection| {
+            let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
+            Acks::new(connection, epoch, Arc::clone(&route), answers)
+        });
+        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok()))
     }
 
-    fn stand_ready(&self, link: &Arc<Link>) {
-        self.become_(State::Ready(Arc::clone(link), JoinSet::new()));
+    fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut batches = JoinSet::new();
+        if link.acks.is_some() {
+            batches.spawn(Arc::clone(self).send_for_acks(Arc::clone(link)));
+        }
+        self.become_(State::Ready(Arc::clone(link), batches));
         telemetry::connected(&link.route.shown, &self.process.shown());
         self.shared.undoing.more.notify_one(); // what is to be undone can be
     }
@@ -203,14 +222,36 @@ impl Node {
         self.answers.replies(replies, boot_time(), None);
     }
 
-    /// Sends requests in pipelines that are short enough not to hold up others.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, requests: Vec<Request>) {
+    /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
+    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, mut requests: Vec<Request>) {
+        if requests.iter().any(|request| !self.bells.lets_go(request)) {
+            let (now, later): (Vec<_>, Vec<_>) =
+                requests.into_iter().partition(|request| self.bells.lets_go(request));
+            let (node, patience) = (Arc::clone(self), link.route.response_timeout);
+            let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
+            let way = if link.acks.is_some() { Way::Acks } else { Way::Commands };
+            let batch = Batch::new(self, link, way, later);
+            batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
+            requests = now;
+        }
+        if let Some(acks) = &link.acks {
+            requests = acks.keep(requests);
+        }
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, requests.by_ref().take(LONGEST_BATCH), false);
+            let batch = Batch::new(self, link, Way::Commands, requests.by_ref().take(LONGEST_BATCH));
             batches.spawn(batch.exchange());
         }
         while batches.try_join_next().is_some() {}
+    }
+
+    /// Sends what replicas must acknowledge, one pipeline after the other, without end.
+    async fn send_for_acks(self: Arc<Self>, link: Arc<Link>) {
+        let Some(acks) = &link.acks else { return };
+        loop {
+            let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
+            Batch::new(&self, &link, Way::Acks, requests).exchange().await;
+        }
     }
 
     /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.

@@ -1,4 +1,4 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] lease in ms  ARGV[3] first | again | peek
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] lease in ms  ARGV[3] first | again | peek  ARGV[4] what to do besides
 -- -> {1, 0} ours | {2, ttl} queued | {3, ttl} not queued | {0, 0} gone          ttl in ms, -1 for none
 local token, lease, mode = ARGV[1], ARGV[2], ARGV[3]
 local value = redis.call('GET', KEYS[1])
@@ -12,7 +12,7 @@ if mode == 'peek' then return {3, ttl} end
 local ours = is_ours(value, token)
 local place = ours and place_of(value, token)
 if place == 1 then
-  if ttl < tonumber(lease) then redis.call('PEXPIRE', KEYS[1], lease) end
+  prolong(ttl, lease, ARGV[4])
   return {1, 0}
 end
 if place then return {2, ttl} end

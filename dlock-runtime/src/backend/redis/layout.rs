@@ -1,0 +1,98 @@
+//! How locks stand in a server: which scripts do what to them, and which channel tells that one was let go of.
+//!
+//! | layout | what stands there | who waits |
+//! |---|---|---|
+//! | native | a string: the holder, then those who wait | queues in the value; a release hands over to the first |
+//! | plain | a string: the holder | queues nowhere; a release rings the key's bell, and whoever hears it tries again |
+//! | Redisson's | a hash: the holder, see `redisson` | as in the plain layout, by Redisson's own channels |
+//!
+//! A layout that rings answers an enqueue by a look, [`Reply::NotQueued`], and a yield by letting go where somebody listens.
+//!
+//! Not here: the words of a layout of strings (`codec`), how bells are heard (`bells`).
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::backend::Request;
+use crate::backend::redis::codec::{self, Redacted};
+use crate::backend::redis::redisson;
+use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
+use crate::protocol::command::{Command, Enqueue, Reply};
+
+/// How locks stand in a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// The default: the fastest there is where one server has the key.
+    Native,
+    #[allow(dead_code, reason = "several servers that vote come next")]
+    /// Where several servers vote: their queues would differ in order, and a grant would split.
+    Plain,
+    /// Where some of the clients are Java.
+    Redisson,
+}
+
+impl From<crate::Layout> for Layout {
+    fn from(chosen: crate::Layout) -> Self {
+        match chosen {
+            crate::Layout::Native => Self::Native,
+            crate::Layout::Redisson => Self::Redisson,
+        }
+    }
+}
+
+impl Layout {
+    /// Returns the text of each script, by its place in [`Script`].
+    pub(super) const fn sources(self) -> &'static [&'static str; Script::COUNT] {
+        match self {
+            Self::Native => &NATIVE,
+            Self::Plain => &PLAIN,
+            Self::Redisson => &REDISSON,
+        }
+    }
+
+    /// Returns the channel that rings when the lock of `key` is let go of; `None` where those who wait are told in another way.
+    pub(super) fn bell(self, key: &str) -> Option<String> {
+        match self {
+            Self::Native => None,
+            Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
+            Self::Redisson => Some(redisson::channel(key)),
+        }
+    }
+
+    /// Returns whether the bell of its key must be heard before a command is sent: a lock that is let go of between a look and its
+    /// answer is looked at again.
+    pub(super) fn listens_first(self, command: Command) -> bool {
+        let waits = matches!(command, Command::Enqueue { mode: Enqueue::First | Enqueue::Again, .. });
+        waits && self != Self::Native
+    }
+
+    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+    /// besides: `write` in any case where the answer is "ours", or `read` the key last.
+    pub(super) fn encode(
+        self,
+        request: &Request,
+        grant_lease: Duration,
+        loaded: Option<&Loaded>,
+        besides: Option<&str>,
+        pipeline: &mut Pipeline,
+    ) {
+        match self {
+            Self::Native | Self::Plain => {
+                codec::encode(self, request, grant_lease, loaded, besides, pipeline);
+            }
+            Self::Redisson => redisson::encode(request, loaded, besides, pipeline),
+        }
+    }
+
+    /// Reads an answer.
+    pub(super) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
+        match self {
+            Self::Native | Self::Plain => codec::decode(command, value, server),
+            Self::Redisson => redisson::decode(command, value, server),
+        }
+    }
+}
+
+/// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
+pub(super) const BELL_PREFIX: &str = "dlock:free:";

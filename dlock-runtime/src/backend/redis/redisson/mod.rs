@@ -1,0 +1,107 @@
+//! Locks as Redisson's `RLock` has them, for fleets that are partly Java: who holds one is the same question for both, and a release
+//! by either wakes who waits with the other.
+//!
+//! ```text
+//!  order:7                              hash: owner -> how often he holds it, "1" for ours; with a time to live at every instant
+//!  redisson_lock__channel:{order:7}     `0` when it is let go of
+//!  redisson_lock_token:{order:7}        the fencing token that was given last
+//! ```
+//!
+//! Redisson counts re-entry in the hash; we count it in the task, so that an acquire that is sent again changes nothing. Its read and
+//! write locks are hashes, too, and known by their field `mode`: those are refused.
+//!
+//! Not here: how answers of all layouts read (`codec`), how bells are heard (`bells`).
+
+mod names;
+mod owner;
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::backend::Request;
+use crate::backend::redis::codec::{self, Redacted, millis};
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::scripts::{Loaded, Script};
+use crate::protocol::command::{Command, Reply, Sight};
+use crate::token::Token;
+
+pub(super) use self::names::channel;
+pub(super) use self::owner::FAMILY;
+
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+pub(super) fn encode(
+    request: &Request,
+    loaded: Option<&Loaded>,
+    besides: Option<&str>,
+    pipeline: &mut Pipeline,
+) {
+    let Request { key, token, command, .. } = request;
+    let script = match command {
+        Command::Ping => {
+            pipeline.add_command(redis::cmd("PING"));
+            return;
+        }
+        // Who waits has subscribed by the second time that he tries.
+        Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
+        Command::Renew { .. } => Script::Renew,
+        Command::Keep { .. } => Script::Keep,
+        Command::Release | Command::PassOn { .. } => Script::Release,
+        Command::Free => Script::Free,
+        Command::ForceRelease => Script::ForceRelease,
+        Command::Leave => Script::Leave,
+        Command::Yield { .. } => Script::Yield,
+        Command::Fence => Script::Fence,
+        Command::Inspect => Script::Inspect,
+    };
+    let mut call = script.call(Layout::Redisson, loaded);
+    match command {
+        Command::Fence => call.arg(2).arg(&**key).arg(names::counter(key)),
+        _ => call.arg(1).arg(&**key),
+    };
+    call.arg(owner::written(*token));
+    match command {
+        Command::Acquire { lease: time }
+        | Command::Enqueue { lease: time, .. }
+        | Command::Renew { lease: time } => {
+            call.arg(millis(*time));
+        }
+        Command::Keep { ttl } => {
+            call.arg(channel(key)).arg(millis(*ttl));
+        }
+        Command::Release
+        | Command::PassOn { .. }
+        | Command::Free
+        | Command::ForceRelease
+        | Command::Leave
+        | Command::Yield { .. } => {
+            call.arg(channel(key));
+        }
+        Command::Fence | Command::Inspect | Command::Ping => {}
+    }
+    if let Some(besides) = besides {
+        call.arg(besides);
+    }
+    pipeline.add_command(call);
+}
+
+/// Reads an answer.
+pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
+    match (command, value) {
+        (Command::Acquire { .. }, Value::Array(pair)) if matches!(pair[..], [Value::Int(1), _]) => {
+            Reply::Ours
+        }
+        (Command::Acquire { .. }, Value::Array(pair)) if matches!(pair[..], [Value::Int(3), _]) => {
+            Reply::Taken
+        }
+        (Command::Inspect, Value::Array(seen)) => match seen.as_slice() {
+            [Value::BulkString(holder), Value::Int(ttl)] => {
+                let holder = std::str::from_utf8(holder).ok().and_then(owner::parse);
+                let ttl = u64::try_from(*ttl).ok().map(Duration::from_millis);
+                Reply::Seen(Some(Sight { holder: holder.map(Token::process), waiters: 0, ttl }))
+            }
+            _ => codec::decode(command, value, server),
+        },
+        _ => codec::decode(command, value, server),
+    }
+}

@@ -1,0 +1,9 @@
+-- What the scripts of the plain layout share. A value is one token: its holder.
+
+-- Lets go of the lock, and returns how many heard it. A publish that an ACL refuses frees it all the same: those who wait look again.
+local function free()
+  redis.call('DEL', KEYS[1])
+  local heard = redis.pcall('PUBLISH', 'dlock:free:' .. KEYS[1], '')
+  return type(heard) == 'number' and heard or 0
+end
+

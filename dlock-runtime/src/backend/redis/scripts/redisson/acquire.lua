@@ -1,0 +1,9 @@
+-- KEYS[1] lock  ARGV[1] owner  ARGV[2] lease in ms  -> {1, 0} ours | {3, ttl} somebody's          ttl in ms, -1 for none
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 or redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], ARGV[1], 1) -- no HINCRBY: said again, it changes nothing
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return {1, 0}
+end
+local refused = not_an_rlock()
+if refused then return refused end
+return {3, redis.call('PTTL', KEYS[1])}

@@ -1,0 +1,6 @@
+-- KEYS[1] lock  ARGV[2] channel  -> 1 taken from its holder | 0 nobody held it
+local refused = not_an_rlock()
+if refused then return refused end
+if redis.call('DEL', KEYS[1]) == 0 then return 0 end
+ring(ARGV[2])
+return 1

@@ -1,0 +1,44 @@
+//! Somebody else writes the names, or publishes to the channels of grants (A5).
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{RedisServer, within};
+
+use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
+
+#[tokio::test]
+async fn a_foreign_write_over_the_name_loses_the_lock_and_when_it_is_gone_somebody_else_gets_in() {
+    let server = RedisServer::start();
+    let first = Holder::of(&server).await;
+
+    server.call(&["SET", NAME, "something else", "PX", "50"]);
+
+    assert_lost_and_fenced(&first, &server.url()).await;
+    assert_told(&first).await;
+}
+
+/// Who can read a lock's value and publish to the channel of a process can start its waiter's body beside the holder's.
+#[tokio::test]
+async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
+    let server = RedisServer::start();
+    let first = Holder::of(&server).await;
+    let waiting = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let queued = async {
+        while waiting.inspect(KEY).await.expect("the server answers").is_none_or(|seen| seen.waiters() == 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(SOON, "a waiter in the queue", queued).await;
+
+    let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
+    let (holder, waits) = value.split_at(value.len() / 2);
+    let process = &waits[..20];
+    server.call(&["PUBLISH", &format!("dlock:grant:{process}"), &format!("{waits}1000|{NAME}")]);
+    let second = within(SOON, "the forged grant", waiter).await.expect("no panic").expect("it believes it");
+    let fence = second.fencing_token().await;
+
+    assert!(first.guard.check().is_ok(), "{:?}", first.guard.check());
+    assert!(matches!(fence, Err(Error::Lost { .. })), "{fence:?}");
+    assert!(value.starts_with(holder) && first.guard.release().await.is_ok());
+}

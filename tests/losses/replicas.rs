@@ -1,0 +1,95 @@
+//! A server takes over that lacks the key (A3), or an old master goes on beside the new one.
+//!
+//! The new master is reached at an address of its own: that is what a fail-over looks like to a process that starts after it. How
+//! managers follow one is in `tests/sentinel` and `tests/cluster`.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::resp::Reply;
+use dlock_tests::{Moment, Proxy, RedisServer, within};
+
+use super::{Holder, LEASE, SOON, assert_kept, assert_lost_and_fenced};
+
+/// A master and a replica that copies it through a network that can be cut.
+struct Pair {
+    master: RedisServer,
+    network: Proxy,
+    replica: RedisServer,
+}
+
+impl Pair {
+    async fn start(of_master: &[&str]) -> Self {
+        let builder = of_master.iter().fold(RedisServer::builder(), |builder, line| builder.line(line));
+        let master = builder.line("repl-diskless-sync-delay 0").start();
+        let network = Proxy::start(master.port());
+        let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", network.port())).start();
+        until_replicated(&master, &replica).await;
+        Self { master, network, replica }
+    }
+}
+
+/// Returns when the replica has all that has been written so far.
+pub(super) async fn until_replicated(master: &RedisServer, replica: &RedisServer) {
+    let marker = format!("{:?}", Moment::now());
+    let replicated = async {
+        while replica.call(&["EXISTS", &marker]) != Reply::Integer(1) {
+            master.call(&["SET", &marker, "x"]); // one that wants a replica refuses it until there is one
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(Duration::from_secs(20), "a replica that has everything", replicated).await;
+}
+
+pub(super) fn promote(replica: &RedisServer) {
+    assert_eq!(replica.call(&["REPLICAOF", "NO", "ONE"]), Reply::Status("OK".to_owned()));
+}
+
+#[tokio::test]
+async fn a_fail_over_before_the_lock_was_replicated_loses_it() {
+    let mut pair = Pair::start(&[]).await;
+    pair.network.hold_replies();
+    let first = Holder::of(&pair.master).await;
+
+    pair.master.kill();
+    promote(&pair.replica);
+
+    assert_lost_and_fenced(&first, &pair.replica.url()).await;
+}
+
+#[tokio::test]
+async fn a_fail_over_after_the_lock_was_replicated_keeps_it() {
+    let pair = Pair::start(&[]).await;
+    let first = Holder::of(&pair.master).await;
+    until_replicated(&pair.master, &pair.replica).await;
+
+    promote(&pair.replica);
+
+    assert_kept(first, &pair.replica.url()).await;
+}
+
+#[tokio::test]
+async fn an_old_master_that_is_cut_off_goes_on_renewing_beside_the_new_one() {
+    let pair = Pair::start(&[]).await;
+    pair.network.hold_replies();
+    let first = Holder::of(&pair.master).await;
+
+    promote(&pair.replica);
+
+    assert_lost_and_fenced(&first, &pair.replica.url()).await;
+    tokio::time::sleep(LEASE + LEASE / 6).await;
+    assert!(first.guard.check().is_ok(), "the old master has renewed it: {:?}", first.guard.check());
+}
+
+#[tokio::test]
+async fn an_old_master_that_wants_a_replica_stops_renewing_when_it_is_cut_off() {
+    let pair = Pair::start(&["min-replicas-to-write 1", "min-replicas-max-lag 1"]).await;
+    let first = Holder::of(&pair.master).await;
+
+    pair.network.hold_replies();
+    pair.network.hold_requests();
+    promote(&pair.replica);
+
+    within(LEASE + SOON, "the loss", first.guard.lost()).await;
+    assert!(matches!(first.guard.check(), Err(Error::Lost { .. })));
+}

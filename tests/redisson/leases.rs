@@ -1,0 +1,97 @@
+//! Who holds keeps his lease alive, and who dies leaves his lock to its end.
+
+use std::time::Duration;
+
+use dlock_tests::{Moment, RedisServer, Redisson, Worker};
+
+use crate::{Fleet, LONG, OPTIONS, WATCHDOG, WORKER};
+
+#[tokio::test]
+async fn each_watchdog_keeps_its_lock_over_several_leases() {
+    let Some(Fleet { ours, mut java, server: _server }) = Fleet::start().await else { return };
+    let guard = ours.lock("ours").lease(Duration::from_millis(500)).acquire().await.expect("free");
+    java.does("t1", "lock javas 0", "acquired").await;
+    let started = Moment::now();
+
+    while started.elapsed() < 4 * WATCHDOG {
+        java.does("t2", "trylock ours 20 1000", "refused").await;
+        let refused = ours.lock("javas").try_acquire().await.expect("the server answers");
+        assert!(refused.is_none(), "{refused:?}");
+    }
+
+    guard.check().expect("still ours");
+    java.does("t1", "unlock javas", "released").await;
+}
+
+#[tokio::test]
+async fn a_lease_without_a_watchdog_ends_and_the_other_gets_the_lock() {
+    let Some(Fleet { ours, mut java, server: _server }) = Fleet::start().await else { return };
+    java.does("t1", "lock k 600", "acquired").await;
+    let taken = Moment::now();
+
+    let guard = ours
+        .lock("k")
+        .lease(Duration::from_millis(600))
+        .renew(false)
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect("it ends");
+    let after = taken.elapsed();
+    assert!(after > Duration::from_millis(550) && after < Duration::from_millis(900), "{after:?}");
+    let taken = Moment::now();
+    let acquired = java.does("t2", "trylock k 20000 0", "acquired").await;
+
+    let after = acquired.at.since(taken);
+    assert!(after > Duration::from_millis(550) && after < Duration::from_millis(900), "{after:?}");
+    drop(guard);
+    java.does("t2", "unlock k", "released").await;
+}
+
+#[tokio::test]
+async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
+    let server = RedisServer::start();
+    let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
+    let ours = crate::manager(&server.url_with(OPTIONS)).await;
+    java.does("t1", "lock k 0", "acquired").await;
+
+    java.kill();
+    let killed = Moment::now();
+    ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+
+    let after = killed.elapsed();
+    assert!(after > WATCHDOG / 2 && after < WATCHDOG + Duration::from_millis(300), "{after:?}");
+}
+
+#[tokio::test]
+async fn the_lock_of_a_killed_process_of_ours_is_javas_when_its_lease_is_over() {
+    let server = RedisServer::start();
+    let Some(mut java) = Redisson::connect(&server.url(), WATCHDOG).await else { return };
+    let mut worker = Worker::spawn(WORKER, &[server.url_with(OPTIONS)]).await;
+    worker.send("acquire k 1000 0");
+    worker.event("acquired", "k").await;
+    java.tell("t1", "trylock k 20000 0");
+
+    worker.kill();
+    let killed = Moment::now();
+
+    let after = java.says("t1", "acquired").await.at.since(killed);
+    assert!(after > WATCHDOG / 2 && after < WATCHDOG + Duration::from_millis(300), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_java_that_was_frozen_for_longer_than_its_lease_does_not_take_our_lock_with_it() {
+    let server = RedisServer::start();
+    let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
+    let ours = crate::manager(&server.url_with(OPTIONS)).await;
+    java.does("t1", "lock k 0", "acquired").await;
+
+    java.pause();
+    let guard = ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+    java.resume();
+    let refused = java.does("t1", "unlock k", "failed").await;
+
+    assert!(refused.detail.starts_with("IllegalMonitorStateException"), "{refused:?}");
+    guard.check().expect("still ours");
+    guard.release().await.expect("still ours");
+}

@@ -1,0 +1,54 @@
+//! Locks of Redisson's layout beside a real Redisson: each keeps the other out and wakes it, and nothing of one breaks the other.
+//!
+//! Our managers look at a held lock every ten seconds only, unless a test says otherwise: whoever is sooner was told. The soak is
+//! short; the long form counts as often as it is told:
+//!
+//! ```text
+//! DLOCK_COUNTS=5000 cargo test -p dlock-tests --test redisson contention -- --nocapture
+//! ```
+
+mod contention;
+mod exclusion;
+mod fencing;
+mod leases;
+mod sentinel;
+mod waking;
+mod wrong_kind;
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::{RedisServer, Redisson};
+
+/// A server, a manager of ours on it, and a Redisson.
+struct Fleet {
+    ours: LockManager,
+    java: Redisson,
+    // Last: what is connected to it goes first.
+    server: RedisServer,
+}
+
+impl Fleet {
+    /// Starts one, whose Redisson has a watchdog of a second; none where there is no Java.
+    async fn start() -> Option<Self> {
+        let server = RedisServer::start();
+        let java = Redisson::connect(&server.url(), WATCHDOG).await?;
+        Some(Self { ours: manager(&server.url_with(OPTIONS)).await, java, server })
+    }
+}
+
+async fn manager(url: &str) -> LockManager {
+    LockManager::connect(url).await.expect("the server takes managers")
+}
+
+/// Redisson's layout, with the names of Java's locks.
+const OPTIONS: &str = "?layout=redisson&namespace=&poll=10s";
+
+const WATCHDOG: Duration = Duration::from_secs(1);
+
+/// Whoever is woken is so within this: a message takes a millisecond, and the machine may be busy.
+const SOON: Duration = Duration::from_millis(50);
+
+const LONG: Duration = Duration::from_secs(20);
+
+const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");

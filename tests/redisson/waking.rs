@@ -1,0 +1,130 @@
+//! A release by one wakes who waits with the other: at once, and not because he looked again.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::{Moment, RedisServer, within};
+use tokio::task::JoinHandle;
+
+use crate::{Fleet, LONG, SOON};
+
+#[tokio::test]
+async fn a_release_of_ours_wakes_java() {
+    let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
+    let guard = ours.lock("k").acquire().await.expect("free");
+    java.tell("t1", "trylock k 20000 0");
+    until_heard(&server, "k", 1).await;
+
+    let released = Moment::now();
+    guard.release().await.expect("ours");
+
+    let late = java.says("t1", "acquired").await.at.since(released);
+    assert!(late < SOON, "{late:?}");
+}
+
+#[tokio::test]
+async fn a_release_of_java_wakes_us() {
+    let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
+    java.does("t1", "lock k 0", "acquired").await;
+    let waits = waiting(&ours, "k");
+    until_heard(&server, "k", 1).await;
+
+    java.tell("t1", "unlock k");
+
+    let acquired = waits.await.expect("it does not panic");
+    let late = acquired.since(java.says("t1", "released").await.at);
+    assert!(late < SOON, "{late:?}");
+}
+
+#[tokio::test]
+async fn a_release_of_ours_wakes_another_of_ours() {
+    let server = RedisServer::start();
+    let [one, other] = [
+        crate::manager(&server.url_with(crate::OPTIONS)).await,
+        crate::manager(&server.url_with(crate::OPTIONS)).await,
+    ];
+    let guard = one.lock("k").acquire().await.expect("free");
+    let waits = waiting(&other, "k");
+    until_heard(&server, "k", 1).await;
+
+    let released = Moment::now();
+    guard.release().await.expect("ours");
+
+    let late = waits.await.expect("it does not panic").since(released);
+    assert!(late < SOON, "{late:?}");
+}
+
+#[tokio::test]
+async fn every_thread_of_java_gets_its_turn_after_ours() {
+    let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
+    let guard = ours.lock("k").acquire().await.expect("free");
+    for thread in ["t1", "t2", "t3"] {
+        java.tell(thread, "lock k 0");
+    }
+    until_heard(&server, "k", 1).await;
+
+    guard.release().await.expect("ours");
+
+    let mut left = vec!["t1", "t2", "t3"];
+    while !left.is_empty() {
+        let released = Moment::now();
+        let event = java.first_of(&left).await;
+        assert_eq!(event.name, "acquired");
+        assert!(event.at.since(released) < Duration::from_secs(1), "{event:?}");
+        java.does(&event.key, "unlock k", "released").await;
+        left.retain(|thread| *thread != event.key);
+    }
+}
+
+#[tokio::test]
+async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() {
+    let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
+    let lock = ours.lock("k").lease(Duration::from_secs(30)).at_least(Duration::from_secs(1));
+    let guard = lock.acquire().await.expect("free");
+    let taken = Moment::now();
+    java.tell("t1", "trylock k 20000 0");
+    until_heard(&server, "k", 1).await;
+
+    drop(guard);
+
+    let after = java.says("t1", "acquired").await.at.since(taken);
+    assert!(after > Duration::from_millis(900) && after < Duration::from_millis(1_500), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_message_that_comes_while_we_subscribe_is_not_missed() {
+    let Some(Fleet { ours, mut java, server: _server }) = Fleet::start().await else { return };
+    for _ in 0..20 {
+        java.does("t1", "lock k 0", "acquired").await;
+        let waits = waiting(&ours, "k");
+
+        java.does("t1", "unlock k", "released").await;
+
+        within(Duration::from_secs(1), "our turn", waits).await.expect("it does not panic");
+    }
+}
+
+/// Waits for a lock, notes when it is there, and lets go.
+fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
+    let lock = manager.lock(key).wait(LONG);
+    tokio::spawn(async move {
+        let guard = lock.acquire().await.expect("it comes free");
+        let at = Moment::now();
+        guard.release().await.expect("ours");
+        at
+    })
+}
+
+/// Returns when `count` clients listen to the channel of `key`, and have had the time to look once more after that.
+async fn until_heard(server: &RedisServer, key: &str, count: i64) {
+    let channel = format!("redisson_lock__channel:{{{key}}}");
+    let heard = async {
+        while !format!("{:?}", server.call(&["PUBSUB", "NUMSUB", &channel]))
+            .contains(&format!("Integer({count})"))
+        {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(LONG, "somebody waits", heard).await;
+    tokio::time::sleep(SOON).await;
+}

@@ -1,0 +1,51 @@
+//! Masters that fall while locks are in use of which every replica has acknowledged every hold: none is held twice.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::sentinel::End;
+use dlock_tests::{Moment, SentinelFleet};
+
+use crate::judge::{self, FailOver};
+use crate::work::Work;
+
+/// As many as the fleet has replicas: whichever is promoted has every hold.
+const REPLICAS: u8 = 2;
+const MANAGERS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
+    let count = std::env::var("DLOCK_FAIL_OVERS").map_or(3, |count| count.parse().expect("a number"));
+    let mut fleet = SentinelFleet::start().await;
+    let mut managers = Vec::new();
+    for _ in 0..MANAGERS {
+        let manager = LockManager::builder(&fleet.url_with("")).replica_acks(REPLICAS).connect().await;
+        managers.push(manager.expect("the sentinels name a master that takes managers"));
+    }
+    let work = Work::start(&managers);
+
+    let mut fail_overs = Vec::new();
+    for end in [End::Kill, End::Pause, End::Order].into_iter().cycle().take(count) {
+        work.until_entered(MANAGERS, Moment::now(), 50).await;
+        let broken = fleet.break_master(end);
+        let switch = fleet.switched().await;
+        if end == End::Pause {
+            fleet.resume(switch.from);
+        }
+        tokio::time::sleep(BESIDE_THE_OLD_MASTER).await;
+        fleet.heal(switch.from);
+        fail_overs.push(FailOver { end: Some(end), broken, switched: switch.at });
+    }
+    work.until_entered(MANAGERS, Moment::now(), 50).await;
+    let history = work.end().await;
+
+    judge::no_call_takes_longer_than_its_limit(&history);
+    judge::every_refusal_has_its_type(&history);
+    judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
+    assert_eq!(judge::overlaps_only_across_a_fail_over(&history, &fail_overs), 0, "two held at once");
+    judge::tokens_rise(&history);
+    println!("{} fail-overs, {} holds, no overlap", fail_overs.len(), history.holds.len());
+}
+
+/// Whoever can still reach the old master has time to use it.
+const BESIDE_THE_OLD_MASTER: Duration = Duration::from_millis(500);

