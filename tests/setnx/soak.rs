@@ -3,10 +3,13 @@
 //! A lost update is two holders at once. Those who poll get their turns with `share=setnx`, and starve without it.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{Client, Fleet, RedisServer};
+use dlock_tests::resp::Reply;
+use dlock_tests::{Client, Fleet, RedisServer, within};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -81,17 +84,23 @@ async fn all_clients(server: &RedisServer) -> (Vec<Fleet>, Vec<String>) {
     (fleets, missing)
 }
 
-/// Has everybody take turns: ours hold the lock before the others come.
+/// Has everybody take turns: ours hold the lock before the others come, and go on until they have gone.
 async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length: Duration) -> Turns {
     let managers = [manager(server, options).await, manager(server, options).await];
-    let end = Instant::now() + length;
+    let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for (number, manager) in managers.iter().enumerate() {
         for _ in 0..TASKS {
-            let (manager, server) = (manager.clone(), server.raw().await);
-            tasks.spawn(async move { (number, take_turns(&manager, server, end).await) });
+            let (manager, server, over) = (manager.clone(), server.raw().await, Arc::clone(&over));
+            tasks.spawn(async move { (number, take_turns(&manager, server, &over).await) });
         }
     }
+    let taken = async {
+        while server.call(&["EXISTS", KEY]) == Reply::Integer(0) {
+            tokio::time::sleep(HOLD).await;
+        }
+    };
+    within(LIMIT, "a turn of ours", taken).await;
     for fleet in &mut *fleets {
         let (seconds, hold) = (length.as_secs_f64(), HOLD.as_millis());
         fleet.send(&format!("soak {KEY} {COUNTER} {seconds} {hold} {LONG_MS}"));
@@ -103,16 +112,17 @@ async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length:
         let done = answer.strip_prefix("done ").and_then(|turns| turns.parse().ok());
         turns.theirs.push((fleet.client(), done.unwrap_or_else(|| panic!("{:?}: {answer}", fleet.client()))));
     }
+    over.store(true, Ordering::Relaxed);
     for (number, taken) in tasks.join_all().await {
         turns.ours[number] += taken;
     }
     turns
 }
 
-/// Takes the lock again and again, without a pause; returns how often.
-async fn take_turns(manager: &LockManager, mut server: MultiplexedConnection, end: Instant) -> u64 {
+/// Takes the lock again and again, without a pause, until it is over; returns how often.
+async fn take_turns(manager: &LockManager, mut server: MultiplexedConnection, over: &AtomicBool) -> u64 {
     let mut turns = 0;
-    while Instant::now() < end {
+    while !over.load(Ordering::Relaxed) {
         let guard = manager.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("everybody lets go");
         let seen: Option<u64> = server.get(COUNTER).await.expect("the server answers");
         tokio::time::sleep(HOLD).await;

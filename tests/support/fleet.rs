@@ -21,6 +21,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -90,7 +91,10 @@ impl Fleet {
     ///
     /// Panics if our own program cannot be built or does not start.
     pub async fn start(client: Client, target: &Path, url: &str) -> Result<Self, String> {
-        let folder = installed(client.language(), target)?;
+        // What cannot be had is asked for once in a process: a registry that does not answer takes its time.
+        static INSTALLED: [OnceLock<Result<PathBuf, String>>; 4] = [const { OnceLock::new() }; 4];
+        let language = client.language();
+        let folder = INSTALLED[language as usize].get_or_init(|| installed(language, target)).clone()?;
         let mut fleet = Self { client, talk: Talk::with(client.command(&folder).arg(url)) };
         assert_eq!(fleet.answer(ANSWER_LIMIT).await, "ready", "{client:?}");
         Ok(fleet)
@@ -153,10 +157,14 @@ impl Language {
     /// Returns the steps that need tools and a registry, and those that need our own program to be right.
     fn steps(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Python => {
-                (&["python3 -m venv venv", "venv/bin/python -m pip install -q -r requirements.txt"], &[])
-            }
-            Self::Node => (&["node --version", "npm install --no-audit --no-fund"], &[]),
+            Self::Python => (
+                &[
+                    "python3 -m venv venv",
+                    "venv/bin/python -m pip install -q --retries 1 -r requirements.txt",
+                ],
+                &[],
+            ),
+            Self::Node => (&["node --version", "npm install --no-audit --no-fund --fetch-retries 1"], &[]),
             Self::Go => (&["go mod download"], &["go build -o fleet ."]),
             Self::Rust => {
                 (&["cargo fetch --locked"], &["cargo build --quiet --locked --offline --target-dir target"])
@@ -230,6 +238,8 @@ fn run(step: &str, folder: &Path) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned();
-    Err(format!("`{step}` failed: {said}"))
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = |line: &&str| ["error", "ERROR", "npm error"].iter().any(|word| line.starts_with(word));
+    let last = lines.clone().next_back().unwrap_or_default();
+    Err(format!("`{step}` failed: {}", lines.find(error).unwrap_or(last)))
 }
