@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::{PROMPT, hold, is_held, wait_for};
 
-contract![
+// Where locks stand as Redisson's, nobody who polls shares them.
+contract![@ordered
     who_waits_elsewhere_leaves_a_lock_that_was_had_for_long_to_others,
     who_waits_in_the_same_process_leaves_it_to_others_too,
     who_comes_back_at_once_leaves_it_to_others_too,

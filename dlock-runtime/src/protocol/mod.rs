@@ -60,6 +60,8 @@ pub(crate) struct Rules {
     pub(crate) poll: Duration,
     /// Whether clients of other libraries get their turn.
     pub(crate) share: Share,
+    /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do.
+    pub(crate) hold_back: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
 }
@@ -71,6 +73,7 @@ impl Rules {
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
         share: Share::Ours,
+        hold_back: Duration::ZERO,
         replica_acks: 0,
     };
 }

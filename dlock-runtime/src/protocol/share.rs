@@ -139,8 +139,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Gives others a chance: nobody here asks for a random while, not even who comes within it and has the time.
     pub(super) fn stay_away(&mut self, cx: &mut Cx<'_, S>) {
-        let draw = f64::from(cx.tokens.draw()) / f64::from(u32::MAX);
-        let until = cx.now.plus(LEAST_AWAY.saturating_add(MOST_MORE.mul_f64(draw)));
+        let until = cx.now.plus(LEAST_AWAY.saturating_add(cx.at_random(MOST_MORE)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
             self.stage = Stage::Away(Away { streak: Streak::UNKNOWN, until });

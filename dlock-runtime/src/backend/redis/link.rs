@@ -144,7 +144,8 @@ impl Route {
         }
     }
 
-    async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+    /// Connects for commands.
+    pub(super) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
