@@ -331,4 +331,14 @@ mod tests {
             assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
         }
     }
+
+    #[tokio::test]
+    async fn a_layout_that_nobody_who_polls_shares_takes_no_share() {
+        let both = LockManager::builder("redis://127.0.0.1:1").layout(Layout::Redisson).share(Share::SetNx);
+
+        match both.connect().await {
+            Err(Error::Config { part, .. }) => assert_eq!(&*part, "share"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
