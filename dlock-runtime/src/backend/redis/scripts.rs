@@ -33,19 +33,11 @@ pub(super) const NATIVE: [&str; Script::COUNT] = [
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
-    concat!(
-        include_str!("scripts/release_alone.lua"),
-        include_str!("scripts/lib.lua"),
-        include_str!("scripts/release.lua")
-    ),
-    concat!(
-        include_str!("scripts/release_alone.lua"),
-        include_str!("scripts/lib.lua"),
-        include_str!("scripts/free.lua")
-    ),
-    source!("force_release.lua"),
-    source!("leave.lua"),
-    source!("yield.lua"),
+    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "release.lua")),
+    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "free.lua")),
+    source!("hand_over.lua", "force_release.lua"),
+    source!("hand_over.lua", "leave.lua"),
+    source!("hand_over.lua", "yield.lua"),
     source!("fence.lua"),
     source!("inspect.lua"),
 ];
