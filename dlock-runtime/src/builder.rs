@@ -13,7 +13,7 @@ use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 use crate::protocol::share::Share;
 
@@ -40,6 +40,7 @@ pub struct Builder {
 struct Changes {
     namespace: Option<String>,
     layout: Option<Layout>,
+    publish: Option<Publish>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -67,6 +68,12 @@ impl Builder {
     /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.changes.layout = Some(layout);
+        self
+    }
+
+    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.changes.publish = Some(publish);
         self
     }
 
@@ -207,6 +214,7 @@ impl Builder {
         let Changes {
             namespace,
             layout,
+            publish,
             lease,
             response_timeout,
             connect_timeout,
@@ -221,6 +229,7 @@ impl Builder {
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.layout, layout);
+        set(&mut settings.publish, publish);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
@@ -237,6 +246,7 @@ impl Builder {
         let without_tls = match &target.place {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
+            Place::Cluster(seeds) => !seeds.access.tls,
             Place::Memory { .. } => false,
         };
         if without_tls && settings.certificates.are_given() {
@@ -246,7 +256,7 @@ impl Builder {
             ));
         }
         let replicas = match &target.place {
-            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
             Place::Memory { .. } => Err("`memory://` has none: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {

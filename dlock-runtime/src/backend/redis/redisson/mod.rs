@@ -34,6 +34,7 @@ pub(super) const HOLD_BACK: Duration = Duration::from_millis(5);
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
 pub(super) fn encode(
+    layout: Layout,
     request: &Request,
     loaded: Option<&Loaded>,
     besides: Option<&str>,
@@ -57,7 +58,7 @@ pub(super) fn encode(
         Command::Fence => Script::Fence,
         Command::Inspect => Script::Inspect,
     };
-    let mut call = script.call(Layout::Redisson, loaded);
+    let mut call = script.call(layout, loaded);
     match command {
         Command::Fence => call.arg(2).arg(&**key).arg(names::counter(key)),
         _ => call.arg(1).arg(&**key),
@@ -70,7 +71,7 @@ pub(super) fn encode(
             call.arg(millis(*time));
         }
         Command::Keep { ttl } => {
-            call.arg(channel(key)).arg(millis(*ttl));
+            call.arg(channel(key)).arg(layout.publish().name()).arg(millis(*ttl));
         }
         Command::Release
         | Command::PassOn { .. }
@@ -78,7 +79,7 @@ pub(super) fn encode(
         | Command::ForceRelease
         | Command::Leave
         | Command::Yield { .. } => {
-            call.arg(channel(key));
+            call.arg(channel(key)).arg(layout.publish().name());
         }
         Command::Fence | Command::Inspect | Command::Ping => {}
     }
