@@ -163,6 +163,24 @@ impl ClusterFleet {
         at
     }
 
+    /// Kills the present master of a part once `granted` is done, of which nothing is replicated; returns what came of it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the fleet is not whole.
+    pub async fn kill_before_replication<R>(&mut self, part: usize, granted: impl Future<Output = R>) -> R {
+        self.wait_until_whole();
+        let old = self.masters[part];
+        let successor = self.replica_of(old);
+        self.broken = Some((old, successor));
+        self.server(successor).pause();
+        self.server(old).call(&["CLIENT", "KILL", "TYPE", "replica"]); // what lies in a socket is read by and by
+        let granted = granted.await;
+        self.server_mut(old).kill();
+        self.server(successor).resume();
+        granted
+    }
+
     /// Waits until the replica of the broken master is a master.
     ///
     /// # Panics
