@@ -116,14 +116,14 @@ impl Cluster {
         let mut state = lock(&self.state);
         for request in requests {
             let slot = Slot::of(&request.key);
-            if state.holds_back(slot, &request.key) {
+            let whom = if let Command::Ping = request.command {
+                let down = state.serving().find(|member| !member.node.is_ready());
+                down.or_else(|| state.table.owner(slot))
+            } else if state.holds_back(slot, &request.key) {
                 state.held_back.push(request);
                 continue;
-            }
-            let down = || state.serving().find(|member| !member.node.is_ready());
-            let whom = match request.command {
-                Command::Ping => down().or_else(|| state.table.owner(slot)),
-                _ => state.table.owner(slot),
+            } else {
+                state.table.owner(slot)
             };
             let Some(member) = whom else {
                 unserved.push(request);

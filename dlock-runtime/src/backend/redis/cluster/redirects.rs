@@ -187,3 +187,51 @@ const MOST_HOPS: u32 = 5;
 
 /// How long a request waits before it is sent again.
 const A_LITTLE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<Elsewhere> {
+        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
+        Elsewhere::read(&answer, &at("10.0.0.1", 7000))
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn it_is_read_where_a_request_belongs() {
+        let moved = |host, port| Slot::numbered(3999).map(|slot| Elsewhere::Moved(slot, at(host, port)));
+
+        assert_eq!(read("MOVED 3999 127.0.0.1:6381"), moved("127.0.0.1", 6381));
+        assert_eq!(read("MOVED 3999 ::1:6381"), moved("::1", 6381));
+        assert_eq!(
+            read("MOVED 3999 :6381"),
+            moved("10.0.0.1", 6381),
+            "a host without a name is the one that was asked"
+        );
+        assert_eq!(read("ASK 3999 redis-2.example:6381"), Some(Elsewhere::Ask(at("redis-2.example", 6381))));
+        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Elsewhere::Both));
+        assert_eq!(read("CLUSTERDOWN The cluster is down"), Some(Elsewhere::Nobody));
+    }
+
+    #[test]
+    fn what_names_no_server_is_an_answer_like_any_other() {
+        for line in [
+            "MOVED",
+            "MOVED 3999",
+            "MOVED 16384 h:1",
+            "MOVED -1 h:1",
+            "MOVED 1 h",
+            "MOVED 1 h:0",
+            "MOVED 1 h:70000",
+            "ASK x h:1",
+            "ERR MOVED 1 h:1",
+            "WRONGTYPE no",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+}
