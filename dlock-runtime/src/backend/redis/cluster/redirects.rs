@@ -125,8 +125,9 @@ impl Cluster {
     pub(super) fn dispatch(&self, errands: Vec<Errand>) {
         let now = boot_time();
         let mut parcels: Vec<(Arc<Member>, Passage, Vec<Request>)> = Vec::new();
-        let (mut waiting, mut too_long): (Vec<Errand>, _) = (Vec::new(), Vec::new());
+        let (mut waiting, mut too_long) = (Vec::new(), Vec::new());
         let mut state = lock(&self.state);
+        let mut behind = state.parked_keys();
         for errand in errands {
             let Errand { request, passage, to, .. } = &errand;
             let since = passage.since.unwrap_or(now);
@@ -134,9 +135,10 @@ impl Cluster {
                 too_long.push(errand);
                 continue;
             }
-            let is_behind = state.parked.iter().chain(&waiting).any(|other| other.request.key == request.key);
             let member = to.as_ref().or_else(|| state.table.owner(Slot::of(&request.key)));
-            let Some(member) = member.filter(|member| !is_behind && member.node.is_ready()) else {
+            let can_go = |member: &&Arc<Member>| member.node.is_ready() && !behind.contains(&request.key);
+            let Some(member) = member.filter(can_go) else {
+                behind.insert(Arc::clone(&request.key));
                 waiting.push(errand);
                 continue;
             };
