@@ -9,10 +9,11 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
-use crate::config::url::{self, Place};
+use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
+use crate::doctor::{self, Report};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
@@ -38,6 +39,7 @@ pub struct Builder {
 struct Changes {
     namespace: Option<String>,
     layout: Option<Layout>,
+    publish: Option<Publish>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -64,6 +66,12 @@ impl Builder {
     /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.changes.layout = Some(layout);
+        self
+    }
+
+    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.changes.publish = Some(publish);
         self
     }
 
@@ -174,10 +182,30 @@ impl Builder {
     ///
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
+        LockManager::open(self.target()?).await
+    }
+
+    /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used. A server that cannot be reached, or refuses
+    /// us, is in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it ends the examination; its key ends with its time to live, within seconds.
+    pub async fn doctor(self) -> Result<Report> {
+        doctor::examine(self.target()?).await
+    }
+
+    /// Reads the URL, and sets what is set here.
+    fn target(self) -> Result<Target> {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
             layout,
+            publish,
             lease,
             response_timeout,
             connect_timeout,
@@ -191,6 +219,7 @@ impl Builder {
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.layout, layout);
+        set(&mut settings.publish, publish);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
@@ -223,7 +252,7 @@ impl Builder {
             return Err(config("replica_acks", problem));
         }
         target.settings = target.settings.checked()?;
-        LockManager::open(target).await
+        Ok(target)
     }
 }
 

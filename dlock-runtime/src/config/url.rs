@@ -7,7 +7,7 @@
 //!          | "redis+cluster://" ..      see `cluster`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
@@ -26,7 +26,7 @@ use crate::config::cluster::Seeds;
 use crate::config::sentinel::Watched;
 use crate::config::{Settings, cluster, config, duration, sentinel};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 
 /// What a URL says.
 #[derive(Debug)]
@@ -247,7 +247,8 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
-            "layout" => settings.layout = layout(&value)?,
+            "layout" => settings.layout = one_of(&name, &value, &Layout::ALL)?,
+            "publish" => settings.publish = one_of(&name, &value, &Publish::ALL)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
@@ -280,11 +281,11 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
-fn layout(value: &str) -> Result<Layout> {
-    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
-    known.map(|(_, layout)| *layout).ok_or_else(|| {
-        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
-        config("layout", format!("it is not known; allowed are {allowed}"))
+/// Reads the value of an option that has a name for each.
+fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
+    all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
+        let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
+        config(name, format!("it is not known; allowed are {}", allowed.join(", ")))
     })
 }
 
@@ -305,9 +306,10 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "namespace",
     "layout",
+    "publish",
     "lease",
     "response_timeout",
     "connect_timeout",
@@ -360,13 +362,19 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+        let settings = parse("redis://host?namespace=&layout=redisson&publish=both&hand_off=0ms&poll=1s")
             .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
-            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
+            (
+                &*settings.namespace,
+                settings.layout,
+                settings.publish,
+                settings.rules.hand_off,
+                settings.rules.poll
+            ),
+            ("", Layout::Redisson, Publish::Both, Duration::ZERO, Duration::from_secs(1))
         );
     }
 
@@ -404,6 +412,7 @@ mod tests {
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
             ("redis://host?layout=hunter2", "`redisson`"),
+            ("redis://host?publish=hunter2", "`spublish`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -9,11 +9,12 @@
 //! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `cluster` | several nodes: which one serves a key |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
+//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
@@ -26,6 +27,7 @@ mod bells;
 mod cluster;
 mod codec;
 mod driver;
+mod examine;
 mod health;
 mod hearing;
 mod layout;
@@ -35,6 +37,7 @@ mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -51,6 +54,7 @@ use tokio::sync::oneshot;
 use crate::backend::redis::answers::ToEngine;
 use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::driver::Driver;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::sentinel::Sentinels;
@@ -66,10 +70,13 @@ use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
+use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::{ProcessId, TokenSource};
+
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
 /// The engine's side.
 #[derive(Debug)]
@@ -126,7 +133,8 @@ async fn start(
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);
+    let rules = Rules { hold_back: Layout::hold_back(settings.layout), ..settings.rules };
+    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);
     let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::clone(&of_thread) };
