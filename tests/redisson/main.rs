@@ -54,8 +54,11 @@ const OPTIONS: &str = "?layout=redisson&namespace=&poll=10s";
 
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// Whoever is woken is so within this: a message takes a millisecond, and the machine may be busy.
-const SOON: Duration = Duration::from_millis(50);
+/// Whoever is woken is so within this, far below every poll: a message takes a millisecond, and the machine may be busy.
+const SOON: Duration = Duration::from_millis(250);
+
+/// Whoever is about to wait does so by then.
+const MOMENT: Duration = Duration::from_millis(50);
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -8,7 +8,7 @@ use dlock_tests::world::held_or_heard;
 use dlock_tests::{Moment, RedisServer, within};
 use tokio::task::JoinHandle;
 
-use crate::{Fleet, LONG, OPTIONS, SOON};
+use crate::{Fleet, LONG, MOMENT, OPTIONS, SOON};
 
 #[tokio::test]
 async fn a_release_of_ours_wakes_java() {
@@ -125,7 +125,7 @@ fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
 async fn until_quiet(server: &RedisServer) {
     let mut asked = server.command_total();
     loop {
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(MOMENT).await;
         let now = server.command_total();
         if now == asked {
             return;
@@ -142,5 +142,5 @@ async fn until_heard(server: &RedisServer, key: &str, count: usize) {
         }
     };
     within(LONG, "somebody waits", heard).await;
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(MOMENT).await;
 }
