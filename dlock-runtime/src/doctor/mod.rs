@@ -24,7 +24,6 @@ mod report;
 mod standing;
 
 use crate::backend::redis;
-use crate::config::config;
 use crate::config::url::{Place, Target};
 use crate::error::Result;
 use crate::manager::LockManager;
@@ -69,9 +68,9 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
     let Target { place, settings } = target;
     let facts = match place {
         Place::Memory { .. } => return Ok(findings::of_memory()),
-        Place::Redis(server) => redis::examine(server, settings).await?,
+        Place::Redis(server) => redis::examine(vec![server], settings).await?,
+        Place::Cluster(seeds) => redis::examine(seeds.servers, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
-        Place::Cluster(_) => return Err(config("url", "clusters are not examined yet")),
     };
     Ok(findings::judge(&facts))
 }
