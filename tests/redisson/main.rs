@@ -19,7 +19,8 @@ mod wrong_kind;
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{RedisServer, Redisson, acl};
+use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, Redisson, acl, within};
 
 /// A server, a manager of ours on it, and a Redisson.
 struct Fleet {
@@ -47,6 +48,23 @@ fn server() -> RedisServer {
 
 async fn manager(url: &str) -> LockManager {
     LockManager::connect(url).await.expect("the server takes managers")
+}
+
+/// Returns when somebody listens to the channel of `key` at one of `servers`, and has had the time to look once more after that.
+async fn until_listened_to(servers: &[RedisServer], key: &str) {
+    let name = if key.contains('{') { key.to_owned() } else { format!("{{{key}}}") };
+    let channel = format!("redisson_lock__channel:{name}");
+    let heard = |server: &RedisServer, kind| {
+        let listening = server.call(&["PUBSUB", kind, &channel]);
+        matches!(listening, Reply::List(listening) if listening.last().is_some_and(|count| *count != Reply::Integer(0)))
+    };
+    let listened_to = async {
+        while !servers.iter().any(|server| heard(server, "NUMSUB") || heard(server, "SHARDNUMSUB")) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(LONG, "somebody listens", listened_to).await;
+    tokio::time::sleep(MOMENT).await;
 }
 
 /// Redisson's layout, with the names of Java's locks.
