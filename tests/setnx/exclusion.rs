@@ -6,7 +6,7 @@ use dlock_runtime::Error;
 use dlock_tests::Client;
 use dlock_tests::resp::Reply;
 
-use crate::{KEY, LIMIT, LONG, LONG_MS, Place, with_every_client};
+use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, Place, with_every_client};
 
 with_every_client![
     we_wait_for_theirs_and_have_it_soon_after_their_release,
@@ -15,7 +15,7 @@ with_every_client![
 ];
 
 async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Place) {
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} {LONG_MS}")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} {LONG_MS}")).await, "locked");
     let foreign = place.value();
     let lock = place.ours.lock(KEY).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -34,8 +34,8 @@ async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Plac
 async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place) {
     let lease = Duration::from_millis(200);
     let held = place.ours.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
-    assert_eq!(place.theirs.ask(&format!("try {KEY} {LONG_MS}")).await, "taken");
-    place.theirs.send(&format!("lock {KEY} {LONG_MS}"));
+    assert_eq!(place.theirs.ask(&format!("try {NAME} {LONG_MS}")).await, "taken");
+    place.theirs.send(&format!("lock {NAME} {LONG_MS}"));
     tokio::time::sleep(lease * 3).await;
     assert!(held.check().is_ok(), "it is renewed, and was not taken from us");
 
@@ -50,7 +50,7 @@ async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place)
 }
 
 async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} 400")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 400")).await, "locked");
     let locked = Instant::now();
 
     let granted = place.ours.lock(KEY).wait(LONG).acquire().await;
@@ -64,7 +64,7 @@ async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
 async fn a_lock_of_theirs_without_an_end_is_polled_and_our_call_ends_in_time() {
     // Of these clients, redis-py alone takes locks without an end.
     let Some(mut place) = Place::with(Client::RedisPy).await else { return };
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} 0")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 0")).await, "locked");
     let (foreign, asked, began) = (place.value(), place.server.command_total(), Instant::now());
 
     let refused = place.ours.lock(KEY).wait(Duration::from_secs(1)).acquire().await;

@@ -1,7 +1,7 @@
 //! Locks that are shared with the real clients of the `SET NX` family: redis-py, node-redlock, redlock-universal, redsync, rslock.
 //!
 //! Each test has a Redis of its own, and the clients' programs are installed once (`support/fleet.rs`); one that cannot be installed
-//! here is named after `SKIPPED:`. Our managers have no namespace, since those clients write bare names.
+//! here is named after `SKIPPED:`. They go as the default user, who may do everything, whoever we are.
 //!
 //! `soak` has all of them and two managers of ours at one lock; the long form takes as long as it is told:
 //!
@@ -64,7 +64,7 @@ impl Place {
 
     /// Returns what stands under the key.
     fn value(&self) -> Reply {
-        self.server.call(&["GET", KEY])
+        self.server.call(&["GET", NAME])
     }
 
     /// Returns when the server has been asked for something `count` more times.
@@ -81,16 +81,18 @@ impl Place {
 }
 
 async fn start(client: Client, server: &RedisServer) -> Result<Fleet, String> {
-    let started = Fleet::start(client, Path::new(env!("CARGO_TARGET_TMPDIR")), &server.url()).await;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let started = Fleet::start(client, Path::new(env!("CARGO_TARGET_TMPDIR")), &url).await;
     started.map_err(|why| format!("{client:?}: {why}"))
 }
 
 async fn manager(server: &RedisServer, options: &str) -> LockManager {
-    let url = server.url_with(&format!("?namespace={options}"));
-    LockManager::connect(&url).await.expect("the server takes managers")
+    LockManager::connect(&server.url_with(options)).await.expect("the server takes managers")
 }
 
+/// The lock, and its name for everybody.
 const KEY: &str = "order:7";
+const NAME: &str = "dlock:order:7";
 
 /// Long enough that no test sees its end by accident, in milliseconds for the clients.
 const LONG: Duration = Duration::from_secs(30);

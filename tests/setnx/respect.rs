@@ -6,7 +6,7 @@ use dlock_runtime::{Error, LossCause};
 use dlock_tests::Client;
 use dlock_tests::resp::Reply;
 
-use crate::{KEY, LONG, LONG_MS, Place, with_every_client};
+use crate::{KEY, LONG, LONG_MS, NAME, Place, with_every_client};
 
 with_every_client![
     their_late_unlock_and_extend_leave_ours_alone,
@@ -16,7 +16,7 @@ with_every_client![
 ];
 
 async fn their_late_unlock_and_extend_leave_ours_alone(mut place: Place) {
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} 200")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 200")).await, "locked");
     let held = place.ours.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("their lease ends");
     let ours = place.value();
 
@@ -32,8 +32,8 @@ async fn their_late_unlock_and_extend_leave_ours_alone(mut place: Place) {
 
 async fn our_late_release_leaves_theirs_alone(mut place: Place) {
     let held = place.ours.lock(KEY).lease(LONG).acquire().await.expect("the lock is free");
-    place.server.call(&["DEL", KEY]);
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} {LONG_MS}")).await, "locked");
+    place.server.call(&["DEL", NAME]);
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} {LONG_MS}")).await, "locked");
     let theirs = place.value();
 
     let released = held.release().await;
@@ -48,8 +48,8 @@ async fn our_late_release_leaves_theirs_alone(mut place: Place) {
 async fn our_renewal_of_what_they_have_is_a_loss(mut place: Place) {
     let held =
         place.ours.lock(KEY).lease(Duration::from_millis(600)).acquire().await.expect("the lock is free");
-    place.server.call(&["DEL", KEY]);
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} {LONG_MS}")).await, "locked");
+    place.server.call(&["DEL", NAME]);
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} {LONG_MS}")).await, "locked");
     let theirs = place.value();
 
     let cause = dlock_tests::within(LONG, "the loss", held.lost()).await;
@@ -60,7 +60,7 @@ async fn our_renewal_of_what_they_have_is_a_loss(mut place: Place) {
 }
 
 async fn what_they_hold_is_theirs_to_extend_while_we_wait(mut place: Place) {
-    assert_eq!(place.theirs.ask(&format!("lock {KEY} 5000")).await, "locked");
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 5000")).await, "locked");
     let lock = place.ours.lock(KEY).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     place.until_asked(3).await;

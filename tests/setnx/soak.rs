@@ -14,7 +14,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use crate::{KEY, LIMIT, LONG, LONG_MS, manager, start};
+use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, manager, start};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_has_turns_and_no_update_is_lost() {
@@ -25,7 +25,7 @@ async fn everybody_has_turns_and_no_update_is_lost() {
     }
     let length = length();
 
-    let turns = soak(&server, &mut fleets, "&share=setnx", length).await;
+    let turns = soak(&server, &mut fleets, "?share=setnx", length).await;
 
     println!("{length:?} with share=setnx: {turns}");
     assert_eq!(counter(&server), turns.total(), "an update was lost: {turns}");
@@ -43,7 +43,7 @@ async fn without_the_option_those_who_poll_starve() {
     };
 
     let ours = soak(&server, &mut fleet, "", STARVING).await;
-    let setnx = soak(&server, &mut fleet, "&share=setnx", STARVING).await;
+    let setnx = soak(&server, &mut fleet, "?share=setnx", STARVING).await;
 
     println!("{STARVING:?} with share=ours: {ours}; with share=setnx: {setnx}");
     let (without, with) = (ours.theirs[0].1, setnx.theirs[0].1);
@@ -96,14 +96,14 @@ async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length:
         }
     }
     let taken = async {
-        while server.call(&["EXISTS", KEY]) == Reply::Integer(0) {
+        while server.call(&["EXISTS", NAME]) == Reply::Integer(0) {
             tokio::time::sleep(HOLD).await;
         }
     };
     within(LIMIT, "a turn of ours", taken).await;
     for fleet in &mut *fleets {
         let (seconds, hold) = (length.as_secs_f64(), HOLD.as_millis());
-        fleet.send(&format!("soak {KEY} {COUNTER} {seconds} {hold} {LONG_MS}"));
+        fleet.send(&format!("soak {NAME} {COUNTER} {seconds} {hold} {LONG_MS}"));
     }
 
     let mut turns = Turns { ours: vec![0; managers.len()], theirs: Vec::new() };
