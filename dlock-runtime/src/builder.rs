@@ -247,6 +247,7 @@ impl Builder {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
             Place::Cluster(seeds) => !seeds.access.tls,
+            Place::Quorum(voters) => !voters.0.iter().any(|server| server.tls),
             Place::Memory { .. } => false,
         };
         if without_tls && settings.certificates.are_given() {
@@ -257,10 +258,14 @@ impl Builder {
         }
         let replicas = match &target.place {
             Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
+            Place::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
             Place::Memory { .. } => Err("`memory://` has none: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
+        }
+        if let (Place::Quorum(_), Layout::Redisson) = (&target.place, target.settings.layout) {
+            return Err(config("layout", "a quorum has one of its own: leave it out"));
         }
         target.settings = target.settings.checked()?;
         Ok(target)

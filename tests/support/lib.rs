@@ -10,6 +10,7 @@
 //! | [`acl`] | the users that the guide on operating describes |
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
+//! | [`quorum`] | servers that know nothing of each other |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
 //! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
@@ -40,6 +41,7 @@ pub mod maven;
 pub mod polls;
 pub mod process;
 pub mod proxy;
+pub mod quorum;
 pub mod redisson;
 pub mod resp;
 pub mod sentinel;
@@ -56,6 +58,7 @@ pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use quorum::QuorumFleet;
 pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;

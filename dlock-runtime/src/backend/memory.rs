@@ -159,7 +159,7 @@ impl World {
         if let Some(engine) = self.manager(token.process()) {
             let mut effects = Effects::default();
             // As if he had just asked.
-            let asked = Request { key: Arc::clone(key), token, command: Command::Fence, answer: None };
+            let asked = Request::new(Arc::clone(key), token, Command::Fence);
             engine.replies(now, now, [(asked, Reply::NotOurs)], &mut effects);
             effects.wake();
         }
@@ -216,7 +216,7 @@ impl Backend for Memory {
             let abandoned = self.world.ledger.abandon(abandoned);
             // There is always an answer here, so there is hardly ever anything to undo, and nothing in its way.
             for (key, token) in abandoned {
-                self.push(Request { key, token, command: Command::Leave, answer: None });
+                self.push(Request::new(key, token, Command::Leave));
             }
             for (other, token, offer) in granted {
                 other.granted(&key, token, offer, now, effects);

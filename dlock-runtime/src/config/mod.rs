@@ -6,6 +6,7 @@ pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;
 mod hosts;
+pub(crate) mod quorum;
 pub(crate) mod sentinel;
 pub(crate) mod url;
 

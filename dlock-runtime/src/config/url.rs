@@ -5,6 +5,7 @@
 //!          | "redis+unix://" path [ "?" options ]
 //!          | "redis+sentinel://" ..     see `sentinel`
 //!          | "redis+cluster://" ..      see `cluster`
+//!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
@@ -24,8 +25,9 @@ use url::{Host, Url};
 
 use crate::config::certificates::Pem;
 use crate::config::cluster::Seeds;
+use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
-use crate::config::{Settings, cluster, config, duration, sentinel};
+use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
 use crate::error::Result;
 use crate::layout::{Layout, Publish};
 use crate::protocol::share::Share;
@@ -48,6 +50,8 @@ pub(crate) enum Place {
     Sentinel(Watched),
     /// On the masters of a cluster.
     Cluster(Seeds),
+    /// On servers of which a majority decides.
+    Quorum(Voters),
 }
 
 /// The address of a Redis, and how to get in.
@@ -92,8 +96,12 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if let Some((seeds, rest)) = cluster::parse(text)? {
         return Ok(Target { place: Place::Cluster(seeds), settings: settings(&rest)? });
     }
+    if let Some((voters, rest)) = quorum::parse(text)? {
+        return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
+    }
     if names_several(text) {
-        let problem = "this URL is of one server: for several write `redis+cluster://host,host` or `redis+sentinel://host,host/name`";
+        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
+                       `redis+quorum://host,host,host`";
         return Err(config("host", problem));
     }
     let url = url(text)?;
@@ -108,8 +116,8 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `memory`, and with the \
-                 feature `tls` `rediss`, `rediss+sentinel` and `rediss+cluster`"
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `redis+quorum`, `memory`, \
+                 and with the feature `tls` `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum`"
             );
             return Err(config("scheme", problem));
         }

@@ -214,7 +214,7 @@ impl Engine {
         answer: Option<oneshot::Sender<Reply>>,
         effects: &mut Effects,
     ) {
-        self.backend.push(Request { key: Arc::clone(key), token, command, answer });
+        self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
         effects.flush = true;
     }
 
@@ -290,7 +290,7 @@ impl Engine {
         replies: impl IntoIterator<Item = (Request, Reply)>,
         effects: &mut Effects,
     ) -> Vec<(Arc<str>, Token)> {
-        for (Request { key, token, command, answer }, reply) in replies {
+        for (Request { key, token, command, answer, .. }, reply) in replies {
             match command {
                 _ if command.lets_go() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {

@@ -136,6 +136,11 @@ impl<S: Clone + PartialEq> Lane<S> {
                     }
                 }
             }
+            // Nobody queues there: what was to be confirmed is gone.
+            (Step::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                self.taken(ttl, cx);
+                self.pause(ttl, cx);
+            }
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place.
                 match cx.rules.share {

@@ -62,6 +62,12 @@ pub(crate) enum Command {
     ForceRelease,
     /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
     Fence,
+    /// Raises the counter of the holder's fencing tokens to `fence`, where it is lower: what several servers issued is to be known to
+    /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOurs`].
+    Register {
+        /// What no later token may be below.
+        fence: u64,
+    },
     /// Looks at what stands there, and changes nothing. Answered [`Reply::Seen`].
     Inspect,
     /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Ours`].

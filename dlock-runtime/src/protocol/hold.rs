@@ -376,6 +376,27 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
+        let (mut lane, held) = held(TERMS);
+        let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+        happen(&mut lane, 100, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&1, &mut cx);
+        });
+        let renew = Command::Renew { lease: terms.lease };
+        happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOurs, cx));
+
+        let again = Command::Enqueue { lease: terms.lease, mode: crate::protocol::command::Enqueue::Again };
+        let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
+        happen(&mut lane, 102, |lane, cx| lane.reply(held, again, at(101), free, cx));
+
+        let asked = happen(&mut lane, 104, Lane::tick);
+        assert!(matches!(asked[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{asked:?}");
+    }
+
+    #[test]
     fn a_yield_without_an_answer_leaves_both_its_tokens() {
         let (mut lane, old, next) = yielding();
 

@@ -12,6 +12,7 @@
 //! value      who holds and who waits, as it stands in the server · record  what each command makes of it
 //! command    what is asked of a backend and what it can answer
 //! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
+//! quorum     one command over several servers: what their answers come to
 //! abandon    commands without an answer, and how their effect is undone
 //! strangers  grants that nobody waits for
 //! waits      who waits for whom among nested calls: deadlock
@@ -31,6 +32,7 @@ pub(crate) mod lane;
 pub(crate) mod nesting;
 pub(crate) mod patience;
 pub(crate) mod queue;
+pub(crate) mod quorum;
 pub(crate) mod record;
 pub(crate) mod renew;
 #[cfg(test)]

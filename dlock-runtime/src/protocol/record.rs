@@ -56,7 +56,9 @@ impl Record {
                     Place::Gone => Reply::Gone,
                 };
             }
-            Command::Renew { .. } | Command::Keep { .. } | Command::Fence if value.holder() != token => {
+            Command::Renew { .. } | Command::Keep { .. } | Command::Fence | Command::Register { .. }
+                if value.holder() != token =>
+            {
                 return Reply::NotOurs;
             }
             Command::Renew { lease } => {
@@ -67,6 +69,7 @@ impl Record {
                 *ends = now.plus(ttl);
                 return Reply::Ours;
             }
+            Command::Register { fence } => return Reply::Fenced(fence),
             Command::Fence | Command::Ping => return Reply::Ours,
             Command::Inspect => {
                 let holder = Some(value.holder().process());

@@ -60,22 +60,29 @@ pub(super) struct ToEngine {
     pub(super) engine: Weak<Engine>,
 }
 
-impl Answers for ToEngine {
-    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
-    /// undone.
-    fn replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
-        let (count, now) = (replies.len(), boot_time());
-        self.shared.undoing.left(&mut replies, epoch, now);
-        let abandoned = match self.engine.upgrade() {
+impl ToEngine {
+    /// Tells the engine, and returns what is to be undone.
+    pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootTime) -> Vec<(Arc<str>, Token)> {
+        match self.engine.upgrade() {
             Some(engine) => {
                 let mut effects = Effects::default();
-                let abandoned = engine.replies(now, sent, replies, &mut effects);
+                let abandoned = engine.replies(boot_time(), sent, replies, &mut effects);
                 effects.wake();
                 abandoned
             }
             // Nobody is left to have what was granted.
             None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
-        };
+        }
+    }
+}
+
+impl Answers for ToEngine {
+    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
+    /// undone.
+    fn replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
+        let count = replies.len();
+        self.shared.undoing.left(&mut replies, epoch, boot_time());
+        let abandoned = self.tell(replies, sent);
         self.shared.undoing.add(abandoned, epoch);
         self.shared.answered(count);
     }

@@ -46,12 +46,12 @@ pub(super) fn encode(
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
         Command::Yield { .. } => (Script::Yield, 1),
-        Command::Fence => (Script::Fence, 2),
+        Command::Fence | Command::Register { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
     let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
-    if let Command::Fence = command {
+    if let Command::Fence | Command::Register { .. } = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
@@ -81,6 +81,9 @@ pub(super) fn encode(
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
         }
+        Command::Register { fence } => {
+            call.arg(millis(COUNTER_LIFE)).arg(*fence);
+        }
     }
     if let Some(besides) = besides {
         call.arg(besides);
@@ -106,10 +109,10 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
         (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
-        (Command::Fence, Value::BulkString(text)) => {
+        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {
             std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
         }
-        (Command::Fence, _) => None,
+        (Command::Fence | Command::Register { .. }, _) => None,
         (_, Value::Int(1)) => Some(Reply::Ours),
         _ => None,
     };

@@ -67,7 +67,11 @@ impl Node {
 
     /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
     async fn tell(&self, ear: &mut Ear) {
-        while let Some(message) = ear.next(PING_EVERY).await {
+        for heard in 1_u64.. {
+            let Some(message) = ear.next(PING_EVERY).await else { return };
+            if heard.is_multiple_of(IN_ONE_GO) {
+                tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
+            }
             if let Some(key) = self.bells.key_of(message.get_channel_name()) {
                 self.answers.rung(&key);
             } else if let Some(grant) = Grant::parse(message.get_payload_bytes()) {
@@ -76,6 +80,9 @@ impl Node {
         }
     }
 }
+
+/// So many messages are dealt with between two looks at all else that happens on the thread.
+const IN_ONE_GO: u64 = 16;
 
 /// How often a connection that may be idle is asked whether it is alive.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);

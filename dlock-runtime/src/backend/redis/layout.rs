@@ -28,7 +28,6 @@ use crate::protocol::command::{Command, Enqueue, Reply};
 pub(super) enum Layout {
     /// The default: the fastest there is where one server has the key.
     Native,
-    #[allow(dead_code, reason = "several servers that vote come next")]
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
     /// Where some of the clients are Java.
@@ -39,6 +38,7 @@ impl Layout {
     /// Returns the layout that is chosen, for a server that is `whereabouts`.
     pub(super) fn of(settings: &Settings, whereabouts: &Whereabouts) -> Self {
         match (settings.layout, settings.publish, whereabouts) {
+            (.., Whereabouts::Quorum(..)) => Self::Plain,
             (crate::Layout::Native, ..) => Self::Native,
             (crate::Layout::Redisson, publish, Whereabouts::Master(_)) => Self::Redisson(publish),
             // Outside of clusters Redisson by itself knows of no shards.
@@ -114,6 +114,9 @@ impl Layout {
         }
     }
 }
+
+/// Within this the servers of a quorum that is near have all let go, and so do those who hear of it not all try in the same moment.
+pub(super) const HOLD_BACK: Duration = Duration::from_millis(4);
 
 /// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
 pub(super) const BELL_PREFIX: &str = "dlock:free:";

@@ -55,7 +55,7 @@ impl Undoing {
     /// Returns the leaves that are due; each is answered by [`left`](Self::left).
     pub(super) fn due_leaves(&self) -> Vec<Request> {
         let due = lock(&self.list).due_now(boot_time());
-        let leave = |(key, token)| Request { key, token, command: Command::Leave, answer: None };
+        let leave = |(key, token)| Request::new(key, token, Command::Leave);
         due.into_iter().map(leave).collect()
     }
 

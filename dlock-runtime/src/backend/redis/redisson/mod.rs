@@ -55,12 +55,12 @@ pub(super) fn encode(
         Command::ForceRelease => Script::ForceRelease,
         Command::Leave => Script::Leave,
         Command::Yield { .. } => Script::Yield,
-        Command::Fence => Script::Fence,
+        Command::Fence | Command::Register { .. } => Script::Fence, // a quorum alone registers, and has its own layout
         Command::Inspect => Script::Inspect,
     };
     let mut call = script.call(layout, loaded);
     match command {
-        Command::Fence => call.arg(2).arg(&**key).arg(names::counter(key)),
+        Command::Fence | Command::Register { .. } => call.arg(2).arg(&**key).arg(names::counter(key)),
         _ => call.arg(1).arg(&**key),
     };
     call.arg(owner::written(*token));
@@ -81,7 +81,7 @@ pub(super) fn encode(
         | Command::Yield { .. } => {
             call.arg(channel(key)).arg(layout.publish().name());
         }
-        Command::Fence | Command::Inspect | Command::Ping => {}
+        Command::Fence | Command::Register { .. } | Command::Inspect | Command::Ping => {}
     }
     if let Some(besides) = besides {
         call.arg(besides);
