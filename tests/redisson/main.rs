@@ -4,7 +4,7 @@
 //! short; the long form counts for as many seconds as it is told:
 //!
 //! ```text
-//! DLOCK_SOAK=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
+//! DLOCK_SOAK_SECONDS=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
 //! ```
 
 mod cluster;
