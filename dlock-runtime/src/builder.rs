@@ -13,7 +13,7 @@ use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
@@ -39,6 +39,7 @@ pub struct Builder {
 struct Changes {
     namespace: Option<String>,
     layout: Option<Layout>,
+    publish: Option<Publish>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -65,6 +66,12 @@ impl Builder {
     /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.changes.layout = Some(layout);
+        self
+    }
+
+    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.changes.publish = Some(publish);
         self
     }
 
@@ -198,6 +205,7 @@ impl Builder {
         let Changes {
             namespace,
             layout,
+            publish,
             lease,
             response_timeout,
             connect_timeout,
@@ -211,6 +219,7 @@ impl Builder {
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.layout, layout);
+        set(&mut settings.publish, publish);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
@@ -226,6 +235,7 @@ impl Builder {
         let without_tls = match &target.place {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
+            Place::Cluster(seeds) => !seeds.access.tls,
             Place::Quorum(voters) => !voters.0.iter().any(|server| server.tls),
             Place::Memory { .. } => false,
         };
@@ -236,7 +246,7 @@ impl Builder {
             ));
         }
         let replicas = match &target.place {
-            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
             Place::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
             Place::Memory { .. } => Err("`memory://` has none: leave it out"),
         };

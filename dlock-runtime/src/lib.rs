@@ -143,7 +143,7 @@ pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
 pub use inspection::Inspection;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
-pub use layout::Layout;
+pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};

@@ -3,6 +3,7 @@
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
 pub(crate) mod certificates;
+pub(crate) mod cluster;
 pub(crate) mod duration;
 mod hosts;
 pub(crate) mod quorum;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Result};
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
 
@@ -23,6 +24,7 @@ use crate::protocol::Rules;
 pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) layout: Layout,
+    pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) rules: Rules,
@@ -36,6 +38,7 @@ impl Default for Settings {
         Self {
             namespace: "dlock".to_owned(),
             layout: Layout::Native,
+            publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             rules: Rules::DEFAULT,

@@ -4,10 +4,11 @@
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
 //!          | "redis+unix://" path [ "?" options ]
 //!          | "redis+sentinel://" ..     see `sentinel`
+//!          | "redis+cluster://" ..      see `cluster`
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
@@ -22,11 +23,12 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
+use crate::config::cluster::Seeds;
 use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
-use crate::config::{Settings, config, duration, quorum, sentinel};
+use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 
 /// What a URL says.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(crate) enum Place {
     Redis(Server),
     /// On the master that sentinels name.
     Sentinel(Watched),
+    /// On the masters of a cluster.
+    Cluster(Seeds),
     /// On servers of which a majority decides.
     Quorum(Voters),
 }
@@ -87,8 +91,16 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
     }
+    if let Some((seeds, rest)) = cluster::parse(text)? {
+        return Ok(Target { place: Place::Cluster(seeds), settings: settings(&rest)? });
+    }
     if let Some((voters, rest)) = quorum::parse(text)? {
         return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
+    }
+    if names_several(text) {
+        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name` or \
+                       `redis+quorum://host,host,host`";
+        return Err(config("host", problem));
     }
     let url = url(text)?;
     let place = match url.scheme() {
@@ -102,8 +114,8 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+quorum`, `memory`, and with the \
-                 feature `tls` `rediss`, `rediss+sentinel` and `rediss+quorum`"
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `redis+quorum`, `memory`, \
+                 and with the feature `tls` `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum`"
             );
             return Err(config("scheme", problem));
         }
@@ -142,6 +154,13 @@ fn is_cut_in_two(text: &str) -> bool {
         None => text.split_once(['?', '#']),
     };
     after.is_some_and(|(_, after)| after.contains('@'))
+}
+
+/// Returns whether the URL of one server has several hosts.
+fn names_several(text: &str) -> bool {
+    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
 }
 
 fn memory(url: &Url) -> Result<Place> {
@@ -236,7 +255,8 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
-            "layout" => settings.layout = layout(&value)?,
+            "layout" => settings.layout = one_of(&name, &value, &Layout::ALL)?,
+            "publish" => settings.publish = one_of(&name, &value, &Publish::ALL)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
@@ -269,11 +289,11 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
-fn layout(value: &str) -> Result<Layout> {
-    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
-    known.map(|(_, layout)| *layout).ok_or_else(|| {
-        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
-        config("layout", format!("it is not known; allowed are {allowed}"))
+/// Reads the value of an option that has a name for each.
+fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
+    all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
+        let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
+        config(name, format!("it is not known; allowed are {}", allowed.join(", ")))
     })
 }
 
@@ -294,9 +314,10 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "namespace",
     "layout",
+    "publish",
     "lease",
     "response_timeout",
     "connect_timeout",
@@ -349,13 +370,19 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+        let settings = parse("redis://host?namespace=&layout=redisson&publish=both&hand_off=0ms&poll=1s")
             .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
-            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
+            (
+                &*settings.namespace,
+                settings.layout,
+                settings.publish,
+                settings.rules.hand_off,
+                settings.rules.poll
+            ),
+            ("", Layout::Redisson, Publish::Both, Duration::ZERO, Duration::from_secs(1))
         );
     }
 
@@ -393,6 +420,7 @@ mod tests {
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
             ("redis://host?layout=hunter2", "`redisson`"),
+            ("redis://host?publish=hunter2", "`spublish`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -149,6 +149,9 @@ impl Failure {
     pub(crate) fn into_error(self, key: LockKey) -> Error {
         match self.kind {
             FailureKind::WrongKind => Error::WrongKind { key, found: self.reason },
+            FailureKind::InvalidKey => {
+                Error::InvalidKey { template: key.as_str().into(), problem: self.reason }
+            }
             _ => self.error(Some(key)),
         }
     }
@@ -161,7 +164,9 @@ impl Failure {
     fn error(self, key: Option<LockKey>) -> Error {
         let Self { kind, reason, source } = self;
         match kind {
-            FailureKind::Passing | FailureKind::WrongKind => Error::Unavailable { key, reason, source },
+            FailureKind::Passing | FailureKind::WrongKind | FailureKind::InvalidKey => {
+                Error::Unavailable { key, reason, source }
+            }
             FailureKind::Lasting => config("server", &*reason),
             FailureKind::Untrusted => config("tls", &*reason),
         }
@@ -179,4 +184,6 @@ pub(crate) enum FailureKind {
     Untrusted,
     /// Something that is no lock of this kind stands under the key.
     WrongKind,
+    /// No lock of this kind can have the name.
+    InvalidKey,
 }

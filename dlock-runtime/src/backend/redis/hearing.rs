@@ -9,6 +9,8 @@ use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::link::{Ear, Grant};
 use crate::backend::redis::node::Node;
+use crate::backend::redis::shards::ShardEar;
+use crate::layout::Publish;
 
 impl Node {
     /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
@@ -20,11 +22,14 @@ impl Node {
         loop {
             let since = Instant::now();
             if let Some(mut ear) = ear.take() {
+                let shards = self.listen_to_shards(link).await;
                 self.listening.store(true, Ordering::Release);
-                self.bells.open(ear.sink(), link.route.response_timeout).await;
+                let shard = shards.as_ref().map(ShardEar::sink);
+                self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
                     () = self.tell(&mut ear) => {}
+                    () = self.tell_of_shards(shards) => {}
                     () = self.bells.sweep(&self.engine) => {}
                 }
                 self.bells.close();
@@ -33,6 +38,30 @@ impl Node {
             }
             backoff.pause(since.elapsed()).await;
             ear = link.route.listen(self.process).await.ok();
+        }
+    }
+
+    /// Connects for messages of shards, where bells ring by them.
+    async fn listen_to_shards(&self, link: &Link) -> Option<ShardEar> {
+        if self.layout().publish() == Publish::Publish {
+            return None;
+        }
+        link.route.listen_to_shards().await.ok()
+    }
+
+    /// Tells what is heard of shards, until the connection ends; without one, until it is time to try again.
+    async fn tell_of_shards(&self, ear: Option<ShardEar>) {
+        match ear {
+            Some(mut ear) => {
+                let is_wanted = |channel: &str| self.bells.key_of(channel).is_some();
+                while let Some(channel) = ear.next(PING_EVERY, is_wanted).await {
+                    if let Some(key) = self.bells.key_of(&channel) {
+                        self.answers.rung(&key);
+                    }
+                }
+            }
+            None if self.layout().publish() == Publish::Publish => std::future::pending().await,
+            None => tokio::time::sleep(PING_EVERY).await,
         }
     }
 

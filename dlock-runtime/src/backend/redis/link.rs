@@ -9,13 +9,16 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, RedisConnectionInfo, RedisError,
-    Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
 };
+use tokio::sync::mpsc::unbounded_channel;
 
+use crate::backend::redis::address::Address;
 use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::Loaded;
+use crate::backend::redis::shards::ShardEar;
 #[cfg(feature = "tls")]
 use crate::backend::redis::tls;
 use crate::config::url::Server;
@@ -56,9 +59,14 @@ impl Route {
         Ok(route)
     }
 
+    /// Returns where the server is.
+    pub(super) fn address(&self) -> Address {
+        Address { host: self.server.host.clone(), port: self.server.port }
+    }
+
     /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
     /// since the last connection is used.
-    async fn new_client(&self) -> Result<redis::Client, Failure> {
+    async fn new_client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let given = source.ask(self.connect_timeout).await;
@@ -68,7 +76,7 @@ impl Route {
             }
             None => (self.server.username.clone(), self.server.password.clone()),
         };
-        let mut access = RedisConnectionInfo::default().set_db(self.server.database);
+        let mut access = RedisConnectionInfo::default().set_db(self.server.database).set_protocol(protocol);
         if let Some(username) = username {
             access = access.set_username(username);
         }
@@ -105,6 +113,12 @@ impl Route {
     pub(super) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
         let answer = self.open().await?.send_packed_command(question).await;
         answer.map_err(|error| self.failure(error))
+    }
+
+    /// Connects for several questions.
+    pub(super) async fn ask_all(&self, questions: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let answers = self.open().await?.send_packed_commands(questions, 0, questions.len()).await;
+        answers.map_err(|error| self.failure(error))
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
@@ -145,11 +159,24 @@ impl Route {
 
     /// Connects for commands.
     pub(super) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
-        let opened = self.new_client().await?.get_multiplexed_async_connection_with_config(&config).await;
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let opened = client.get_multiplexed_async_connection_with_config(&self.timeouts()).await;
         opened.map_err(|error| self.not_opened(error))
+    }
+
+    fn timeouts(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+    }
+
+    /// Connects for messages of shards.
+    pub(super) async fn listen_to_shards(&self) -> Result<ShardEar, Failure> {
+        let (tell, told) = unbounded_channel();
+        let client = self.new_client(ProtocolVersion::RESP3).await?;
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
+        Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
     }
 
     /// Connects for messages, and subscribes to what tells `process` of its grants.
@@ -159,7 +186,7 @@ impl Route {
 
     /// Connects for messages, and subscribes to `channel`.
     pub(super) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
-        let client = self.new_client().await?;
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
         let opened = async {
             let mut pubsub = client.get_async_pubsub().await?;
             pubsub.subscribe(channel).await?;
@@ -220,7 +247,7 @@ impl Route {
             let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
             let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
             let hint = if code == "NOAUTH" {
-                "; write `redis://:password@host` or `redis://user:password@host`"
+                "; write `:password@` or `user:password@` before the host"
             } else {
                 ""
             };

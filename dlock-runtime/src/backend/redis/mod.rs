@@ -6,10 +6,11 @@
 //! | `servers` | who serves the keys |
 //! | `answers` | who is told what a node's server says |
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
+//! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `cluster` | several nodes: which one serves a key |
 //! | `quorum` | several nodes that vote |
-//! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
@@ -19,10 +20,12 @@
 //! | `shared` | what the engine's side and the driver's both use |
 
 mod acks;
+mod address;
 mod answers;
 mod backoff;
 mod batch;
 mod bells;
+mod cluster;
 mod codec;
 mod driver;
 mod examine;
@@ -36,6 +39,7 @@ mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -50,6 +54,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
@@ -62,6 +67,7 @@ use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::cluster::Seeds;
 use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
@@ -91,27 +97,41 @@ pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<E
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
-    start_one(Whereabouts::Sentinel(Box::new(Sentinels::new(watched, settings)?)), settings).await
+    let sentinels = Sentinels::new(watched, settings)?;
+    start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
 }
 
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
     let place = format!("the quorum of {voters}");
-    start(place, settings, Layout::Plain, |answers, process| {
+    start(place, settings, layout::HOLD_BACK, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
+    })
+    .await
+}
+
+/// Connects to the masters of a cluster.
+pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
+    let place = format!("the cluster of {seeds}");
+    start(place, settings, Layout::hold_back(settings.layout), |answers, process| {
+        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
     .await
 }
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, layout) = (whereabouts.to_string(), settings.layout.into());
-    let grant_lease = settings.rules.grant_lease;
-    start(place, settings, layout, |answers, process| {
+    let (place, hold_back) = (whereabouts.to_string(), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
-        let answers = Arc::new(answers);
-        let node = Node::new(whereabouts, shared, engine, answers, grant_lease, process, layout);
-        Ok(Servers::One(Arc::new(node)))
+        Ok(Servers::One(Arc::new(Node::new(
+            whereabouts,
+            shared,
+            engine,
+            Arc::new(answers),
+            process,
+            settings,
+        ))))
     })
     .await
 }
@@ -120,7 +140,7 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 async fn start(
     place: String,
     settings: &Settings,
-    layout: Layout,
+    hold_back: Duration,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
@@ -128,7 +148,7 @@ async fn start(
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let rules = Rules { hold_back, ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);

@@ -29,7 +29,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::Request;
 use crate::backend::redis::answers::{Answers, ToEngine};
-use crate::backend::redis::layout::Layout;
+use crate::backend::redis::batch::Passage;
 use crate::backend::redis::link::{Grant, Route};
 use crate::backend::redis::node::Node;
 use crate::backend::redis::quorum::ballots::{Ballots, Outcome};
@@ -83,9 +83,8 @@ impl Quorum {
                     Arc::clone(&shared),
                     Weak::clone(&answers.engine),
                     Arc::new(answers_of_server),
-                    settings.rules.grant_lease,
                     process,
-                    Layout::Plain,
+                    settings,
                 );
                 Voter { node: Arc::new(node), undoing: Arc::default() }
             };
@@ -124,7 +123,7 @@ impl Quorum {
         let next = ready.map(|Voter { node, undoing }| {
             let due = undoing.due_leaves();
             if !due.is_empty() {
-                node.take(due);
+                node.take(due, Passage::default());
             }
             undoing.due_in()
         });
@@ -167,7 +166,7 @@ impl Quorum {
     fn send(&self, fan: Vec<Vec<Request>>) {
         for (voter, asked) in self.voters.iter().zip(fan) {
             if !asked.is_empty() {
-                voter.node.take(asked);
+                voter.node.take(asked, Passage::default());
             }
         }
     }
