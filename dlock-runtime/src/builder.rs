@@ -15,6 +15,7 @@ use crate::doctor::{self, Report};
 use crate::error::Result;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
+use crate::protocol::share::Share;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
 ///
@@ -46,6 +47,7 @@ struct Changes {
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    share: Option<Share>,
     replica_acks: Option<u8>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
@@ -111,6 +113,13 @@ impl Builder {
     /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Sets who gets his turn at a lock beside the managers of this library. Default: [`Share::Ours`]. All managers of a fleet should
+    /// have the same. The guide on [fleets](crate::docs::fleets) says when to use which.
+    pub fn share(mut self, share: Share) -> Self {
+        self.changes.share = Some(share);
         self
     }
 
@@ -212,6 +221,7 @@ impl Builder {
             grant_lease,
             hand_off,
             poll,
+            share,
             replica_acks,
             certificates,
             credentials,
@@ -226,6 +236,7 @@ impl Builder {
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.rules.share, share);
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
@@ -333,6 +344,16 @@ mod tests {
     async fn a_lease_beyond_either_end_is_refused() {
         for lease in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
             assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_layout_that_nobody_who_polls_shares_takes_no_share() {
+        let both = LockManager::builder("redis://127.0.0.1:1").layout(Layout::Redisson).share(Share::SetNx);
+
+        match both.connect().await {
+            Err(Error::Config { part, .. }) => assert_eq!(&*part, "share"),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -147,4 +147,5 @@ pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use options::{OnLost, Options};
+pub use protocol::share::Share;
 pub use retry::RetryPolicy;

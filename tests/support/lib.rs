@@ -17,6 +17,8 @@
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`fleet`] | the real clients of other libraries and languages, installed once |
+//! | `talk` | lines to and from a program of ours |
 //! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
 //! | [`maven`] | what that Java is built by |
 //! | [`polls`] | futures that are polled a few times and dropped |
@@ -31,6 +33,7 @@ pub mod authority;
 pub mod child;
 pub mod clock;
 pub mod cluster;
+pub mod fleet;
 pub mod hostile;
 pub mod io_thread;
 pub mod judge;
@@ -43,6 +46,7 @@ pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+mod talk;
 pub mod wall_clock;
 pub mod work;
 pub mod world;
@@ -50,6 +54,7 @@ pub mod world;
 pub use authority::{Authority, Identity};
 pub use clock::{Moment, thread_within, within};
 pub use cluster::ClusterFleet;
+pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};

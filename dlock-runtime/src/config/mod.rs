@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
+use crate::protocol::share::Share;
 
 /// Every option that is not part of the server's address.
 #[derive(Clone, Debug)]
@@ -63,6 +64,10 @@ impl Settings {
         from(100, "grant_lease", self.rules.grant_lease)?;
         from(0, "hand_off", self.rules.hand_off)?;
         from(5, "poll", self.rules.poll)?;
+        if self.layout == Layout::Redisson && self.rules.share == Share::SetNx {
+            let problem = "a lock that stands as Redisson's is none that clients of the `SET NX` family take: leave it out";
+            return Err(config("share", problem));
+        }
         if !is_namespace(&self.namespace) {
             let problem = "no white space, control characters, braces or angle brackets are allowed in it";
             return Err(config("namespace", problem));

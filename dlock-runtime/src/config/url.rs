@@ -9,6 +9,7 @@
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | "share=" ( "ours" | "setnx" )
 //!          | "replica_acks=" number                                     not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
@@ -29,6 +30,7 @@ use crate::config::sentinel::Watched;
 use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
 use crate::error::Result;
 use crate::layout::{Layout, Publish};
+use crate::protocol::share::Share;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
     }
     if names_several(text) {
-        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name` or \
+        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
                        `redis+quorum://host,host,host`";
         return Err(config("host", problem));
     }
@@ -263,6 +265,10 @@ fn settings(url: &Url) -> Result<Settings> {
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "share" => {
+                settings.rules.share =
+                    Share::parse(&value).ok_or_else(|| config("share", "it must be `ours` or `setnx`"))?;
+            }
             "replica_acks" => {
                 let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
@@ -314,7 +320,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
     "namespace",
     "layout",
     "publish",
@@ -324,6 +330,7 @@ const OPTIONS: [&str; 13] = [
     "grant_lease",
     "hand_off",
     "poll",
+    "share",
     "replica_acks",
     "tls_ca",
     "tls_cert",
@@ -387,6 +394,17 @@ mod tests {
     }
 
     #[test]
+    fn the_share_is_read() {
+        for (url, share) in [
+            ("memory://", Share::Ours),
+            ("memory://?share=ours", Share::Ours),
+            ("redis://host?share=setnx", Share::SetNx),
+        ] {
+            assert_eq!(parse(url).map(|target| target.settings.rules.share).ok(), Some(share), "{url}");
+        }
+    }
+
+    #[test]
     fn a_wrong_url_names_the_part_and_never_the_password() {
         for (url, part) in [
             ("127.0.0.1:6379", "scheme"),
@@ -419,6 +437,8 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
+            ("redis://host?share=hunter2", "share"),
+            ("redis://host?share=SETNX", "share"),
             ("redis://host?layout=hunter2", "`redisson`"),
             ("redis://host?publish=hunter2", "`spublish`"),
             ("memory://name#hunter2", "fragment"),

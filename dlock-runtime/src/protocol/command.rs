@@ -9,6 +9,7 @@ use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
 use crate::protocol::hint;
+use crate::protocol::share::Streak;
 use crate::token::{ProcessId, Token};
 
 /// One step on one key, under one token. Every backend does each of them atomically.
@@ -38,6 +39,13 @@ pub(crate) enum Command {
     },
     /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
     Release,
+    /// A release that tells the waiter who gets the lock for how long our family has had it.
+    PassOn {
+        /// For how long that is.
+        streak: Streak,
+    },
+    /// A release that gives the lock to nobody: who waits is told that he does not any more.
+    Free,
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
     Leave,
     /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
@@ -46,6 +54,8 @@ pub(crate) enum Command {
     Yield {
         /// The token that waits for our next turn.
         next: Token,
+        /// What the waiter who gets the lock is told of how long our family has had it.
+        streak: Streak,
     },
     /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOurs`] when nobody
     /// held it.
@@ -65,6 +75,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
+    pub(crate) fn lets_go(self) -> bool {
+        matches!(self, Self::Release | Self::PassOn { .. } | Self::Free | Self::Leave)
+    }
+
     /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
     pub(crate) fn carries_a_body(self) -> bool {
         match self {

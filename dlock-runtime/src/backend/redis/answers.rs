@@ -90,7 +90,7 @@ impl Answers for ToEngine {
     fn granted(&self, grant: Grant) {
         if let Some(engine) = self.engine.upgrade() {
             let mut effects = Effects::default();
-            engine.granted(&grant.key, grant.token, grant.lease, boot_time(), &mut effects);
+            engine.granted(&grant.key, grant.token, grant.offer, boot_time(), &mut effects);
             effects.wake();
         }
     }
@@ -113,15 +113,15 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
     let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
     let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
-    let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
-        && matches!(reply, Reply::Ours);
-    let never_ran =
-        matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
+    let lets_go = request.command.lets_go();
+    let undone =
+        (lets_go || matches!(request.command, Command::ForceRelease)) && matches!(reply, Reply::Ours);
+    let never_ran = matches!(reply, Reply::Refused(_)) && !lets_go;
     if leaves_nothing || nothing || undone || never_ran {
         return Vec::new();
     }
     let next = match request.command {
-        Command::Yield { next } => Some(next),
+        Command::Yield { next, .. } => Some(next),
         _ => None,
     };
     std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()

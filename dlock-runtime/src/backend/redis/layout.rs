@@ -38,7 +38,7 @@ impl Layout {
     /// Returns the layout that is chosen, for a server that is `whereabouts`.
     pub(super) fn of(settings: &Settings, whereabouts: &Whereabouts) -> Self {
         match (settings.layout, settings.publish, whereabouts) {
-            (_, _, Whereabouts::Quorum(..)) => Self::Plain,
+            (.., Whereabouts::Quorum(..)) => Self::Plain,
             (crate::Layout::Native, ..) => Self::Native,
             (crate::Layout::Redisson, publish, Whereabouts::Master(_)) => Self::Redisson(publish),
             // Outside of clusters Redisson by itself knows of no shards.

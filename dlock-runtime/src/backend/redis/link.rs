@@ -26,6 +26,7 @@ use crate::config::{Settings, config};
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Source};
 use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::share::{Offer, Streak};
 use crate::token::{ProcessId, Token};
 
 /// How to reach a server.
@@ -293,22 +294,48 @@ impl Ear {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) token: Token,
-    /// How long it is his unless he confirms.
-    pub(super) lease: Duration,
+    pub(super) offer: Offer,
     pub(super) key: Arc<str>,
 }
 
 impl Grant {
-    /// Reads a message: `<token><grant lease in ms>|<key>`.
+    /// Reads a message: `<token><grant lease in ms>[+<streak in ms>]|<key>`.
     pub(super) fn parse(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let (token, rest) = text.split_at_checked(Token::WIDTH)?;
-        let (lease, key) = rest.split_once('|')?;
-        let lease = Duration::from_millis(lease.parse().ok()?);
-        Some(Self { token: Token::parse(token)?, lease, key: key.into() })
+        let (offer, key) = rest.split_once('|')?;
+        let (lease, streak) =
+            offer.split_once('+').map_or((offer, None), |(lease, held)| (lease, Some(held)));
+        let streak = match streak {
+            Some(held) => Streak::of(Duration::from_millis(held.parse().ok()?)),
+            None => Streak::UNKNOWN,
+        };
+        let offer = Offer { lease: Duration::from_millis(lease.parse().ok()?), streak };
+        Some(Self { token: Token::parse(token)?, offer, key: key.into() })
     }
 }
 
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_grant_says_for_how_long_it_is_and_what_is_known_of_the_streak() {
+        let token = TokenSource::new().next();
+        let offer = |said: &str| {
+            let grant = Grant::parse(format!("{token}{said}|order+|7").as_bytes())?;
+            assert_eq!((grant.token, &*grant.key), (token, "order+|7"));
+            Some((grant.offer.lease.as_millis(), grant.offer.streak))
+        };
+
+        assert_eq!(offer("1000"), Some((1_000, Streak::UNKNOWN)));
+        assert_eq!(offer("1000+20"), Some((1_000, Streak::of(Duration::from_millis(20)))));
+        assert_eq!(offer("0"), Some((0, Offer::NONE.streak)));
+        assert!(["", "+20", "1000+", "1000+x", "-1", "1+2+3"].iter().all(|said| offer(said).is_none()));
+    }
+}

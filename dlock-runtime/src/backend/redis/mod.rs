@@ -101,6 +101,15 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
     start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
 }
 
+/// Connects to the masters of a cluster.
+pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
+    let (place, hold_back) = (format!("the cluster of {seeds}"), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
+        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
+    })
+    .await
+}
+
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
     let place = format!("the quorum of {voters}");
@@ -110,28 +119,13 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
     .await
 }
 
-/// Connects to the masters of a cluster.
-pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = format!("the cluster of {seeds}");
-    start(place, settings, Layout::hold_back(settings.layout), |answers, process| {
-        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
-    })
-    .await
-}
-
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
     let (place, hold_back) = (whereabouts.to_string(), Layout::hold_back(settings.layout));
     start(place, settings, hold_back, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
-        Ok(Servers::One(Arc::new(Node::new(
-            whereabouts,
-            shared,
-            engine,
-            Arc::new(answers),
-            process,
-            settings,
-        ))))
+        let answers = Arc::new(answers);
+        Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
     })
     .await
 }

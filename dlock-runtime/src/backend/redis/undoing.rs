@@ -45,9 +45,9 @@ impl Undoing {
         let mut list = lock(&self.list);
         if !list.is_empty() {
             replies.retain(|(request, reply)| {
-                let undoes = matches!(request.command, Command::Leave | Command::Release);
                 // What was not sent is refused, and a refusal proves nothing: no epoch will do.
-                !(undoes && list.left(request.token, reply, epoch.unwrap_or_default(), now))
+                !(request.command.lets_go()
+                    && list.left(request.token, reply, epoch.unwrap_or_default(), now))
             });
         }
     }

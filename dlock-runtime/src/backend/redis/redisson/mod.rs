@@ -50,7 +50,8 @@ pub(super) fn encode(
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
         Command::Keep { .. } => Script::Keep,
-        Command::Release => Script::Release,
+        Command::Release | Command::PassOn { .. } => Script::Release,
+        Command::Free => Script::Free,
         Command::ForceRelease => Script::ForceRelease,
         Command::Leave => Script::Leave,
         Command::Yield { .. } => Script::Yield,
@@ -72,7 +73,12 @@ pub(super) fn encode(
         Command::Keep { ttl } => {
             call.arg(channel(key)).arg(layout.publish().name()).arg(millis(*ttl));
         }
-        Command::Release | Command::ForceRelease | Command::Leave | Command::Yield { .. } => {
+        Command::Release
+        | Command::PassOn { .. }
+        | Command::Free
+        | Command::ForceRelease
+        | Command::Leave
+        | Command::Yield { .. } => {
             call.arg(channel(key)).arg(layout.publish().name());
         }
         Command::Fence | Command::Register { .. } | Command::Inspect | Command::Ping => {}
