@@ -135,3 +135,20 @@ async fn keys_and_channels_that_are_not_allowed_are_found() {
     let advice = worst(&other_namespace, "commands").what_to_do().unwrap_or_default();
     assert!(advice.contains("~shop:*"), "{advice}");
 }
+
+#[tokio::test]
+async fn what_the_options_of_a_url_need_is_tried_too() {
+    let server = well_configured().start();
+    let user = documented_user(&server, "", &[]);
+
+    let acks = examine(&format!("{user}?replica_acks=1")).await;
+    let no_replicas = examine(&format!("{}?replica_acks=1", server.url())).await;
+    let redisson = examine(&format!("{user}?layout=redisson")).await;
+    let fine = examine(&format!("{}?layout=redisson", server.url())).await;
+
+    assert_finds(&acks, "commands", Danger, "`WAIT`");
+    assert_finds(&no_replicas, "replication", Danger, "`replica_acks` asks for 1");
+    assert_finds(&redisson, "commands", Danger, "`taking a lock`");
+    assert_finds(&redisson, "channel", Warning, "NOPERM");
+    assert_eq!(fine.worst(), Fine, "{fine}");
+}

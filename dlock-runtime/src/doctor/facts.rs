@@ -24,8 +24,12 @@ pub(crate) struct Facts {
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) namespace: String,
+    /// The pattern of the channels that tell those who wait.
+    pub(crate) channels: String,
     pub(crate) response_timeout: Duration,
     pub(crate) poll: Duration,
+    /// How many replicas must confirm a lock.
+    pub(crate) replica_acks: u8,
     /// Whether somebody promotes a replica where a master is gone.
     pub(crate) fails_over: bool,
 }
@@ -145,8 +149,8 @@ impl fmt::Display for Offset {
 pub(crate) struct Probe {
     /// The command, as one types it.
     pub(crate) command: &'static str,
-    /// What an ACL allows it by.
-    pub(crate) rule: &'static str,
+    /// What an ACL allows it by; `None` for a step of a lock's life, which is several commands.
+    pub(crate) rule: Option<&'static str>,
     pub(crate) need: Need,
     pub(crate) answer: Result<(), Refusal>,
 }
@@ -204,8 +208,10 @@ pub(super) mod tests {
     pub(in crate::doctor) fn terms() -> Terms {
         Terms {
             namespace: "dlock".to_owned(),
+            channels: "dlock:grant:*".to_owned(),
             response_timeout: Duration::from_millis(500),
             poll: Duration::from_millis(100),
+            replica_acks: 0,
             fails_over: false,
         }
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
-use crate::token::CHANNEL_PREFIX;
 
 /// How far its clock is from ours. Leases are spans of time on either side, so that none is wrong for it.
 pub(super) fn clock(answers: &Answers) -> Finding {
@@ -112,25 +111,30 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     } else {
         (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
     };
-    let cure = match need {
-        Need::Locks => format!("allow it by `ACL SETUSER`: `{rule}`, on the keys `{keys}`"),
-        Need::Telling => format!("allow it by `ACL SETUSER`: `{rule}`, on the channels `&{CHANNEL_PREFIX}*`"),
-        Need::Fencing => format!("allow it by `ACL SETUSER`: `{rule}`, on the keys `{counters}`"),
+    let on = match need {
+        Need::Locks => format!("on the keys `{keys}`"),
+        Need::Telling => format!("on the channels `&{}`", terms.channels),
+        Need::Fencing => format!("on the keys `{counters}`"),
     };
+    let rule = rule.map_or("what it is made of".to_owned(), |rule| format!("`{rule}`"));
+    let cure = format!("allow by `ACL SETUSER` {rule} {on}");
     let found = format!("this user may not do `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the whole line"))
 }
 
-/// Whether we are told of grants.
+/// Whether we are told of releases.
 pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "channel";
     match &answers.listening {
-        Ok(()) => Finding::new(Fine, CHECK, "we may listen for grants", "a release wakes the next who waits"),
+        Ok(()) => {
+            Finding::new(Fine, CHECK, "we may listen for releases", "a release wakes the next who waits")
+        }
         Err(why) => {
             let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll));
-            let cure = format!("allow it by `ACL SETUSER`: `+subscribe &{CHANNEL_PREFIX}*`");
-            Finding::new(Warning, CHECK, format!("we may not listen for grants: {why}"), meaning).advice(cure)
+            let cure = format!("allow by `ACL SETUSER` `+subscribe` on the channels `&{}`", terms.channels);
+            Finding::new(Warning, CHECK, format!("we may not listen for releases: {why}"), meaning)
+                .advice(cure)
         }
     }
 }
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn each_command_that_is_forbidden_is_told_and_what_else_is_wrong_but_once() {
-        let probe = |command, need, answer| Probe { command, rule: "+it", need, answer };
+        let probe = |command, need, answer| Probe { command, rule: Some("+it"), need, answer };
         let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
         let of = |probes| commands(&Answers { probes, ..answers() }, &terms());
 

@@ -73,6 +73,12 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
         1 => "one replica".to_owned(),
         more => format!("{more} replicas"),
     };
+    let wanted = usize::from(terms.replica_acks);
+    if online < wanted {
+        let found = format!("{replicas} online, and `replica_acks` asks for {wanted}");
+        let finding = Finding::new(Danger, CHECK, found, "no lock can be had, since so few can confirm it");
+        return finding.advice("start replicas, or ask for fewer");
+    }
     if !terms.fails_over {
         let found = format!("{replicas} online");
         if online == 0 {
@@ -185,6 +191,9 @@ mod tests {
         assert_is(&replication(&info("role:master"), &least("0"), &watched), Warning, "nobody can take over");
         assert_is(&replication(&with, &least("0"), &alone), Note, "does not follow");
         assert_is(&replication(&info("role:master"), &least("0"), &alone), Fine, "no replica");
+        let acked = |replica_acks| Terms { replica_acks, ..terms() };
+        assert_is(&replication(&with, &least("1"), &acked(2)), Danger, "asks for 2");
+        assert_is(&replication(&with, &least("1"), &acked(1)), Note, "one replica");
     }
 
     #[test]

@@ -18,60 +18,62 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::examine::asking::Patience;
+use crate::backend::redis::examine::probe::Usage;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::config::Settings;
 use crate::config::sentinel::Watched;
 use crate::config::url;
-use crate::doctor::facts::{Facts, Part, Server, Terms};
+use crate::doctor::facts::{Facts, Part, Terms};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
+use crate::token::CHANNEL_PREFIX;
 
 /// Reads what there is to know of one server.
 pub(crate) async fn examine(server: url::Server, settings: Settings) -> Result<Facts> {
-    let terms = terms(&settings, false);
-    let namespace = terms.namespace.clone();
     let route = Route::new(server, &settings)?;
-    let ask = async move { server::ask(&route, Part::Master, &namespace, Patience::new(LIMIT)).await };
+    let (terms, usage) = terms(&settings, false);
+    let ask = async move { server::ask(&route, Part::Master, &usage, Patience::new(LIMIT)).await };
     let servers = vec![on_a_thread(ask).await?];
     Ok(Facts { servers, sentinels: Vec::new(), terms })
 }
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
 pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -> Result<Facts> {
-    let terms = terms(&settings, true);
-    let namespace = terms.namespace.clone();
+    let (terms, usage) = terms(&settings, true);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
         // One that does not answer must leave time for the servers.
         let said = sentinels.examine(Patience::new(FOR_SENTINELS)).await;
         let patience = Patience::new(AFTER_SENTINELS);
-        let Some(master) = said.master else { return (Vec::new(), said.sentinels) };
-        let at = |(host, port)| Route::new(url::Server { host, port, ..entry.clone() }, &settings).ok();
-        let replicas: Vec<_> = said.replicas.into_iter().filter_map(at).collect();
-        let others = replicas.iter().map(|route| server::ask(route, Part::Replica, &namespace, patience));
-        let master = at(master);
-        let master = async {
-            match &master {
-                Some(route) => Some(server::ask(route, Part::Master, &namespace, patience).await),
-                None => None,
-            }
-        };
-        let (master, others): (_, Vec<Server>) = tokio::join!(master, join_all(others));
-        (master.into_iter().chain(others).collect(), said.sentinels)
+        let masters = said.master.into_iter().map(|at| (at, Part::Master));
+        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica));
+        let routes = masters.chain(replicas).filter_map(|((host, port), part)| {
+            Some((Route::new(url::Server { host, port, ..entry.clone() }, &settings).ok()?, part))
+        });
+        let routes: Vec<_> = routes.collect();
+        let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, patience));
+        (join_all(asked).await, said.sentinels)
     };
     let (servers, sentinels) = on_a_thread(ask).await?;
     Ok(Facts { servers, sentinels, terms })
 }
 
-fn terms(settings: &Settings, fails_over: bool) -> Terms {
-    Terms {
+/// Says how a manager with these settings is going to use its servers: to who judges, and to who asks.
+fn terms(settings: &Settings, fails_over: bool) -> (Terms, Usage) {
+    let layout = Layout::from(settings.layout);
+    let rules = &settings.rules;
+    let terms = Terms {
         namespace: settings.namespace.clone(),
-        response_timeout: settings.rules.response_timeout,
-        poll: settings.rules.poll,
+        channels: layout.bell("*").unwrap_or_else(|| format!("{CHANNEL_PREFIX}*")),
+        response_timeout: rules.response_timeout,
+        poll: rules.poll,
+        replica_acks: rules.replica_acks,
         fails_over,
-    }
+    };
+    (terms, Usage::new(layout, rules.replica_acks > 0, &settings.namespace))
 }
 
 /// Runs questions where there are timers and sockets, whatever the caller's runtime has. Who stops waiting ends them.
