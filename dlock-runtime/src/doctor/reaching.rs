@@ -77,7 +77,9 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
-    let (forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    // Of the steps in a lock's life the first is told: those behind it need the same.
+    forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
         forbidden.iter().map(|(probe, refusal)| not_allowed(probe, refusal, terms)).collect();
     // What keeps a server from one command keeps it from others: it is told once.
