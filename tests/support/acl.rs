@@ -14,11 +14,23 @@ use crate::server::RedisServer;
 ///
 /// Panics if the guide describes no such user.
 pub fn documented_user(name: &str) -> impl Iterator<Item = &'static str> {
-    let line = OPERATING.lines().find_map(|line| {
-        let words = line.strip_prefix("ACL SETUSER ")?;
-        (words.split(' ').next() == Some(name)).then_some(words)
-    });
-    line.expect("the guide describes the user").split(' ')
+    lines_for(name).next().expect("the guide describes the user").split(' ')
+}
+
+/// Returns what the guide allows the user of locks besides, for the layout of Redisson; without the name.
+///
+/// # Panics
+///
+/// Panics if the guide does not say so.
+pub fn documented_for_redisson() -> impl Iterator<Item = &'static str> {
+    let line =
+        lines_for(USER).find(|line| line.contains("redisson")).expect("the guide has a line for Redisson");
+    line.split(' ').skip(1)
+}
+
+fn lines_for(name: &str) -> impl Iterator<Item = &'static str> {
+    let lines = OPERATING.lines().filter_map(|line| line.strip_prefix("ACL SETUSER "));
+    lines.filter(move |words| words.split(' ').next() == Some(name))
 }
 
 /// Gives a server the user `name` of the guide, without the rules `but` and with `more`.

@@ -234,7 +234,7 @@ pub(super) fn counter(key: &str) -> String {
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
 }
 
-fn time_to_live(millis: i64) -> Option<Duration> {
+pub(super) fn time_to_live(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 

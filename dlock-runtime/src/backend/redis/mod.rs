@@ -64,6 +64,7 @@ use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
+use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
@@ -98,7 +99,8 @@ async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) ->
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);
+    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let (first, connected) = oneshot::channel();
     let (of_thread, grant_lease) = (Arc::downgrade(&engine), settings.rules.grant_lease);
