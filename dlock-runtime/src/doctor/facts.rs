@@ -30,8 +30,23 @@ pub(crate) struct Terms {
     pub(crate) poll: Duration,
     /// How many replicas must confirm a lock.
     pub(crate) replica_acks: u8,
-    /// Whether somebody promotes a replica where a master is gone.
-    pub(crate) fails_over: bool,
+    pub(crate) topology: Topology,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// There is one.
+    One,
+    /// A master and its replicas, which sentinels watch.
+    Sentinels,
+}
+
+impl Topology {
+    /// Returns whether a replica is promoted where a master is gone, and we go to it.
+    pub(crate) const fn fails_over(self) -> bool {
+        matches!(self, Self::Sentinels)
+    }
 }
 
 /// A server, and what it is to us.
@@ -212,7 +227,7 @@ pub(super) mod tests {
             response_timeout: Duration::from_millis(500),
             poll: Duration::from_millis(100),
             replica_acks: 0,
-            fails_over: false,
+            topology: Topology::One,
         }
     }
 

@@ -25,6 +25,7 @@ mod standing;
 
 use crate::backend::redis;
 use crate::config::url::{Place, Target};
+use crate::doctor::facts::Topology;
 use crate::error::Result;
 use crate::manager::LockManager;
 
@@ -68,7 +69,7 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
     let Target { place, settings } = target;
     let facts = match place {
         Place::Memory { .. } => return Ok(findings::of_memory()),
-        Place::Redis(server) => redis::examine(server, settings).await?,
+        Place::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

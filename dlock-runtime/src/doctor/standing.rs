@@ -79,7 +79,7 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
         let finding = Finding::new(Danger, CHECK, found, "no lock can be had, since so few can confirm it");
         return finding.advice("start replicas, or ask for fewer");
     }
-    if !terms.fails_over {
+    if !terms.topology.fails_over() {
         let found = format!("{replicas} online");
         if online == 0 {
             return Finding::new(Fine, CHECK, found, "nobody else has its locks, or gives them away");
@@ -141,6 +141,7 @@ pub(super) fn following(info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::facts::Topology;
     use crate::doctor::facts::tests::{answers, terms};
     use crate::doctor::report::Severity;
 
@@ -182,8 +183,8 @@ mod tests {
             answers.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
             answers
         };
-        let alone = Terms { fails_over: false, ..terms() };
-        let watched = Terms { fails_over: true, ..terms() };
+        let alone = terms();
+        let watched = Terms { topology: Topology::Sentinels, ..terms() };
 
         assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
         assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");

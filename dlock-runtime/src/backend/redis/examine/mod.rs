@@ -25,23 +25,31 @@ use crate::backend::redis::sentinel::Sentinels;
 use crate::config::Settings;
 use crate::config::sentinel::Watched;
 use crate::config::url;
-use crate::doctor::facts::{Facts, Part, Terms};
+use crate::doctor::facts::{Facts, Part, Terms, Topology};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::token::CHANNEL_PREFIX;
 
-/// Reads what there is to know of one server.
-pub(crate) async fn examine(server: url::Server, settings: Settings) -> Result<Facts> {
-    let route = Route::new(server, &settings)?;
-    let (terms, usage) = terms(&settings, false);
-    let ask = async move { server::ask(&route, Part::Master, &usage, Patience::new(LIMIT)).await };
-    let servers = vec![on_a_thread(ask).await?];
+/// Reads what there is to know of servers that are named, each of which keeps locks.
+pub(crate) async fn examine(
+    servers: Vec<url::Server>,
+    topology: Topology,
+    settings: Settings,
+) -> Result<Facts> {
+    let (terms, usage) = terms(&settings, topology);
+    let routes = servers.into_iter().map(|server| Route::new(server, &settings));
+    let routes = routes.collect::<Result<Vec<_>>>()?;
+    let ask = async move {
+        let patience = Patience::new(LIMIT);
+        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, patience))).await
+    };
+    let servers = on_a_thread(ask).await?;
     Ok(Facts { servers, sentinels: Vec::new(), terms })
 }
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
 pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -> Result<Facts> {
-    let (terms, usage) = terms(&settings, true);
+    let (terms, usage) = terms(&settings, Topology::Sentinels);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
@@ -62,7 +70,7 @@ pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -
 }
 
 /// Says how a manager with these settings is going to use its servers: to who judges, and to who asks.
-fn terms(settings: &Settings, fails_over: bool) -> (Terms, Usage) {
+fn terms(settings: &Settings, topology: Topology) -> (Terms, Usage) {
     let layout = Layout::from(settings.layout);
     let rules = &settings.rules;
     let terms = Terms {
@@ -71,7 +79,7 @@ fn terms(settings: &Settings, fails_over: bool) -> (Terms, Usage) {
         response_timeout: rules.response_timeout,
         poll: rules.poll,
         replica_acks: rules.replica_acks,
-        fails_over,
+        topology,
     };
     (terms, Usage::new(layout, rules.replica_acks > 0, &settings.namespace))
 }
