@@ -40,6 +40,8 @@ pub(crate) enum Topology {
     One,
     /// A master and its replicas, which sentinels watch.
     Sentinels,
+    /// Masters that know nothing of each other, and vote.
+    Quorum,
 }
 
 impl Topology {

@@ -11,7 +11,7 @@
 //! | `facts` | what was read |
 //! | `findings` | what is looked at on whom |
 //! | `keeping`, `standing`, `reaching` | the questions about one server |
-//! | `fleet` | the questions about several |
+//! | `fleet`, `voters` | the questions about several |
 //!
 //! Not here: how servers are asked (`backend::redis::examine`).
 
@@ -22,6 +22,7 @@ mod keeping;
 mod reaching;
 mod report;
 mod standing;
+mod voters;
 
 use crate::backend::redis;
 use crate::config::url::{Place, Target};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms};
+use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms, Topology};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -98,6 +98,14 @@ pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A server that votes must say which it is, and since when it is up.
+pub(super) fn not_introduced(why: &str, terms: &Terms) -> Option<Finding> {
+    let found = format!("this user may not do `INFO`: {why}");
+    let finding =
+        Finding::new(Danger, "commands", found, "a server that does not say since when it is up has no vote");
+    (terms.topology == Topology::Quorum).then(|| finding.advice("allow by `ACL SETUSER` `+info`"))
 }
 
 fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {

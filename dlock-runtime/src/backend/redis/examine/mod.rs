@@ -36,7 +36,8 @@ pub(crate) async fn examine(
     topology: Topology,
     settings: Settings,
 ) -> Result<Facts> {
-    let (terms, usage) = terms(&settings, topology);
+    let usage = Usage::new(topology, &settings);
+    let terms = terms(&settings, topology, usage.layout);
     let routes = servers.into_iter().map(|server| Route::new(server, &settings));
     let routes = routes.collect::<Result<Vec<_>>>()?;
     let ask = async move {
@@ -49,7 +50,8 @@ pub(crate) async fn examine(
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
 pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -> Result<Facts> {
-    let (terms, usage) = terms(&settings, Topology::Sentinels);
+    let usage = Usage::new(Topology::Sentinels, &settings);
+    let terms = terms(&settings, Topology::Sentinels, usage.layout);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
@@ -69,19 +71,17 @@ pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -
     Ok(Facts { servers, sentinels, terms })
 }
 
-/// Says how a manager with these settings is going to use its servers: to who judges, and to who asks.
-fn terms(settings: &Settings, topology: Topology) -> (Terms, Usage) {
-    let layout = Layout::from(settings.layout);
+/// Says how a manager with these settings is going to use its servers.
+fn terms(settings: &Settings, topology: Topology, layout: Layout) -> Terms {
     let rules = &settings.rules;
-    let terms = Terms {
+    Terms {
         namespace: settings.namespace.clone(),
         channels: layout.bell("*").unwrap_or_else(|| format!("{CHANNEL_PREFIX}*")),
         response_timeout: rules.response_timeout,
         poll: rules.poll,
         replica_acks: rules.replica_acks,
         topology,
-    };
-    (terms, Usage::new(layout, rules.replica_acks > 0, &settings.namespace))
+    }
 }
 
 /// Runs questions where there are timers and sockets, whatever the caller's runtime has. Who stops waiting ends them.

@@ -11,26 +11,30 @@ use crate::backend::Request;
 use crate::backend::redis::codec;
 use crate::backend::redis::examine::asking::Asker;
 use crate::backend::redis::layout::Layout;
-use crate::doctor::facts::{Need, Probe, Read, Refusal};
+use crate::config::Settings;
+use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
 use crate::protocol::command::{Command, Enqueue};
 use crate::token::TokenSource;
 
 /// How the server is going to be used, and by whom.
 pub(super) struct Usage {
+    topology: Topology,
     pub(super) layout: Layout,
     /// Whether replicas are waited for.
-    pub(super) waits: bool,
+    waits: bool,
     /// A key in the namespace that nobody else has.
     pub(super) key: String,
     us: TokenSource,
 }
 
 impl Usage {
-    pub(super) fn new(layout: Layout, waits: bool, namespace: &str) -> Self {
-        let us = TokenSource::new();
+    pub(super) fn new(topology: Topology, settings: &Settings) -> Self {
+        // A quorum has a layout of its own.
+        let layout = if topology == Topology::Quorum { Layout::Plain } else { settings.layout.into() };
+        let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
-        Self { layout, waits, key, us }
+        Self { topology, layout, waits: settings.rules.replica_acks > 0, key, us }
     }
 
     /// Returns the channel that tells who waits.
@@ -47,6 +51,9 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
     };
     let others = tries(asker, |to| {
         to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
+        if usage.topology.fails_over() {
+            to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
+        }
         if usage.waits {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
         }
