@@ -226,6 +226,7 @@ impl Builder {
         let without_tls = match &target.place {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
+            Place::Cluster(seeds) => !seeds.access.tls,
             Place::Memory { .. } => false,
         };
         if without_tls && settings.certificates.are_given() {
@@ -235,7 +236,7 @@ impl Builder {
             ));
         }
         let replicas = match &target.place {
-            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
             Place::Memory { .. } => Err("`memory://` has none: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {

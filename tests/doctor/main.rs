@@ -3,6 +3,7 @@
 //! How findings are judged is tested with `dlock_runtime::doctor`, and the program `dlock` with its package.
 
 mod access;
+mod cluster;
 mod fleet;
 mod keeping;
 mod standing;

@@ -10,6 +10,4 @@
 mod acks;
 mod connect;
 mod fail_over;
-mod judge;
 mod watching;
-mod work;

@@ -11,6 +11,8 @@
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
+//! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
+//! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
@@ -27,8 +29,10 @@ pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
+pub mod cluster;
 pub mod hostile;
 pub mod io_thread;
+pub mod judge;
 pub mod maven;
 pub mod polls;
 pub mod process;
@@ -38,10 +42,12 @@ pub mod resp;
 pub mod sentinel;
 pub mod server;
 pub mod wall_clock;
+pub mod work;
 pub mod world;
 
 pub use authority::{Authority, Identity};
 pub use clock::{Moment, thread_within, within};
+pub use cluster::ClusterFleet;
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};

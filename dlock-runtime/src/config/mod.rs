@@ -3,7 +3,9 @@
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
 pub(crate) mod certificates;
+pub(crate) mod cluster;
 pub(crate) mod duration;
+mod hosts;
 pub(crate) mod sentinel;
 pub(crate) mod url;
 

@@ -4,6 +4,7 @@
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
 //!          | "redis+unix://" path [ "?" options ]
 //!          | "redis+sentinel://" ..     see `sentinel`
+//!          | "redis+cluster://" ..      see `cluster`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
@@ -21,8 +22,9 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
-use crate::config::sentinel::{self, Watched};
-use crate::config::{Settings, config, duration};
+use crate::config::cluster::Seeds;
+use crate::config::sentinel::Watched;
+use crate::config::{Settings, cluster, config, duration, sentinel};
 use crate::error::Result;
 use crate::layout::Layout;
 
@@ -42,6 +44,8 @@ pub(crate) enum Place {
     Redis(Server),
     /// On the master that sentinels name.
     Sentinel(Watched),
+    /// On the masters of a cluster.
+    Cluster(Seeds),
 }
 
 /// The address of a Redis, and how to get in.
@@ -83,6 +87,13 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
     }
+    if let Some((seeds, rest)) = cluster::parse(text)? {
+        return Ok(Target { place: Place::Cluster(seeds), settings: settings(&rest)? });
+    }
+    if names_several(text) {
+        let problem = "this URL is of one server: for several write `redis+cluster://host,host` or `redis+sentinel://host,host/name`";
+        return Err(config("host", problem));
+    }
     let url = url(text)?;
     let place = match url.scheme() {
         "memory" => memory(&url)?,
@@ -95,8 +106,8 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `memory`, and with the feature `tls` \
-                 `rediss` and `rediss+sentinel`"
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `memory`, and with the \
+                 feature `tls` `rediss`, `rediss+sentinel` and `rediss+cluster`"
             );
             return Err(config("scheme", problem));
         }
@@ -135,6 +146,13 @@ fn is_cut_in_two(text: &str) -> bool {
         None => text.split_once(['?', '#']),
     };
     after.is_some_and(|(_, after)| after.contains('@'))
+}
+
+/// Returns whether the URL of one server has several hosts.
+fn names_several(text: &str) -> bool {
+    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
 }
 
 fn memory(url: &Url) -> Result<Place> {

@@ -16,6 +16,8 @@ pub(crate) struct Facts {
     pub(crate) servers: Vec<Server>,
     /// Those who say which of them is master.
     pub(crate) sentinels: Vec<Sentinel>,
+    /// Those by which a cluster was found.
+    pub(crate) seeds: Vec<Seed>,
     /// What is asked of them.
     pub(crate) terms: Terms,
 }
@@ -40,6 +42,8 @@ pub(crate) enum Topology {
     One,
     /// A master and its replicas, which sentinels watch.
     Sentinels,
+    /// Masters that share the keys, and their replicas, which watch each other.
+    Cluster,
     /// Masters that know nothing of each other, and vote.
     Quorum,
 }
@@ -47,7 +51,7 @@ pub(crate) enum Topology {
 impl Topology {
     /// Returns whether a replica is promoted where a master is gone, and we go to it.
     pub(crate) const fn fails_over(self) -> bool {
-        matches!(self, Self::Sentinels)
+        matches!(self, Self::Sentinels | Self::Cluster)
     }
 }
 
@@ -190,6 +194,15 @@ pub(crate) struct Refusal {
     pub(crate) is_forbidden: bool,
     /// The server's words.
     pub(crate) said: Arc<str>,
+}
+
+/// What a server that was named says of its cluster.
+#[derive(Debug)]
+pub(crate) struct Seed {
+    /// Its address.
+    pub(crate) address: String,
+    /// Whether every slot is served and the cluster is up, or why not.
+    pub(crate) whole: Read<()>,
 }
 
 /// What one sentinel answered.

@@ -12,6 +12,7 @@ pub(super) fn judge(facts: &Facts) -> Report {
     let mut findings: Vec<_> =
         facts.servers.iter().flat_map(|server| of_server(server, &facts.terms)).collect();
     findings.extend(fleet::sentinels(&facts.sentinels));
+    findings.extend(fleet::cluster(&facts.seeds, &facts.servers));
     if facts.terms.topology == Topology::Quorum {
         findings.extend(voters::votes(&facts.servers));
     }
@@ -61,7 +62,7 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     match &answers.info {
         Ok(info) => {
             findings.push(standing::version(info));
-            findings.extend(standing::role(info));
+            findings.extend(standing::role(info, terms));
             findings.push(keeping::eviction(info));
             findings.push(keeping::memory(info));
             findings.push(keeping::persistence(info, answers, terms));

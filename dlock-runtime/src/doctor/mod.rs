@@ -71,6 +71,7 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
     let facts = match place {
         Place::Memory { .. } => return Ok(findings::of_memory()),
         Place::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
+        Place::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

@@ -2,7 +2,7 @@
 //!
 //! Not here: several servers seen together (`fleet`).
 
-use crate::doctor::facts::{Answers, Info, Terms};
+use crate::doctor::facts::{Answers, Info, Terms, Topology};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -41,7 +41,7 @@ pub(super) fn version(info: &Info) -> Finding {
 }
 
 /// A replica takes no writes, and one node of a cluster only those of its slots.
-pub(super) fn role(info: &Info) -> Vec<Finding> {
+pub(super) fn role(info: &Info, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "role";
     let mut findings = Vec::new();
     if info.get("role") == Some("slave") {
@@ -54,10 +54,10 @@ pub(super) fn role(info: &Info) -> Vec<Finding> {
     } else {
         findings.push(Finding::new(Fine, CHECK, "it is a master", "it takes writes"));
     }
-    if info.number("cluster_enabled") == Some(1) {
+    if info.number("cluster_enabled") == Some(1) && terms.topology != Topology::Cluster {
         let meaning = "it refuses the locks whose keys belong to other nodes";
         let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
-        findings.push(finding.advice("give locks a server without `cluster-enabled`"));
+        findings.push(finding.advice("name the cluster: `redis+cluster://`"));
     }
     findings
 }
@@ -141,7 +141,6 @@ pub(super) fn following(info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::Topology;
     use crate::doctor::facts::tests::{answers, terms};
     use crate::doctor::report::Severity;
 
@@ -169,10 +168,10 @@ mod tests {
 
     #[test]
     fn a_replica_is_no_place_for_locks() {
-        let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"));
+        let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
         assert_is(&replica[0], Danger, "a replica of 10.0.0.1:6379");
-        assert_is(&role(&info("role:master"))[0], Fine, "a master");
-        assert_is(&role(&info("role:master cluster_enabled:1"))[1], Warning, "of a cluster");
+        assert_is(&role(&info("role:master"), &terms())[0], Fine, "a master");
+        assert_is(&role(&info("role:master cluster_enabled:1"), &terms())[1], Warning, "of a cluster");
     }
 
     #[test]

@@ -328,9 +328,10 @@ impl Engine {
         self.set_off(now, effects);
     }
 
-    /// The backend has a new connection; where it `moved`, to another server than before.
-    pub(crate) fn reconnected(&self, moved: bool) {
-        for key in self.keys() {
+    /// The backend has a new connection for the keys whose full names `concerns` takes; where they `moved`, to another server than
+    /// before.
+    pub(crate) fn reconnected(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
+        for key in self.keys().into_iter().filter(|key| concerns(key)) {
             self.on_lane(&key, |lane, cx| lane.reconnected(moved, cx));
         }
     }

@@ -86,6 +86,9 @@ impl TestLocks {
                 Ok((Place::Sentinel(watched), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({watched})")
                 }
+                Ok((Place::Cluster(seeds), _)) => {
+                    panic!("the test kit works on `memory://` alone, not on a server ({seeds})")
+                }
                 Err(error) => panic!("{error}"),
             };
         let world = World::of_name(name.as_deref());

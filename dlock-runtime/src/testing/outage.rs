@@ -43,7 +43,7 @@ impl Drop for Outage {
         engine.backend.flush(engine, now, &mut effects);
         effects.wake();
         for manager in world.managers() {
-            manager.reconnected(false);
+            manager.reconnected(false, |_| true);
         }
     }
 }

@@ -7,7 +7,11 @@
 
 use std::sync::{Arc, Weak};
 
+use redis::Value;
+
 use crate::backend::Request;
+use crate::backend::redis::batch::Passage;
+use crate::backend::redis::cluster::redirects::Elsewhere;
 use crate::backend::redis::link::Grant;
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
@@ -31,6 +35,23 @@ pub(super) trait Answers: Send + Sync {
 
     /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
     fn connected(&self, moved: bool);
+
+    /// There is no connection any more, or still none.
+    fn disconnected(&self) {}
+
+    /// Returns who takes requests that the server sends elsewhere; where there is nobody, that is an answer like any other.
+    fn redirects(&self) -> Option<&dyn Redirects> {
+        None
+    }
+}
+
+/// Who takes requests that one of several servers did not run, since they belong to another.
+pub(super) trait Redirects {
+    /// Reads an answer; `None` where it is one to the request.
+    fn read(&self, answer: &Value) -> Option<Elsewhere>;
+
+    /// Takes over requests that came by `passage`.
+    fn follow(&self, sent_away: Vec<(Request, Elsewhere)>, passage: Passage);
 }
 
 /// The engine, for a server that serves all keys.
@@ -75,7 +96,7 @@ impl Answers for ToEngine {
 
     fn connected(&self, moved: bool) {
         if let Some(engine) = self.engine.upgrade() {
-            engine.reconnected(moved);
+            engine.reconnected(moved, |_| true);
         }
     }
 }

@@ -119,6 +119,15 @@ fn sight(seen: &[Value]) -> Option<Sight> {
     Some(Sight { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
 }
 
+/// Returns what a server says in text.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
 /// Returns whether the script is not known to the server, so that nothing ran.
 pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
@@ -191,7 +200,12 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
-        Failure::new(kind, format!("redis at {self} answered: {}", self.said(error)))
+        let hint = if matches!(error.code(), "MOVED" | "ASK") {
+            "; it is one of a cluster: write `redis+cluster://host:port`"
+        } else {
+            ""
+        };
+        Failure::new(kind, format!("redis at {self} answered: {}{hint}", self.said(error)))
     }
 
     /// Returns the words of an error that a server answered with.
@@ -263,7 +277,7 @@ const PASSING: [&str; 11] = [
 ];
 
 /// Errors that will be the same next time.
-const LASTING: [&str; 3] = ["NOPERM", "WRONGPASS", "MOVED"];
+const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
 
 /// A shorter one stands in many words by chance, and its place among them would betray it.
 const SHORTEST_SECRET: usize = 4;

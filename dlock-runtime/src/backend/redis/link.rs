@@ -9,10 +9,11 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, RedisConnectionInfo, RedisError,
-    Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, RedisConnectionInfo,
+    RedisError, Value,
 };
 
+use crate::backend::redis::address::Address;
 use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::Loaded;
@@ -54,6 +55,11 @@ impl Route {
         };
         route.client(RedisConnectionInfo::default())?;
         Ok(route)
+    }
+
+    /// Returns where the server is.
+    pub(super) fn address(&self) -> Address {
+        Address { host: self.server.host.clone(), port: self.server.port }
     }
 
     /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
@@ -105,6 +111,12 @@ impl Route {
     pub(super) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
         let answer = self.open().await?.send_packed_command(question).await;
         answer.map_err(|error| self.failure(error))
+    }
+
+    /// Connects for several questions.
+    pub(super) async fn ask_all(&self, questions: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let answers = self.open().await?.send_packed_commands(questions, 0, questions.len()).await;
+        answers.map_err(|error| self.failure(error))
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
@@ -220,7 +232,7 @@ impl Route {
             let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
             let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
             let hint = if code == "NOAUTH" {
-                "; write `redis://:password@host` or `redis://user:password@host`"
+                "; write `:password@` or `user:password@` before the host"
             } else {
                 ""
             };

@@ -6,7 +6,8 @@
 //! | `servers` | who serves the keys |
 //! | `answers` | who is told what a node's server says |
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
-//! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `cluster` | several nodes: which one serves a key |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
 //! | `bells` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
@@ -18,10 +19,12 @@
 //! | `shared` | what the engine's side and the driver's both use |
 
 mod acks;
+mod address;
 mod answers;
 mod backoff;
 mod batch;
 mod bells;
+mod cluster;
 mod codec;
 mod driver;
 mod examine;
@@ -41,13 +44,14 @@ mod undoing;
 mod whereabouts;
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
@@ -59,6 +63,7 @@ use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::cluster::Seeds;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
 use crate::engine::Engine;
@@ -68,9 +73,9 @@ use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
-use crate::token::TokenSource;
+use crate::token::{ProcessId, TokenSource};
 
-pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels, examine_cluster};
 
 /// The engine's side.
 #[derive(Debug)]
@@ -82,28 +87,59 @@ struct Redis {
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
-    start(Whereabouts::Fixed(Arc::new(route)), settings.layout.into(), settings).await
+    start_one(Whereabouts::Fixed(Arc::new(route)), settings).await
 }
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
     let sentinels = Sentinels::new(watched, settings)?;
-    start(Whereabouts::Sentinel(Box::new(sentinels)), settings.layout.into(), settings).await
+    start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
 }
 
-/// Starts a driver on a thread of its own, and waits for its first connection.
-async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) -> Result<Arc<Engine>> {
+/// Connects to the masters of a cluster.
+pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
+    let place = format!("the cluster of {seeds}");
+    start(place, settings, |answers, process| {
+        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
+    })
+    .await
+}
+
+/// Connects to one server, wherever it is.
+async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
+    start(whereabouts.to_string(), settings, |answers, process| {
+        let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
+        Ok(Servers::One(Arc::new(Node::new(
+            whereabouts,
+            shared,
+            engine,
+            Arc::new(answers),
+            process,
+            settings,
+        ))))
+    })
+    .await
+}
+
+/// Starts a driver of what `serving` makes on a thread of its own, and waits for its first connection.
+async fn start(
+    place: String,
+    settings: &Settings,
+    serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
+) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
-    let place = whereabouts.to_string();
     let shared = Arc::new(Shared::default());
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
+    let layout = Layout::from(settings.layout);
     let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
+    let of_thread = Arc::downgrade(&engine);
+    let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::clone(&of_thread) };
+    let servers = serving(answers, process)?;
     let (first, connected) = oneshot::channel();
-    let (of_thread, grant_lease) = (Arc::downgrade(&engine), settings.rules.grant_lease);
     let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -114,11 +150,6 @@ async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) ->
             }
         };
         let _ = shared.runtime.set(runtime.handle().clone());
-        let answers = ToEngine { shared: Arc::clone(&shared), engine: of_thread.clone() };
-        let (of_node, answers) = (of_thread.clone(), Arc::new(answers));
-        let node =
-            Node::new(whereabouts, Arc::clone(&shared), of_node, answers, grant_lease, process, layout);
-        let servers = Servers::One(Arc::new(node));
         let driver = Arc::new(Driver { shared, engine: of_thread, servers, response_timeout });
         let mut first = Some(first);
         // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started

@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use redis::{Pipeline, Value};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::acks::Acks;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
-use crate::backend::redis::batch::{Batch, Way};
+use crate::backend::redis::batch::{Batch, Passage, Way};
 use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::layout::Layout;
@@ -32,6 +33,7 @@ use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::clock::boot_time;
+use crate::config::Settings;
 use crate::engine::Engine;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::sync::lock;
@@ -52,6 +54,8 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    /// Told when there is reason to try to connect again at once.
+    hope: Notify,
     pub(super) bells: Bells,
 }
 
@@ -67,14 +71,25 @@ impl Node {
         shared: Arc<Shared>,
         engine: Weak<Engine>,
         answers: Arc<dyn Answers>,
-        grant_lease: Duration,
         process: ProcessId,
-        layout: Layout,
+        settings: &Settings,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+        let grant_lease = settings.rules.grant_lease;
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(settings.layout.into()));
+        Self {
+            shared,
+            engine,
+            answers,
+            grant_lease,
+            process,
+            whereabouts,
+            state,
+            listening,
+            hope: Notify::new(),
+            bells,
+        }
     }
 
     /// Returns how locks stand in the server.
@@ -83,19 +98,39 @@ impl Node {
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
-    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>) {
+    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
         let mut state = lock(&self.state);
         let failure = match &mut *state {
-            State::Ready(link, batches) => return self.send(link, batches, requests),
+            State::Ready(link, batches) => return self.send(link, batches, requests, passage),
             State::Down(failure) => failure.clone(),
         };
         drop(state);
         self.refuse(requests, &failure);
     }
 
+    /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
+    pub(super) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let link = match &*lock(&self.state) {
+            State::Ready(link, _) => Arc::clone(link),
+            State::Down(failure) => return Err(failure.clone()),
+        };
+        let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
+        answers.map_err(|error| link.route.failure(error))
+    }
+
+    /// Has it try to connect again at once, however often it has failed.
+    pub(super) fn try_again(&self) {
+        self.hope.notify_one();
+    }
+
     /// Returns whether requests are sent.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&*lock(&self.state), State::Ready(..))
+    }
+
+    /// Returns whether we can be told of grants.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
     }
 
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
@@ -145,6 +180,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.whereabouts.news() => {}
+                () = self.hope.notified() => backoff = Backoff::new(&self.engine),
                 () = backoff.pause(worked) => {}
             }
         }
@@ -183,6 +219,7 @@ impl Node {
     fn stand_down(&self, failure: Failure) {
         self.listening.store(false, Ordering::Release);
         self.become_(State::Down(failure));
+        self.answers.disconnected();
     }
 
     fn become_(&self, state: State) {
@@ -223,23 +260,32 @@ impl Node {
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, mut requests: Vec<Request>) {
+    fn send(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        batches: &mut JoinSet<()>,
+        mut requests: Vec<Request>,
+        passage: Passage,
+    ) {
+        let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
         if requests.iter().any(|request| !self.bells.lets_go(request)) {
             let (now, later): (Vec<_>, Vec<_>) =
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
-            let way = if link.acks.is_some() { Way::Acks } else { Way::Commands };
-            let batch = Batch::new(self, link, way, later);
+            let batch = Batch::new(self, link, beside, later, passage);
             batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
             requests = now;
         }
-        if let Some(acks) = &link.acks {
+        // What another server has sent here waits for nothing of this one.
+        let is_sent_here = passage != Passage::default();
+        let way = if is_sent_here { beside } else { Way::Commands };
+        if let Some(acks) = link.acks.as_ref().filter(|_| !is_sent_here) {
             requests = acks.keep(requests);
         }
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, Way::Commands, requests.by_ref().take(LONGEST_BATCH));
+            let batch = Batch::new(self, link, way, requests.by_ref().take(LONGEST_BATCH), passage);
             batches.spawn(batch.exchange());
         }
         while batches.try_join_next().is_some() {}
@@ -250,14 +296,14 @@ impl Node {
         let Some(acks) = &link.acks else { return };
         loop {
             let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
-            Batch::new(&self, &link, Way::Acks, requests).exchange().await;
+            Batch::new(&self, &link, Way::Acks, requests, Passage::default()).exchange().await;
         }
     }
 
     /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.
     fn without_an_ear(&self, mut request: Request) -> Request {
         if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
-            && !self.listening.load(Ordering::Acquire)
+            && !self.is_listening()
         {
             *mode = Enqueue::Peek;
         }

@@ -6,7 +6,7 @@
 //! | `server` | what is asked of one server |
 //! | `probe` | the commands that locks need, tried |
 //!
-//! What sentinels are asked is with them (`sentinel::examine`). Not here: what the answers mean (`doctor`).
+//! What sentinels are asked, and clusters about themselves, is with them (`sentinel::examine`, `cluster::examine`). Not here: what the answers mean (`doctor`).
 
 pub(super) mod asking;
 mod probe;
@@ -17,12 +17,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
+use crate::backend::redis::address::Address;
+use crate::backend::redis::cluster;
 use crate::backend::redis::examine::asking::Patience;
 use crate::backend::redis::examine::probe::Usage;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::config::Settings;
+use crate::config::cluster::Seeds;
 use crate::config::sentinel::Watched;
 use crate::config::url;
 use crate::doctor::facts::{Facts, Part, Terms, Topology};
@@ -45,7 +48,7 @@ pub(crate) async fn examine(
         join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, patience))).await
     };
     let servers = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels: Vec::new(), terms })
+    Ok(Facts { servers, sentinels: Vec::new(), seeds: Vec::new(), terms })
 }
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
@@ -56,8 +59,8 @@ pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
         // One that does not answer must leave time for the servers.
-        let said = sentinels.examine(Patience::new(FOR_SENTINELS)).await;
-        let patience = Patience::new(AFTER_SENTINELS);
+        let said = sentinels.examine(Patience::new(TO_FIND_THEM)).await;
+        let patience = Patience::new(ONCE_FOUND);
         let masters = said.master.into_iter().map(|at| (at, Part::Master));
         let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica));
         let routes = masters.chain(replicas).filter_map(|((host, port), part)| {
@@ -68,7 +71,31 @@ pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -
         (join_all(asked).await, said.sentinels)
     };
     let (servers, sentinels) = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels, terms })
+    Ok(Facts { servers, sentinels, seeds: Vec::new(), terms })
+}
+
+/// Reads what there is to know of a cluster, by some of its servers, and of each of its masters and replicas.
+pub(crate) async fn examine_cluster(seeds: Seeds, settings: Settings) -> Result<Facts> {
+    let usage = Usage::new(Topology::Cluster, &settings);
+    let terms = terms(&settings, Topology::Cluster, usage.layout);
+    let Seeds { servers, access } = seeds;
+    let named = servers.into_iter().map(|server| Route::new(server, &settings));
+    let named = named.collect::<Result<Vec<_>>>()?;
+    let ask = async move {
+        let said = cluster::examine::look(&named, &usage.key, Patience::new(TO_FIND_THEM)).await;
+        let patience = Patience::new(ONCE_FOUND);
+        let masters = said.masters.into_iter().map(|(at, key)| (at, Part::Master, key));
+        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
+        let routes = masters.chain(replicas).filter_map(|(Address { host, port }, part, key)| {
+            let route = Route::new(url::Server { host, port, ..access.clone() }, &settings).ok()?;
+            Some((route, part, Usage::new(Topology::Cluster, &settings).on(key)))
+        });
+        let routes: Vec<_> = routes.collect();
+        let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, patience));
+        (join_all(asked).await, said.seeds)
+    };
+    let (servers, seeds) = on_a_thread(ask).await?;
+    Ok(Facts { servers, sentinels: Vec::new(), seeds, terms })
 }
 
 /// Says how a manager with these settings is going to use its servers.
@@ -107,5 +134,5 @@ async fn on_a_thread<T: Send + 'static>(ask: impl Future<Output = T> + Send + 's
 
 /// What an examination may take in all.
 const LIMIT: Duration = Duration::from_secs(5);
-const FOR_SENTINELS: Duration = Duration::from_secs(2);
-const AFTER_SENTINELS: Duration = LIMIT.saturating_sub(FOR_SENTINELS);
+const TO_FIND_THEM: Duration = Duration::from_secs(2);
+const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);

@@ -37,6 +37,11 @@ impl Usage {
         Self { topology, layout, waits: settings.rules.replica_acks > 0, key, us }
     }
 
+    /// Returns the same use on another key.
+    pub(super) fn on(self, key: String) -> Self {
+        Self { key, ..self }
+    }
+
     /// Returns the channel that tells who waits.
     pub(super) fn channel(&self) -> String {
         self.layout.bell(&self.key).unwrap_or_else(|| self.us.process().channel())
@@ -53,6 +58,9 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
         to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
         if usage.topology.fails_over() {
             to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
+        }
+        if usage.topology == Topology::Cluster {
+            to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
         }
         if usage.waits {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
