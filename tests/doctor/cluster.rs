@@ -1,6 +1,7 @@
 //! Clusters, found by some of their servers.
 
 use dlock_runtime::doctor::Severity::{Danger, Ok as Fine, Warning};
+use dlock_runtime::doctor::{Finding, Report};
 use dlock_tests::{ClusterFleet, RedisServer};
 
 use super::{assert_finds, examine};
@@ -9,7 +10,7 @@ use super::{assert_finds, examine};
 async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers() {
     let mut fleet = ClusterFleet::start();
     let url = fleet.url_with("");
-    let count = |report: &dlock_runtime::doctor::Report, check: &str, said: &str| {
+    let count = |report: &Report, check: &str, said: &str| {
         report.findings().iter().filter(|at| at.check() == check && at.found().contains(said)).count()
     };
 
@@ -31,7 +32,7 @@ async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers()
     assert_finds(&with_a_stranger, "cluster", Warning, "is none of a cluster");
     let unreached = broken.findings().iter().filter(|at| at.check() == "connection");
     let unreached = unreached.filter(|at| at.server().is_some_and(|at| at.ends_with(&lost.to_string())));
-    assert!(unreached.map(|at| at.severity()).max() >= Some(Warning), "{broken}");
+    assert!(unreached.map(Finding::severity).max() >= Some(Warning), "{broken}");
 }
 
 #[tokio::test]
