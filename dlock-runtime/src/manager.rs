@@ -78,6 +78,10 @@ impl LockManager {
                 let place = seeds.to_string();
                 Ok(Self::new(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
             }
+            Place::Quorum(voters) => {
+                let place = voters.to_string();
+                Ok(Self::new(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
+            }
             Place::Sentinel(watched) => {
                 let place = watched.to_string();
                 Ok(Self::new(redis::connect_by_sentinels(watched, &settings).await?, &settings, place))

@@ -6,6 +6,7 @@ mod access;
 mod cluster;
 mod fleet;
 mod keeping;
+mod quorum;
 mod standing;
 
 use dlock_runtime::doctor;

@@ -72,6 +72,7 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
         Place::Memory { .. } => return Ok(findings::of_memory()),
         Place::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
         Place::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
+        Place::Quorum(voters) => redis::examine(voters.0, Topology::Quorum, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

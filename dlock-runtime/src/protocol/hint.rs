@@ -52,7 +52,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 hold.check.due = hold.check.due.min(hold.check.earliest);
                 hold.check_if_due(cx);
             }
-            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
         }
     }
 }

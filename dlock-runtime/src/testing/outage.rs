@@ -38,7 +38,7 @@ impl Drop for Outage {
         let mut effects = Effects::default();
         for (key, token) in abandoned {
             // The manager whose token it is may be gone by now, so another one says it.
-            engine.backend.push(Request { key, token, command: Command::Leave, answer: None });
+            engine.backend.push(Request::new(key, token, Command::Leave));
         }
         engine.backend.flush(engine, now, &mut effects);
         effects.wake();

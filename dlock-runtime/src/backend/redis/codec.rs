@@ -11,6 +11,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
+use crate::protocol::share::Streak;
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
@@ -40,21 +41,22 @@ pub(super) fn encode(
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::Keep { .. } => (Script::Keep, 1),
-        Command::Release => (Script::Release, 1),
+        Command::Release | Command::PassOn { .. } => (Script::Release, 1),
+        Command::Free => (Script::Free, 1),
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
         Command::Yield { .. } => (Script::Yield, 1),
-        Command::Fence => (Script::Fence, 2),
+        Command::Fence | Command::Register { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
     let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
-    if let Command::Fence = command {
+    if let Command::Fence | Command::Register { .. } = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
     match command {
-        Command::Acquire { .. } | Command::Inspect | Command::Ping => {}
+        Command::Acquire { .. } | Command::Free | Command::Inspect | Command::Ping => {}
         Command::Enqueue { lease, mode } => {
             call.arg(millis(*lease)).arg(match mode {
                 Enqueue::First => "first",
@@ -68,11 +70,19 @@ pub(super) fn encode(
         Command::Release | Command::ForceRelease | Command::Leave => {
             call.arg(millis(grant_lease));
         }
-        Command::Yield { next } => {
+        Command::PassOn { streak } => {
+            call.arg(millis(grant_lease));
+            tell(*streak, &mut call);
+        }
+        Command::Yield { next, streak } => {
             call.arg(millis(grant_lease)).arg(&next.written()[..]);
+            tell(*streak, &mut call);
         }
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
+        }
+        Command::Register { fence } => {
+            call.arg(millis(COUNTER_LIFE)).arg(*fence);
         }
     }
     if let Some(besides) = besides {
@@ -99,10 +109,10 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
         (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
-        (Command::Fence, Value::BulkString(text)) => {
+        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {
             std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
         }
-        (Command::Fence, _) => None,
+        (Command::Fence | Command::Register { .. }, _) => None,
         (_, Value::Int(1)) => Some(Reply::Ours),
         _ => None,
     };
@@ -246,6 +256,13 @@ fn says(error: &ServerError, code: &str) -> bool {
 pub(super) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
+}
+
+/// Adds what stands behind the lease in the message to the waiter who gets the lock.
+fn tell(streak: Streak, call: &mut Cmd) {
+    if let Some(held) = streak.millis() {
+        call.arg(format!("+{held}"));
+    }
 }
 
 pub(super) fn time_to_live(millis: i64) -> Option<Duration> {

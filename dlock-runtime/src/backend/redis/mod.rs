@@ -8,8 +8,9 @@
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
 //! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
 //! | `cluster` | several nodes: which one serves a key |
+//! | `quorum` | several nodes that vote |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `acks` | what replicas must have before it counts |
@@ -33,10 +34,12 @@ mod hearing;
 mod layout;
 mod link;
 mod node;
+mod quorum;
 mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -56,6 +59,7 @@ use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::quorum::Quorum;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::servers::Servers;
 use crate::backend::redis::shared::Shared;
@@ -64,6 +68,7 @@ use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::cluster::Seeds;
+use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
 use crate::engine::Engine;
@@ -98,25 +103,29 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = format!("the cluster of {seeds}");
-    start(place, settings, |answers, process| {
+    let (place, hold_back) = (format!("the cluster of {seeds}"), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
+    })
+    .await
+}
+
+/// Connects to servers of which a majority decides.
+pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
+    let place = format!("the quorum of {voters}");
+    start(place, settings, layout::HOLD_BACK, |answers, process| {
+        Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
     })
     .await
 }
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    start(whereabouts.to_string(), settings, |answers, process| {
+    let (place, hold_back) = (whereabouts.to_string(), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
-        Ok(Servers::One(Arc::new(Node::new(
-            whereabouts,
-            shared,
-            engine,
-            Arc::new(answers),
-            process,
-            settings,
-        ))))
+        let answers = Arc::new(answers);
+        Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
     })
     .await
 }
@@ -125,6 +134,7 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 async fn start(
     place: String,
     settings: &Settings,
+    hold_back: Duration,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
@@ -132,8 +142,7 @@ async fn start(
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let layout = Layout::from(settings.layout);
-    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let rules = Rules { hold_back, ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);

@@ -77,7 +77,7 @@ impl Node {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
         let grant_lease = settings.rules.grant_lease;
-        let (listening, bells) = (AtomicBool::new(false), Bells::new(settings.layout.into()));
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts)));
         Self {
             shared,
             engine,

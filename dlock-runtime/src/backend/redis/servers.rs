@@ -12,6 +12,7 @@ use crate::backend::Request;
 use crate::backend::redis::batch::Passage;
 use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::quorum::Quorum;
 use crate::backend::redis::shared::Shared;
 use crate::protocol::command::Failure;
 
@@ -21,6 +22,8 @@ pub(super) enum Servers {
     One(Arc<Node>),
     /// The masters of a cluster, each those of its slots.
     Cluster(Arc<Cluster>),
+    /// All have them, and a majority decides.
+    Quorum(Arc<Quorum>),
 }
 
 impl Servers {
@@ -32,6 +35,7 @@ impl Servers {
         match self {
             Self::One(node) => node.take(requests, Passage::default()),
             Self::Cluster(cluster) => cluster.take(requests),
+            Self::Quorum(quorum) => quorum.take(requests),
         }
     }
 
@@ -40,6 +44,7 @@ impl Servers {
         let is_ready = match self {
             Self::One(node) => node.is_ready(),
             Self::Cluster(cluster) => cluster.is_ready(),
+            Self::Quorum(quorum) => return quorum.undo(longest),
         };
         if !is_ready {
             return longest;
@@ -62,6 +67,7 @@ impl Servers {
         match self {
             Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
             Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+            Self::Quorum(quorum) => return quorum.run(first).await,
         };
         tasks.join_next().await.unwrap_or(Ok(()))
     }

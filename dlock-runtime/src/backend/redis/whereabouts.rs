@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 use crate::backend::redis::codec::{self, Redacted};
 use crate::backend::redis::hearing::PING_EVERY;
 use crate::backend::redis::link::Route;
+use crate::backend::redis::quorum::roll::Place;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::engine::Engine;
 use crate::protocol::command::{Failure, FailureKind};
@@ -24,6 +25,8 @@ pub(super) enum Whereabouts {
     Master(Arc<Route>),
     /// Where the sentinels say that their master is.
     Sentinel(Box<Sentinels>),
+    /// At one address, with a place among others.
+    Quorum(Arc<Route>, Place),
 }
 
 impl Whereabouts {
@@ -33,7 +36,9 @@ impl Whereabouts {
         F: Future<Output = Result<T, Failure>>,
     {
         match self {
-            Self::Fixed(route) | Self::Master(route) => open(Arc::clone(route)).await,
+            Self::Fixed(route) | Self::Master(route) | Self::Quorum(route, _) => {
+                open(Arc::clone(route)).await
+            }
             Self::Sentinel(sentinels) => sentinels.find(open).await,
         }
     }
@@ -41,7 +46,7 @@ impl Whereabouts {
     /// Returns when the server is said to be elsewhere: a connection to where it was must not be used any more.
     pub(super) async fn news(&self) {
         match self {
-            Self::Fixed(_) | Self::Master(_) => std::future::pending().await,
+            Self::Fixed(_) | Self::Master(_) | Self::Quorum(..) => std::future::pending().await,
             Self::Sentinel(sentinels) => sentinels.news().await,
         }
     }
@@ -49,7 +54,7 @@ impl Whereabouts {
     /// Listens to what is said of where the server is, without end. `engine` draws the jitter.
     pub(super) async fn watch(&self, engine: &Weak<Engine>) {
         match self {
-            Self::Fixed(_) | Self::Master(_) => std::future::pending().await,
+            Self::Fixed(_) | Self::Master(_) | Self::Quorum(..) => std::future::pending().await,
             Self::Sentinel(sentinels) => sentinels.watch(engine).await,
         }
     }
@@ -63,6 +68,7 @@ impl Whereabouts {
         match self {
             Self::Fixed(_) => Ok(()),
             Self::Master(_) | Self::Sentinel(_) => self.look(route, connection).await,
+            Self::Quorum(_, place) => place.enter(route, connection).await,
         }
     }
 
@@ -73,7 +79,7 @@ impl Whereabouts {
         connection: &mut MultiplexedConnection,
     ) -> Result<(), Failure> {
         let question = match self {
-            Self::Fixed(_) => "PING",
+            Self::Fixed(_) | Self::Quorum(..) => "PING",
             Self::Master(_) | Self::Sentinel(_) => "ROLE",
         };
         let answer = connection.send_packed_command(&redis::cmd(question)).await;
@@ -83,7 +89,7 @@ impl Whereabouts {
             return Err(Failure::new(FailureKind::Passing, text));
         }
         match self {
-            Self::Fixed(_) => Ok(()),
+            Self::Fixed(_) | Self::Quorum(..) => Ok(()),
             Self::Master(_) => role(&answer, format_args!("a master"), &route.shown),
             Self::Sentinel(sentinels) => {
                 role(&answer, format_args!("the master `{}`", sentinels.name()), &route.shown)
@@ -94,7 +100,7 @@ impl Whereabouts {
     /// How often to look.
     pub(super) fn look_every(&self) -> Duration {
         match self {
-            Self::Fixed(_) => PING_EVERY,
+            Self::Fixed(_) | Self::Quorum(..) => PING_EVERY,
             Self::Master(_) | Self::Sentinel(_) => ROLE_EVERY,
         }
     }
@@ -103,7 +109,9 @@ impl Whereabouts {
 impl fmt::Display for Whereabouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(route) | Self::Master(route) => write!(f, "redis at {}", route.shown),
+            Self::Fixed(route) | Self::Master(route) | Self::Quorum(route, _) => {
+                write!(f, "redis at {}", route.shown)
+            }
             Self::Sentinel(sentinels) => sentinels.fmt(f),
         }
     }

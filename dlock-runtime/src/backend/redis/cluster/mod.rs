@@ -32,11 +32,13 @@ use crate::backend::redis::cluster::redirects::Errand;
 use crate::backend::redis::cluster::slots::{Slot, Table};
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::redisson;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::url::Server;
 use crate::error::Result as Outcome;
+use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::sync::lock;
 use crate::token::ProcessId;
@@ -113,10 +115,14 @@ impl Cluster {
     /// Has requests sent to the masters of their slots, or answers them while they cannot be sent.
     pub(super) fn take(&self, requests: Vec<Request>) {
         let mut parcels: Vec<(Arc<Member>, Vec<Request>)> = Vec::new();
-        let mut unserved = Vec::new();
+        let (mut unserved, mut torn) = (Vec::new(), Vec::new());
         let mut state = lock(&self.state);
         for request in requests {
             let slot = Slot::of(&request.key);
+            if self.tears(&request, slot) {
+                torn.push(request);
+                continue;
+            }
             if state.holds_back(slot, &request.key) {
                 state.held_back.push(request);
                 continue;
@@ -139,7 +145,16 @@ impl Cluster {
         for (member, requests) in parcels {
             member.node.take(requests, Passage::default());
         }
-        self.refuse(unserved, "nobody serves the slot of the key in the cluster");
+        self.refuse(unserved, FailureKind::Passing, "nobody serves the slot of the key in the cluster");
+        self.refuse(torn, FailureKind::InvalidKey, TORN);
+    }
+
+    /// Returns whether what belongs to a lock would be in another slot than the lock, so that no script can have both.
+    fn tears(&self, request: &Request, slot: Slot) -> bool {
+        self.settings.layout == Layout::Redisson
+            && request.key.contains(['{', '}'])
+            && Slot::of(&redisson::channel(&request.key)) != slot
+            && request.command != Command::Ping
     }
 
     /// Returns whether requests are sent, of some keys at least.
@@ -257,6 +272,10 @@ fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
         None => failures.pop(),
     }
 }
+
+/// What is wrong with a name that is torn.
+const TORN: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
+                    between the first, or none";
 
 /// More masters than a cluster has: whoever answers in place of one cannot have us connect to the whole world.
 const MOST_MEMBERS: usize = 2_000;

@@ -113,7 +113,7 @@ impl Cluster {
             self.doubt.notify_one();
         }
         for (request, why) in nowhere {
-            self.refuse(vec![request], &why);
+            self.refuse(vec![request], FailureKind::Passing, &why);
         }
         if !moved.is_empty() {
             self.doubt.notify_one();
@@ -156,7 +156,7 @@ impl Cluster {
             member.node.take(requests, passage);
         }
         for Errand { request, why, .. } in too_long {
-            self.refuse(vec![request], &why);
+            self.refuse(vec![request], FailureKind::Passing, &why);
         }
     }
 
@@ -172,11 +172,11 @@ impl Cluster {
     }
 
     /// Answers requests that were not sent.
-    pub(super) fn refuse(&self, requests: Vec<Request>, why: &str) {
+    pub(super) fn refuse(&self, requests: Vec<Request>, kind: FailureKind, why: &str) {
         if requests.is_empty() {
             return;
         }
-        let failure = Failure::new(FailureKind::Passing, why);
+        let failure = Failure::new(kind, why);
         let refused = requests.into_iter().map(|request| (request, Reply::Refused(failure.clone())));
         self.engine.replies(refused.collect(), boot_time(), None);
     }

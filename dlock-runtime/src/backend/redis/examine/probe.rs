@@ -13,6 +13,7 @@ use crate::backend::redis::examine::asking::Asker;
 use crate::backend::redis::layout::Layout;
 use crate::config::Settings;
 use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
+use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue};
 use crate::token::TokenSource;
 
@@ -29,8 +30,12 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn new(topology: Topology, settings: &Settings) -> Self {
-        // A quorum has a layout of its own.
-        let layout = if topology == Topology::Quorum { Layout::Plain } else { settings.layout.into() };
+        let layout = match (topology, settings.layout) {
+            (Topology::Quorum, _) => Layout::Plain,
+            (_, crate::Layout::Native) => Layout::Native,
+            (Topology::Cluster, crate::Layout::Redisson) => Layout::Redisson(settings.publish),
+            (_, crate::Layout::Redisson) => Layout::Redisson(Publish::Publish),
+        };
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
@@ -52,7 +57,7 @@ impl Usage {
 pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
     let mut probes = match usage.layout {
         Layout::Native | Layout::Plain => of_strings(asker, usage).await,
-        Layout::Redisson => Vec::new(),
+        Layout::Redisson(_) => Vec::new(),
     };
     let others = tries(asker, |to| {
         to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
@@ -137,7 +142,7 @@ impl Tries {
             ("releasing it", Command::Release),
         ] {
             self.named.push((name, None, Need::Locks));
-            let request = Request { key: Arc::clone(&key), token, command, answer: None };
+            let request = Request::new(Arc::clone(&key), token, command);
             usage.layout.encode(&request, SHORT, None, None, &mut self.questions);
         }
     }
