@@ -9,6 +9,7 @@
 //! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
 //! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
 
+pub(super) mod examine;
 mod map;
 mod members;
 mod moving;
