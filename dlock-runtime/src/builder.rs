@@ -45,6 +45,7 @@ struct Changes {
     hand_off: Option<Duration>,
     poll: Option<Duration>,
     replica_acks: Option<u8>,
+    tracking: Option<bool>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -113,6 +114,14 @@ impl Builder {
     /// Name all replicas that can become a master: then a lock is not lost by a fail-over. See [`docs::safety`](crate::docs::safety).
     pub fn replica_acks(mut self, replicas: u8) -> Self {
         self.changes.replica_acks = Some(replicas);
+        self
+    }
+
+    /// Sets whether the server is asked to tell of changes of the locks that are held for longer than a tenth of a second, and of those that
+    /// clients of other libraries hold while somebody here waits. Default: yes. Then a theft, a deletion or a flush is told within
+    /// milliseconds; else, and where the server does not let us, at the next renewal. It takes a connection of its own.
+    pub fn tracking(mut self, on: bool) -> Self {
+        self.changes.tracking = Some(on);
         self
     }
 
@@ -185,6 +194,7 @@ impl Builder {
             hand_off,
             poll,
             replica_acks,
+            tracking,
             certificates,
             credentials,
         } = self.changes;
@@ -198,6 +208,7 @@ impl Builder {
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
         set(&mut settings.rules.replica_acks, replica_acks);
+        set(&mut settings.rules.tracking, tracking);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));

@@ -7,7 +7,7 @@
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
-//!          | "replica_acks=" number                                     not of memory
+//!          | "replica_acks=" number | "tracking=" ( "on" | "off" )      not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -240,6 +240,13 @@ fn settings(url: &Url) -> Result<Settings> {
                 let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
             }
+            "tracking" => {
+                settings.rules.tracking = match &*value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(config(&name, "it is `on` or `off`")),
+                };
+            }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -287,7 +294,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "namespace",
     "layout",
     "lease",
@@ -297,6 +304,7 @@ const OPTIONS: [&str; 12] = [
     "hand_off",
     "poll",
     "replica_acks",
+    "tracking",
     "tls_ca",
     "tls_cert",
     "tls_key",

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::protocol::Rules;
 use crate::protocol::acquire::Step;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
@@ -23,7 +24,17 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) const NEVER: Self = Self { due: BootTime::NEVER, earliest: BootTime::START };
+    /// That of a hold which has just begun. Where the backend can tell of changes it is asked once the hold has lived for a while, and
+    /// tells from then on; a little early, so that many are asked about together.
+    pub(super) fn of_hold(since: BootTime, rules: &Rules) -> Self {
+        let due = if rules.tracking {
+            let grid = u64::try_from(TOGETHER.as_nanos()).unwrap_or(u64::MAX);
+            BootTime::from_nanos(since.plus(AT_AGE).nanos() / grid * grid)
+        } else {
+            BootTime::NEVER
+        };
+        Self { due, earliest: BootTime::START }
+    }
 
     pub(super) fn due(self) -> BootTime {
         self.due
@@ -60,6 +71,11 @@ impl<S> Hold<S> {
         }
     }
 }
+
+/// Most holds are over before: to be told of their changes would cost more than it is worth.
+const AT_AGE: Duration = Duration::from_millis(100);
+
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Checks are no closer together, however many hints come. It bounds how late a second theft is told, too.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);

@@ -66,7 +66,8 @@ pub(crate) enum Released {
 }
 
 impl<S: Clone + PartialEq> Hold<S> {
-    pub(super) fn new(waiter: &Waiter<S>, token: Token, deadline: Deadline, since: BootTime) -> Self {
+    pub(super) fn new(waiter: &Waiter<S>, token: Token, deadline: Deadline, cx: &Cx<'_, S>) -> Self {
+        let since = cx.now;
         let terms = &waiter.terms;
         Self {
             seat: waiter.seat.clone(),
@@ -79,7 +80,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             since,
             next_renewal: BootTime::NEVER,
             overdue: false,
-            check: Check::NEVER,
+            check: Check::of_hold(since, cx.rules),
             levels: Levels::new(),
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Rules {
     pub(crate) poll: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
+    /// Whether the backend can tell of changes of a key that it was asked about.
+    pub(crate) tracking: bool,
 }
 
 impl Rules {
@@ -65,5 +67,6 @@ impl Rules {
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
         replica_acks: 0,
+        tracking: false,
     };
 }

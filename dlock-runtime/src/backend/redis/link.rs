@@ -9,9 +9,11 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, RedisConnectionInfo, RedisError,
-    Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, Value,
 };
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::layout::Layout;
@@ -37,6 +39,8 @@ pub(super) struct Route {
     connect_timeout: Duration,
     /// How many replicas are waited for.
     pub(super) replica_acks: u8,
+    /// Whether changes of keys are to be told.
+    pub(super) tracking: bool,
 }
 
 impl Route {
@@ -50,6 +54,7 @@ impl Route {
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
+            tracking: settings.rules.tracking,
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -58,7 +63,7 @@ impl Route {
 
     /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
     /// since the last connection is used.
-    async fn new_client(&self) -> Result<redis::Client, Failure> {
+    async fn new_client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let given = source.ask(self.connect_timeout).await;
@@ -68,7 +73,7 @@ impl Route {
             }
             None => (self.server.username.clone(), self.server.password.clone()),
         };
-        let mut access = RedisConnectionInfo::default().set_db(self.server.database);
+        let mut access = RedisConnectionInfo::default().set_db(self.server.database).set_protocol(protocol);
         if let Some(username) = username {
             access = access.set_username(username);
         }
@@ -143,12 +148,33 @@ impl Route {
         }
     }
 
+    /// Connects for keys whose changes are told, and returns where they are.
+    pub(super) async fn track(
+        &self,
+    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
+        let (tell, told) = unbounded_channel();
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = self.new_client(ProtocolVersion::RESP3).await?;
+        let opened = opened.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = opened.map_err(|error| self.not_opened(error))?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
+        match connection.send_packed_command(&tracking).await.map_err(|error| self.failure(error))? {
+            Value::ServerError(error) => Err(self.failure(error.into())),
+            _ => Ok((connection, told)),
+        }
+    }
+
     async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
-        let opened = self.new_client().await?.get_multiplexed_async_connection_with_config(&config).await;
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let opened = client.get_multiplexed_async_connection_with_config(&self.timeouts()).await;
         opened.map_err(|error| self.not_opened(error))
+    }
+
+    fn timeouts(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
     }
 
     /// Connects for messages, and subscribes to what tells `process` of its grants.
@@ -158,7 +184,7 @@ impl Route {
 
     /// Connects for messages, and subscribes to `channel`.
     pub(super) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
-        let client = self.new_client().await?;
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
         let opened = async {
             let mut pubsub = client.get_async_pubsub().await?;
             pubsub.subscribe(channel).await?;

@@ -11,6 +11,7 @@
 //! | `bells` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `tracking` | who tells of changes of a key, and of which keys |
 //! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `undoing` | what commands without an answer may have done |
@@ -35,6 +36,7 @@ mod servers;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracking;
 mod undoing;
 mod whereabouts;
 

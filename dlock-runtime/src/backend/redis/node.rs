@@ -30,6 +30,7 @@ use crate::backend::redis::health::Link;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
+use crate::backend::redis::tracking::Tracking;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::clock::boot_time;
 use crate::engine::Engine;
@@ -53,6 +54,7 @@ pub(super) struct Node {
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
     pub(super) bells: Bells,
+    pub(super) tracking: Tracking,
 }
 
 enum State {
@@ -74,7 +76,18 @@ impl Node {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
         let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
-        Self { shared, engine, answers, grant_lease, process, whereabouts, state, listening, bells }
+        Self {
+            shared,
+            engine,
+            answers,
+            grant_lease,
+            process,
+            whereabouts,
+            state,
+            listening,
+            bells,
+            tracking: Tracking::default(),
+        }
     }
 
     /// Returns how locks stand in the server.
@@ -91,6 +104,11 @@ impl Node {
         };
         drop(state);
         self.refuse(requests, &failure);
+    }
+
+    /// Returns the epoch of a new connection.
+    pub(super) fn next_epoch(&self) -> u64 {
+        self.shared.next_epoch()
     }
 
     /// Returns whether requests are sent.
@@ -182,6 +200,7 @@ impl Node {
 
     fn stand_down(&self, failure: Failure) {
         self.listening.store(false, Ordering::Release);
+        self.tracking.close();
         self.become_(State::Down(failure));
     }
 
@@ -198,6 +217,7 @@ impl Node {
             () = link.broken.notified() => {}
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
+            () = self.track(link) => {}
         }
         link.failure()
     }
@@ -237,12 +257,31 @@ impl Node {
         if let Some(acks) = &link.acks {
             requests = acks.keep(requests);
         }
+        if let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
+            self.send_over(link, &Way::Tracked(wire), batches, tracked);
+        }
+        self.send_over(link, &Way::Commands, batches, requests);
+        while batches.try_join_next().is_some() {}
+    }
+
+    /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
+    pub(super) fn is_a_strangers(&self, command: Command, reply: &Reply) -> bool {
+        matches!((command, reply), (Command::Enqueue { mode: Enqueue::First, .. }, Reply::NotQueued { .. }))
+            && self.layout() == Layout::Native
+    }
+
+    fn send_over(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        way: &Way,
+        batches: &mut JoinSet<()>,
+        requests: Vec<Request>,
+    ) {
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, Way::Commands, requests.by_ref().take(LONGEST_BATCH));
+            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH));
             batches.spawn(batch.exchange());
         }
-        while batches.try_join_next().is_some() {}
     }
 
     /// Sends what replicas must acknowledge, one pipeline after the other, without end.
