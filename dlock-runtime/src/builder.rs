@@ -144,8 +144,9 @@ impl Builder {
 
     /// Sets what is asked for user and password in place of the URL's, for those that change, such as the tokens of a cloud.
     ///
-    /// It is asked for each new connection: for the one for commands and for the one for messages, at the start and whenever one is
-    /// made anew, and never while they are connected. It runs on the thread that talks to the server, so it must not block; it has
+    /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
+    /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks) take, at the start and whenever one is made anew, and never
+    /// while they are connected. It runs on the thread that talks to the server, so it must not block; it has
     /// the `connect_timeout`. Where it fails, panics or is late there is no connection, which
     /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
     /// secret into that text. `memory://` does not ask it.

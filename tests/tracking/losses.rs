@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
 use dlock_tests::world::{FOREIGN, name};
-use dlock_tests::{Moment, RedisServer, within};
+use dlock_tests::{Moment, Proxy, RedisServer, within};
 
 use crate::{AT_ONCE, LEASE, LONG, manager_of, until, until_armed};
 
@@ -190,4 +190,24 @@ async fn ten_thousand_locks_that_are_let_go_of_leave_nothing_that_is_told_of() {
     until_armed(&server, 1).await;
 
     assert_told_at_once(&server, &last[0], &[&["DEL", &name("order:9999")]]).await;
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_do_not_lose_a_lock_that_has_time_left() {
+    let lease = Duration::from_secs(2);
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+
+    let answer = proxy.on_reply(b":1\r\n");
+    proxy.swallow_replies();
+    // The connection that has lost one carries no further answer.
+    within(LONG, "the answer", answer).await;
+    proxy.pass();
+    let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
+
+    assert!(lost.is_err(), "{lost:?}");
+    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }

@@ -7,8 +7,8 @@
 //!                      <-- changed ---   a hint: who holds checks, which arms it again; who waits looks again
 //! ```
 //!
-//! Only what lives for a while is armed (`protocol::hint`): a lock that is taken and let go of at once costs nothing here. What is told
-//! proves nothing. Where the server does not let us, or the connection is away, holds are confirmed by their renewals, and a stranger's
+//! Only what lives for a while is armed (`protocol::hint`): a lock that is taken and let go of at once costs nothing here, and before the
+//! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away, holds are confirmed by their renewals, and a stranger's
 //! lock is looked at every `poll`.
 //!
 //! What is remembered is what the server remembers of us: it says each key that it forgets.
@@ -40,6 +40,9 @@ use crate::token::{PREFIX, Token};
 #[derive(Default)]
 pub(super) struct Tracking {
     state: Mutex<State>,
+    /// Whether there ever was something to be told of: before that there is no connection.
+    is_wanted: AtomicBool,
+    first: Notify,
     /// Told that there are strangers to be armed.
     more: Notify,
     /// Told when the connection is to be made anew.
@@ -72,7 +75,12 @@ impl Tracking {
             return None;
         }
         let mut state = lock(&self.state);
-        let wire = state.wire.clone()?;
+        let Some(wire) = state.wire.clone() else {
+            if requests.iter().any(|request| is_check(request.command)) {
+                self.want();
+            }
+            return None;
+        };
         let (tracked, others) = std::mem::take(requests).into_iter().partition(|request| state.arms(request));
         *requests = others;
         Some((wire, tracked))
@@ -81,7 +89,9 @@ impl Tracking {
     /// A stranger has the lock of `key`, and somebody here waits for it.
     pub(super) fn stranger_has(&self, key: &Arc<str>) {
         let mut state = lock(&self.state);
-        if state.wire.is_some() && state.armed.insert(Arc::clone(key)) {
+        if state.wire.is_none() {
+            self.want();
+        } else if state.armed.insert(Arc::clone(key)) {
             state.strangers.push(Arc::clone(key));
             self.more.notify_one();
         }
@@ -96,6 +106,18 @@ impl Tracking {
     pub(super) fn close(&self) {
         let before = std::mem::take(&mut *lock(&self.state));
         drop(before); // with nothing locked
+    }
+
+    fn want(&self) {
+        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+            self.first.notify_one();
+        }
+    }
+
+    async fn until_wanted(&self) {
+        if !self.is_wanted.load(Ordering::Acquire) {
+            self.first.notified().await;
+        }
     }
 
     fn open(&self, wire: Wire) {
@@ -115,13 +137,12 @@ impl Tracking {
 impl State {
     /// Returns whether a request arms its key: a check, or a renewal of what is armed.
     fn arms(&mut self, request: &Request) -> bool {
-        let Request { key, command, .. } = request;
-        match command {
-            Command::Renew { .. } if command.carries_a_body() => self.armed.contains(key),
-            Command::Renew { .. } => {
-                self.armed.insert(Arc::clone(key));
+        match request.command {
+            command if is_check(command) => {
+                self.armed.insert(Arc::clone(&request.key));
                 true
             }
+            Command::Renew { .. } => self.armed.contains(&request.key),
             _ => false,
         }
     }
@@ -132,6 +153,7 @@ impl Node {
     /// to be armed.
     pub(super) async fn track(&self, link: &Link) {
         if link.route.tracking {
+            self.tracking.until_wanted().await;
             self.track_until_refused(&link.route).await;
         }
         std::future::pending::<()>().await;
@@ -241,6 +263,11 @@ impl Node {
             None => false,
         }
     }
+}
+
+/// Returns whether a command only asks whether a hold is ours.
+fn is_check(command: Command) -> bool {
+    matches!(command, Command::Renew { .. }) && !command.carries_a_body()
 }
 
 fn is_ours(value: &[u8]) -> bool {
