@@ -9,8 +9,9 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
-use crate::config::url::{self, Place};
+use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
+use crate::doctor::{self, Report};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::manager::LockManager;
@@ -184,6 +185,25 @@ impl Builder {
     ///
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
+        LockManager::open(self.target()?).await
+    }
+
+    /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used. A server that cannot be reached, or refuses
+    /// us, is in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it ends the examination; its key ends with its time to live, within seconds.
+    pub async fn doctor(self) -> Result<Report> {
+        doctor::examine(self.target()?).await
+    }
+
+    /// Reads the URL, and sets what is set here.
+    fn target(self) -> Result<Target> {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
@@ -234,7 +254,7 @@ impl Builder {
             return Err(config("replica_acks", problem));
         }
         target.settings = target.settings.checked()?;
-        LockManager::open(target).await
+        Ok(target)
     }
 }
 

@@ -35,6 +35,7 @@
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
 //! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
+//! | see what is set on the servers so that locks can be lost | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix or tonic | [`docs::services`] |
 //! | test code that takes locks | [`docs::testing`], [`with_manager`] |
 //!
@@ -55,6 +56,7 @@
 //! lib, global      what is installed for the process
 //! manager, lock, guard, builder, options, layout, retry, key, error      what users touch
 //! credentials, inspection      who we are to a server, what an operator is shown of a lock
+//! doctor           what is wrong with the servers, before locks are
 //! config           options, their bounds, and URLs
 //! run, held        a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
@@ -72,6 +74,7 @@ mod builder;
 mod clock;
 mod config;
 mod credentials;
+pub mod doctor;
 mod engine;
 pub mod error;
 mod global;
@@ -133,6 +136,7 @@ pub mod docs {
 pub use builder::Builder;
 pub use credentials::Credentials;
 pub use dlock_macros::{KeyPart, distributed_lock};
+pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};

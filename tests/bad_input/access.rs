@@ -27,9 +27,7 @@ async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_t
 
 /// Gives a server the user of the guide, without what `but` takes from it, and returns the URL of that user.
 fn documented_user(server: &RedisServer, but: &[&str]) -> String {
-    let rules = acl::documented_user(acl::USER).filter(|word| !but.contains(word));
-    let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
-    assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
+    acl::give_user(server, acl::USER, but, &[]);
     format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port())
 }
 

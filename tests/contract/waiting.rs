@@ -13,13 +13,13 @@ use super::{LONG, PROMPT, hold, let_it_begin, wait_for};
 contract![
     a_release_wakes_a_waiter_of_another_manager,
     a_dropped_guard_releases,
-    waiters_of_several_managers_are_served_in_their_order,
     tasks_of_one_manager_are_served_in_their_order,
     used_up_retries_give_contended_with_every_attempt_counted,
     an_acquire_with_neither_retry_nor_wait_tries_once,
     a_used_up_wait_gives_contended_at_its_end,
     a_wait_without_end_waits,
-    a_dropped_waiter_leaves_no_trace,
+    a_dropped_waiter_leaves_no_trace;
+    in_order: waiters_of_several_managers_are_served_in_their_order,
 ];
 
 async fn a_release_wakes_a_waiter_of_another_manager(world: World) {

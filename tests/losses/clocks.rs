@@ -13,7 +13,7 @@ use super::{Holder, KEY, NAME, assert_lost_and_fenced, assert_told};
 /// Returns a clock that can be stepped, or says why there is none.
 fn clock() -> Option<Arc<WallClock>> {
     match WallClock::new() {
-        Ok(clock) => Some(Arc::new(clock)),
+        Ok(clock) => Some(clock),
         Err(reason) => {
             println!("SKIPPED: steps of a server's clock: {reason}");
             None

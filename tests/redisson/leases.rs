@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_tests::{Moment, RedisServer, Redisson, Worker};
+use dlock_tests::{Moment, Redisson, Worker};
 
 use crate::{Fleet, LONG, OPTIONS, WATCHDOG, WORKER};
 
@@ -50,14 +50,14 @@ async fn a_lease_without_a_watchdog_ends_and_the_other_gets_the_lock() {
 
 #[tokio::test]
 async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     java.does("t1", "lock k 0", "acquired").await;
 
     java.kill();
     let killed = Moment::now();
-    ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+    let _guard = ours.lock("k").wait(LONG).acquire().await.expect("it ends");
 
     let after = killed.elapsed();
     assert!(after > WATCHDOG / 2 && after < WATCHDOG + Duration::from_millis(300), "{after:?}");
@@ -65,7 +65,7 @@ async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
 
 #[tokio::test]
 async fn the_lock_of_a_killed_process_of_ours_is_javas_when_its_lease_is_over() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let Some(mut java) = Redisson::connect(&server.url(), WATCHDOG).await else { return };
     let mut worker = Worker::spawn(WORKER, &[server.url_with(OPTIONS)]).await;
     worker.send("acquire k 1000 0");
@@ -81,7 +81,7 @@ async fn the_lock_of_a_killed_process_of_ours_is_javas_when_its_lease_is_over() 
 
 #[tokio::test]
 async fn a_java_that_was_frozen_for_longer_than_its_lease_does_not_take_our_lock_with_it() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     java.does("t1", "lock k 0", "acquired").await;

@@ -1,10 +1,10 @@
 //! Locks of Redisson's layout beside a real Redisson: each keeps the other out and wakes it, and nothing of one breaks the other.
 //!
 //! Our managers look at a held lock every ten seconds only, unless a test says otherwise: whoever is sooner was told. The soak is
-//! short; the long form counts as often as it is told:
+//! short; the long form counts for as many seconds as it is told:
 //!
 //! ```text
-//! DLOCK_COUNTS=5000 cargo test -p dlock-tests --test redisson contention -- --nocapture
+//! DLOCK_SOAK=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
 //! ```
 
 mod contention;
@@ -18,7 +18,7 @@ mod wrong_kind;
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{RedisServer, Redisson};
+use dlock_tests::{RedisServer, Redisson, acl};
 
 /// A server, a manager of ours on it, and a Redisson.
 struct Fleet {
@@ -31,10 +31,17 @@ struct Fleet {
 impl Fleet {
     /// Starts one, whose Redisson has a watchdog of a second; none where there is no Java.
     async fn start() -> Option<Self> {
-        let server = RedisServer::start();
+        let server = server();
         let java = Redisson::connect(&server.url(), WATCHDOG).await?;
         Some(Self { ours: manager(&server.url_with(OPTIONS)).await, java, server })
     }
+}
+
+/// Starts a server on which the user of locks may have those of any name.
+fn server() -> RedisServer {
+    let server = RedisServer::start();
+    server.allow(acl::documented_for_redisson().chain(["allkeys", "allchannels"]));
+    server
 }
 
 async fn manager(url: &str) -> LockManager {

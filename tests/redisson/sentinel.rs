@@ -1,7 +1,6 @@
-//! Beside a Redisson that asks the same sentinels: each keeps the other out and wakes it, after a fail-over too.
+//! Beside a Redisson that asks the same sentinels: each keeps the other out and wakes it.
 
-use dlock_tests::sentinel::End;
-use dlock_tests::{Moment, Redisson, SentinelFleet, within};
+use dlock_tests::{Moment, Redisson, SentinelFleet};
 
 use crate::{LONG, OPTIONS, SOON, WATCHDOG};
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::world::held_or_heard;
 use dlock_tests::{Moment, RedisServer, within};
 use tokio::task::JoinHandle;
 
@@ -38,7 +39,7 @@ async fn a_release_of_java_wakes_us() {
 
 #[tokio::test]
 async fn a_release_of_ours_wakes_another_of_ours() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let [one, other] = [
         crate::manager(&server.url_with(crate::OPTIONS)).await,
         crate::manager(&server.url_with(crate::OPTIONS)).await,
@@ -116,12 +117,9 @@ fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
 }
 
 /// Returns when `count` clients listen to the channel of `key`, and have had the time to look once more after that.
-async fn until_heard(server: &RedisServer, key: &str, count: i64) {
-    let channel = format!("redisson_lock__channel:{{{key}}}");
+async fn until_heard(server: &RedisServer, key: &str, count: usize) {
     let heard = async {
-        while !format!("{:?}", server.call(&["PUBSUB", "NUMSUB", &channel]))
-            .contains(&format!("Integer({count})"))
-        {
+        while held_or_heard(server, key) <= count {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };

@@ -1,9 +1,7 @@
 //! What stands under a name and is no `RLock` is refused, and left as it is.
 
-use dlock_runtime::{Error, LockManager};
-use dlock_tests::RedisServer;
-
 use crate::{Fleet, OPTIONS};
+use dlock_runtime::{Error, LockManager};
 
 async fn assert_refused(ours: &LockManager, key: &'static str) {
     let wrong = |error: Error| match error {
@@ -30,7 +28,7 @@ async fn a_lock_for_readers_and_writers_is_refused() {
 
 #[tokio::test]
 async fn a_lock_of_the_native_layout_and_what_is_no_lock_are_refused() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     let native = crate::manager(&server.url_with("?namespace=")).await;
     let guard = native.lock("native").acquire().await.expect("free");
@@ -45,7 +43,7 @@ async fn a_lock_of_the_native_layout_and_what_is_no_lock_are_refused() {
 
 #[tokio::test]
 async fn a_lock_of_this_layout_is_refused_by_the_native_one() {
-    let server = RedisServer::start();
+    let server = crate::server();
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     let native = crate::manager(&server.url_with("?namespace=")).await;
     let _guard = ours.lock("k").acquire().await.expect("free");

@@ -105,24 +105,17 @@ async fn a_sentinel_with_a_password_of_its_own_is_asked_with_it() {
     assert!(manager.lock("order:7").acquire().await.is_ok());
 }
 
-/// Gives a server the user `name` of the guide.
-fn documented_user(server: &RedisServer, name: &str, more: &[&'static str]) {
-    let rules = acl::documented_user(name).chain(more.iter().copied());
-    let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
-    assert_eq!(server.call(&words).text(), Some("OK"));
-}
-
 #[tokio::test]
 async fn the_documented_users_may_do_all_that_sentinels_and_locks_need() {
     let master = RedisServer::start();
     let sentinel = start_sentinel(master.port());
-    documented_user(&master, "dlock", &[]);
-    documented_user(&sentinel, "dlock-watch", &[]);
+    acl::give_user(&master, "dlock", &[], &[]);
+    acl::give_user(&sentinel, "dlock-watch", &[], &[]);
     let access = "sentinel_user=dlock-watch&sentinel_password=password";
     let url = format!("redis+sentinel://dlock:password@127.0.0.1:{}/{MASTER}?{access}", sentinel.port());
 
     assert_cure(connect(&url).await, "allow it `+role`");
-    documented_user(&master, "dlock", &["+role"]);
+    acl::give_user(&master, "dlock", &[], &["+role"]);
     let manager = connect(&url).await.expect("both users may do what is needed");
     let listens = || {
         let clients = sentinel.call(&["CLIENT", "LIST"]).text().unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@
 //!        write KEY                      takes the write lock of an RReadWriteLock   acquired
 //!        unlock KEY                                                                 released
 //!        state KEY                                                                  state LOCKED OURS TTL_MS
-//!        count KEY COUNTER TIMES        reads and writes a counter under the lock   counted
+//!        count KEY COUNTER MS           reads and writes a counter under the lock   counted TIMES
 //!        close                                                                      closed
 //!  out:  EVENT CLIENT/THREAD [DETAIL]   or `failed`, with Java's exception
 //! ```
@@ -207,10 +207,11 @@ fn tell(listeners: &Listeners, line: &str) {
     }
 }
 
-/// Turns our URL into the arguments of `connect`.
+/// Turns our URL into the arguments of `connect`. Java goes as the default user, who may do everything.
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
     let rest = rest.split('?').next().unwrap_or_default();
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let addresses: Vec<_> = hosts.split(',').map(|host| format!("redis://{host}")).collect();
     let addresses = addresses.join(",");

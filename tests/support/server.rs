@@ -173,10 +173,18 @@ impl RedisServer {
     ///
     /// Panics if the server refuses.
     pub fn allow_keys(&self, patterns: &[&str]) {
-        for pattern in patterns {
-            let allowed = self.call(&["ACL", "SETUSER", acl::USER, &format!("~{pattern}")]);
-            assert_eq!(allowed, Reply::Status("OK".to_owned()));
-        }
+        let patterns: Vec<_> = patterns.iter().map(|pattern| format!("~{pattern}")).collect();
+        self.allow(patterns.iter().map(String::as_str));
+    }
+
+    /// Allows the documented user more than he has, in the words of `ACL SETUSER`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses.
+    pub fn allow<'a>(&self, words: impl Iterator<Item = &'a str>) {
+        let words: Vec<_> = ["ACL", "SETUSER", acl::USER].into_iter().chain(words).collect();
+        assert_eq!(self.call(&words), Reply::Status("OK".to_owned()));
     }
 
     /// Opens an asynchronous connection of redis-rs on the runtime that this is called in.

@@ -8,10 +8,12 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
+
+use crate::server::RedisServer;
 
 /// A clock that servers can be given, and that a test steps.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl WallClock {
     /// # Errors
     ///
     /// Fails with the reason.
-    pub fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Arc<Self>, String> {
         if !cfg!(target_os = "linux") {
             return Err("this system preloads no library as Linux does".to_owned());
         }
@@ -46,7 +48,22 @@ impl WallClock {
         }
         let mut offset = NamedTempFile::new_in(&dir).map_err(|error| error.to_string())?;
         offset.write_all(&0_i64.to_ne_bytes()).map_err(|error| error.to_string())?;
-        Ok(Self { library, offset: Mutex::new(offset), _dir: dir })
+        let clock = Arc::new(Self { library, offset: Mutex::new(offset), _dir: dir });
+        if !clock.is_lived_by() {
+            return Err("the server is linked statically, and preloads nothing".to_owned());
+        }
+        Ok(clock)
+    }
+
+    /// Returns whether a server that is given the clock lives by it.
+    fn is_lived_by(self: &Arc<Self>) -> bool {
+        let server = RedisServer::builder().wall_clock(self).start();
+        let seconds = || server.call(&["TIME"]).texts().first().and_then(|text| text.parse::<i64>().ok());
+        let before = seconds();
+        self.step_to(A_DAY);
+        let after = seconds();
+        self.step_to(0);
+        before.zip(after).is_some_and(|(before, after)| after - before >= A_DAY)
     }
 
     /// Sets the clock to so many seconds before (less than zero) or after the system's.
@@ -67,3 +84,5 @@ impl WallClock {
         program.env("LD_PRELOAD", &self.library).env("DLOCK_CLOCK_OFFSET", offset.path());
     }
 }
+
+const A_DAY: i64 = 24 * 3_600;

@@ -1,12 +1,13 @@
-//! Where a contract test runs: in memory under paused time, or over a real Redis, by the same code.
+//! Where a contract test runs: in memory under paused time, or over a real Redis in each layout, by the same code.
 //!
 //! Not here: what must hold. A test that cares which world it is in belongs to another file than the contract.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{LockGuard, LockManager};
+use dlock_runtime::{Layout, LockGuard, LockManager};
 
+use crate::acl;
 use crate::clock::within;
 use crate::resp::Reply;
 use crate::server::RedisServer;
@@ -16,6 +17,8 @@ use crate::server::RedisServer;
 pub struct World {
     url: String,
     server: Option<RedisServer>,
+    /// How locks stand in the server.
+    layout: Layout,
 }
 
 impl World {
@@ -24,7 +27,7 @@ impl World {
     pub fn in_memory() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        Self { url: format!("memory://world-{number}"), server: None }
+        Self { url: format!("memory://world-{number}"), server: None, layout: Layout::Native }
     }
 
     /// A world of one Redis of its own.
@@ -35,7 +38,19 @@ impl World {
     #[must_use]
     pub fn over_redis() -> Self {
         let server = RedisServer::start();
-        Self { url: server.url(), server: Some(server) }
+        Self { url: server.url(), server: Some(server), layout: Layout::Native }
+    }
+
+    /// A world of one Redis of its own, where locks stand as Redisson's do.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no server starts.
+    #[must_use]
+    pub fn over_redis_as_redisson() -> Self {
+        let server = RedisServer::start();
+        server.allow(acl::documented_for_redisson());
+        Self { url: server.url_with("?layout=redisson"), server: Some(server), layout: Layout::Redisson }
     }
 
     /// Returns the URL that managers of this world are connected by.
@@ -64,7 +79,7 @@ impl World {
     ///
     /// Panics if there are fewer for ten seconds.
     pub async fn until_waiting(&self, key: &str, count: usize) {
-        self.until(key, &format!("{count} waiting"), |value| ids_in(value) > count).await;
+        self.until(key, &format!("{count} waiting"), |there| there > count).await;
     }
 
     /// Returns when nobody stands behind the holder of `key`, if it has one.
@@ -73,7 +88,7 @@ impl World {
     ///
     /// Panics if somebody does for ten seconds.
     pub async fn until_nobody_waits(&self, key: &str) {
-        self.until(key, "nobody waiting", |value| ids_in(value) <= 1).await;
+        self.until(key, "nobody waiting", |there| there <= 1).await;
     }
 
     /// Returns when nobody holds `key`.
@@ -82,7 +97,7 @@ impl World {
     ///
     /// Panics if somebody does for ten seconds.
     pub async fn until_free(&self, key: &str) {
-        self.until(key, "free", str::is_empty).await;
+        self.until(key, "free", |there| there == 0).await;
     }
 
     /// Deletes the lock `key` behind its holder's back.
@@ -106,7 +121,15 @@ impl World {
     /// Panics if it cannot be taken.
     pub async fn steal(&self, key: &str) -> Thief {
         if let Some(server) = &self.server {
-            server.call(&["SET", &name(key), FOREIGN, "PX", "60000"]);
+            let name = name(key);
+            match self.layout {
+                Layout::Redisson => {
+                    server.call(&["DEL", &name]);
+                    server.call(&["HSET", &name, FOREIGN_THREAD, "1"]);
+                    server.call(&["PEXPIRE", &name, "60000"]);
+                }
+                _ => drop(server.call(&["SET", &name, FOREIGN, "PX", "60000"])),
+            }
             return Thief { _guard: None };
         }
         self.delete(key).await;
@@ -114,18 +137,26 @@ impl World {
         Thief { _guard: Some(lock.acquire().await.expect("the lock has just been freed")) }
     }
 
-    /// Waits until the value under `key` is as `wanted`; an absent one is empty.
-    async fn until(&self, key: &str, what: &str, wanted: impl Fn(&str) -> bool) {
+    /// Waits until as many stand at `key` as are `wanted`: its holder, and those who wait.
+    async fn until(&self, key: &str, what: &str, wanted: impl Fn(usize) -> bool) {
         let Some(server) = &self.server else {
             // Under paused time a sleep ends only when every task has nothing left to do.
             return tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let come = async {
-            while !wanted(server.call(&["GET", &name(key)]).text().unwrap_or_default()) {
+            while !wanted(self.standing_at(server, &name(key))) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         within(Duration::from_secs(10), &format!("{key}: {what}"), come).await;
+    }
+
+    /// Returns how many stand at a lock: in its value, or beside it, with an ear on its channel.
+    fn standing_at(&self, server: &RedisServer, name: &str) -> usize {
+        match self.layout {
+            Layout::Redisson => held_or_heard(server, name),
+            _ => ids_in(server.call(&["GET", name]).text().unwrap_or_default()),
+        }
     }
 }
 
@@ -133,6 +164,20 @@ impl World {
 #[derive(Debug)]
 pub struct Thief {
     _guard: Option<LockGuard>,
+}
+
+/// Returns how many hold a lock of Redisson's layout or listen for its release.
+#[must_use]
+pub fn held_or_heard(server: &RedisServer, name: &str) -> usize {
+    let number =
+        |reply: &Reply| reply.integer().and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
+    let held = server.call(&["EXISTS", name]);
+    let Reply::List(heard) =
+        server.call(&["PUBSUB", "NUMSUB", &format!("redisson_lock__channel:{{{name}}}")])
+    else {
+        return 0;
+    };
+    number(&held) + heard.last().map_or(0, number)
 }
 
 /// Runs one contract test in memory; the time limit is by the paused clock.
@@ -145,10 +190,26 @@ pub async fn over_redis<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     within(Duration::from_secs(60), "the test over Redis", test(World::over_redis())).await;
 }
 
-/// Makes each of the named `async fn(World)` a test in every world.
+/// Runs one contract test over a Redis of its own, in Redisson's layout.
+pub async fn over_redis_as_redisson<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
+    let world = World::over_redis_as_redisson();
+    within(Duration::from_secs(60), "the test in Redisson's layout", test(world)).await;
+}
+
+/// Makes each of the named `async fn(World)` a test in every world; those behind `in_order` in worlds alone that serve the waiting
+/// of several processes in the order in which they came.
 #[macro_export]
 macro_rules! contract {
-    ($($test:ident),+ $(,)?) => {
+    ($($test:ident),+ $(,)? $(; in_order: $($in_order:ident),+ $(,)?)?) => {
+        $crate::contract!(@ordered $($test,)+ $($($in_order,)+)?);
+        mod over_redis_as_redisson {
+            $(#[tokio::test]
+            async fn $test() {
+                $crate::world::over_redis_as_redisson(super::$test).await;
+            })+
+        }
+    };
+    (@ordered $($test:ident,)+) => {
         mod in_memory {
             $(#[tokio::test(start_paused = true)]
             async fn $test() {
@@ -178,3 +239,6 @@ pub fn ids_in(value: &str) -> usize {
 
 /// The value of a lock that another family of clients holds.
 pub const FOREIGN: &str = "a-foreign-client";
+
+/// The owner of a lock that a Redisson holds.
+const FOREIGN_THREAD: &str = "2b130015-a627-4ad5-af85-0b847b19b029:12";

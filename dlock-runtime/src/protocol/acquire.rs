@@ -334,8 +334,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let look = || {
-            let spread = cx.rules.poll.mul_f64(f64::from(cx.tokens.draw()) / f64::from(u32::MAX));
-            let poll = (cx.rules.poll / 2).saturating_add(spread);
+            let poll = (cx.rules.poll / 2).saturating_add(cx.at_random(cx.rules.poll));
             cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR))
         };
         let until = head.patience.next_try().unwrap_or_else(look);
@@ -345,6 +344,15 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
         self.stage = Stage::Asking(Asking::new(token, step));
+    }
+
+    /// Waits as [`pause`](Self::pause) does, and leaves others `time` to take what was let go of, whoever says what meanwhile.
+    pub(super) fn stand_back(&mut self, time: Duration, cx: &mut Cx<'_, S>) {
+        self.pause(Some(time), cx);
+        if let Stage::Asking(Asking { step: Step::Paused { until, earliest }, .. }) = &mut self.stage {
+            *earliest = (*earliest).max(cx.now.plus(time));
+            *until = (*until).max(*earliest);
+        }
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {

@@ -47,7 +47,13 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &mut self.stage {
             Stage::Asking(asking) => {
                 match &mut asking.step {
-                    Step::Paused { until, earliest } => *until = (*until).min(*earliest),
+                    Step::Paused { until, earliest } => {
+                        let soon = match cx.rules.hold_back {
+                            Duration::ZERO => cx.now,
+                            most => cx.now.plus(cx.at_random(most)),
+                        };
+                        *until = (*until).min(soon.max(*earliest));
+                    }
                     Step::Enqueuing(_) => asking.hinted = true,
                     Step::Trying | Step::Queued { .. } | Step::Confirming => {}
                 }
@@ -87,9 +93,10 @@ pub(super) const NOTHING: Duration = Duration::from_millis(1);
 mod tests {
     use super::*;
     use crate::error::LossCause;
+    use crate::protocol::Rules;
     use crate::protocol::command::{Enqueue, Reply};
     use crate::protocol::lane::Action;
-    use crate::protocol::scene::{TERMS, at, happen, held, waiter};
+    use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
     use crate::token::Token;
 
     const CHECK: Command = Command::Renew { lease: NOTHING };
@@ -143,6 +150,20 @@ mod tests {
 
         assert_eq!(lane.due(), at(5));
         assert_eq!(happen(&mut lane, 5, Lane::tick).len(), 1);
+    }
+
+    #[test]
+    fn who_holds_back_looks_within_the_time_that_he_may() {
+        let mut lane = paused();
+        let rules = Rules { hold_back: Duration::from_millis(5), ..RULES };
+
+        let actions = happen(&mut lane, 20, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.touched(&mut cx);
+        });
+
+        assert!(actions.is_empty() && lane.due() > at(20) && lane.due() <= at(25), "{lane:?}");
+        assert_eq!(happen(&mut lane, 25, Lane::tick).len(), 1);
     }
 
     #[test]

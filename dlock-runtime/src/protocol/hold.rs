@@ -215,7 +215,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             // Where nobody queues, the lock was let go of for others to take.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
                 self.taken(ttl, cx);
-                self.pause(ttl, cx);
+                self.stand_back(ttl.unwrap_or_default(), cx);
             }
             (Command::Yield { .. }, Reply::Unknown(failure)) => {
                 cx.abandon(old);
@@ -346,7 +346,8 @@ mod tests {
 
         assert!(actions.is_empty(), "{actions:?}");
         assert_eq!(lane.due(), at(111));
-        let again = happen(&mut lane, 111, Lane::tick);
+        assert!(happen(&mut lane, 102, Lane::touched).is_empty(), "our own bell rings, too");
+        let again = happen(&mut lane, 109, Lane::tick);
         assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
     }
 

@@ -284,6 +284,11 @@ impl<S> Cx<'_, S> {
         self.actions.push(Action::Refuse { seat, refusal });
     }
 
+    /// Returns a time of up to `most`, spread evenly.
+    pub(super) fn at_random(&self, most: Duration) -> Duration {
+        most.mul_f64(f64::from(self.tokens.draw()) / f64::from(u32::MAX))
+    }
+
     pub(super) fn abandon(&mut self, token: Token) {
         self.actions.push(Action::Abandon { token });
     }

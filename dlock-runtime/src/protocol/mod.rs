@@ -54,6 +54,8 @@ pub(crate) struct Rules {
     pub(crate) response_timeout: Duration,
     /// How often a holder that tells nobody of its release is looked at.
     pub(crate) poll: Duration,
+    /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do.
+    pub(crate) hold_back: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
     /// Whether the backend can tell of changes of a key that it was asked about.
@@ -66,6 +68,7 @@ impl Rules {
         hand_off: Duration::from_millis(20),
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
+        hold_back: Duration::ZERO,
         replica_acks: 0,
         tracking: false,
     };

@@ -124,6 +124,14 @@ pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
+/// not know it.
+pub(super) fn is_forbidden(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error, "NOPERM")
+        || error.details().is_some_and(|said| said.contains("nknown command") || said.contains("permission"))
+}
+
 /// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
 pub(super) fn is_out_of_service(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
@@ -182,11 +190,15 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
+        Failure::new(kind, format!("redis at {self} answered: {}", self.said(error)))
+    }
+
+    /// Returns the words of an error that a server answered with.
+    pub(super) fn said(&self, error: &ServerError) -> String {
         let details = error.details().unwrap_or_default();
         // Which line of our script it was concerns nobody who reads this.
         let details = details.split(" script: ").next().unwrap_or_default();
-        let said = format!("{} {details}", error.code());
-        Failure::new(kind, format!("redis at {self} answered: {}", self.clean(&said)))
+        self.clean(&format!("{} {details}", error.code()))
     }
 
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
@@ -216,12 +228,12 @@ fn says(error: &ServerError, code: &str) -> bool {
 }
 
 /// The name of a lock's fencing counter, in the lock's own slot of a cluster.
-fn counter(key: &str) -> String {
+pub(super) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
 }
 
-fn time_to_live(millis: i64) -> Option<Duration> {
+pub(super) fn time_to_live(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 

@@ -60,6 +60,14 @@ impl Layout {
         }
     }
 
+    /// Returns how long those who hear a bell may hold back.
+    pub(super) fn hold_back(self) -> Duration {
+        match self {
+            Self::Native | Self::Plain => Duration::ZERO,
+            Self::Redisson => redisson::HOLD_BACK,
+        }
+    }
+
     /// Returns whether the bell of its key must be heard before a command is sent: a lock that is let go of between a look and its
     /// answer is looked at again.
     pub(super) fn listens_first(self, command: Command) -> bool {

@@ -165,7 +165,8 @@ impl Route {
         }
     }
 
-    async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+    /// Connects for commands.
+    pub(super) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
         let client = self.new_client(ProtocolVersion::RESP2).await?;
         let opened = client.get_multiplexed_async_connection_with_config(&self.timeouts()).await;
         opened.map_err(|error| self.not_opened(error))

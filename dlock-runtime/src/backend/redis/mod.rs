@@ -14,6 +14,7 @@
 //! | `tracking` | who tells of changes of a key, and of which keys |
 //! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
+//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 
@@ -24,6 +25,7 @@ mod batch;
 mod bells;
 mod codec;
 mod driver;
+mod examine;
 mod health;
 mod hearing;
 mod layout;
@@ -64,10 +66,13 @@ use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
+use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::TokenSource;
+
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
 /// The engine's side.
 #[derive(Debug)]
@@ -96,7 +101,8 @@ async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) ->
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, settings.rules, settings.lease);
+    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let (first, connected) = oneshot::channel();
     let (of_thread, grant_lease) = (Arc::downgrade(&engine), settings.rules.grant_lease);

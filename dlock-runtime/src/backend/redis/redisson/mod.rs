@@ -20,7 +20,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::codec::{self, Redacted, millis};
+use crate::backend::redis::codec::{self, Redacted, millis, time_to_live};
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Reply, Sight};
@@ -28,6 +28,9 @@ use crate::token::Token;
 
 pub(super) use self::names::channel;
 pub(super) use self::owner::FAMILY;
+
+/// A thread of Java needs a millisecond or two from a message to its next try; who is always quicker would always win.
+pub(super) const HOLD_BACK: Duration = Duration::from_millis(5);
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
 pub(super) fn encode(
@@ -81,21 +84,21 @@ pub(super) fn encode(
 
 /// Reads an answer.
 pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
-    match (command, value) {
-        (Command::Acquire { .. }, Value::Array(pair)) if matches!(pair[..], [Value::Int(1), _]) => {
-            Reply::Ours
-        }
-        (Command::Acquire { .. }, Value::Array(pair)) if matches!(pair[..], [Value::Int(3), _]) => {
-            Reply::Taken
-        }
-        (Command::Inspect, Value::Array(seen)) => match seen.as_slice() {
-            [Value::BulkString(holder), Value::Int(ttl)] => {
-                let holder = std::str::from_utf8(holder).ok().and_then(owner::parse);
-                let ttl = u64::try_from(*ttl).ok().map(Duration::from_millis);
-                Reply::Seen(Some(Sight { holder: holder.map(Token::process), waiters: 0, ttl }))
-            }
-            _ => codec::decode(command, value, server),
+    let reply = match (command, value) {
+        (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
+            [Value::Int(1), _] => Some(Reply::Ours),
+            [Value::Int(3), _] => Some(Reply::Taken),
+            _ => None,
         },
-        _ => codec::decode(command, value, server),
-    }
+        (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
+        _ => None,
+    };
+    reply.unwrap_or_else(|| codec::decode(command, value, server))
+}
+
+/// Reads what an inspection saw. Who waits stands nowhere.
+fn sight(seen: &[Value]) -> Option<Sight> {
+    let [Value::BulkString(holder), Value::Int(ttl)] = seen else { return None };
+    let holder = std::str::from_utf8(holder).ok().and_then(owner::parse).map(Token::process);
+    Some(Sight { holder, waiters: 0, ttl: time_to_live(*ttl) })
 }

@@ -10,6 +10,7 @@
 //!
 //! Not here: what the node does meanwhile (`node`), how what sentinels say is read (`words`), whom to believe (`said`).
 
+mod examine;
 mod said;
 mod words;
 

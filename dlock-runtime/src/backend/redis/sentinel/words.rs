@@ -23,7 +23,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    fn parse(host: &str, port: &str) -> Option<Self> {
+    pub(super) fn parse(host: &str, port: &str) -> Option<Self> {
         let port = port.parse().ok().filter(|port| *port != 0)?;
         (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
     }
@@ -100,7 +100,7 @@ pub(super) fn role(answer: &Value, name: &str, server: &Redacted) -> Result<(), 
     Err(Failure::new(FailureKind::Passing, text))
 }
 
-fn text(value: &Value) -> Option<&str> {
+pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),

@@ -96,17 +96,18 @@ public final class Driver {
                 return "state " + lock.isLocked() + " " + lock.getHoldCount() + " " + lock.remainTimeToLive();
             }
             case "count" -> {
-                count(redisson, lock, words[3], millis(words[4]));
-                return "counted";
+                return "counted " + count(redisson, lock, words[3], millis(words[4]));
             }
             default -> throw new IllegalArgumentException(words[1]);
         }
     }
 
-    /** Counts by reading and writing, which loses counts wherever two are at it. */
-    private static void count(RedissonClient redisson, RLock lock, String counter, long times) {
+    /** Counts for a time, by reading and writing, which loses counts wherever two are at it; and returns how often. */
+    private static long count(RedissonClient redisson, RLock lock, String counter, long millis) {
         RBucket<String> bucket = redisson.getBucket(counter, StringCodec.INSTANCE);
-        for (long at = 0; at < times; at++) {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+        long counted = 0;
+        for (; System.nanoTime() < until; counted++) {
             lock.lock();
             try {
                 String value = bucket.get();
@@ -115,6 +116,7 @@ public final class Driver {
                 lock.unlock();
             }
         }
+        return counted;
     }
 
     private static void lock(RLock lock, long lease) {

@@ -1,0 +1,132 @@
+//! Reads what was typed.
+//!
+//! Not here: what is done then (`main`).
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Print how it is used.
+    Help,
+    /// Print which version this is.
+    Version,
+    /// Examine servers.
+    Doctor { url: String, json: bool },
+    /// Look at a lock.
+    Inspect { url: String, key: String },
+    /// Take a lock from its holder.
+    Release { url: String, key: String },
+}
+
+/// Reads the words behind the program's name; `url` is the one to use where none is typed.
+pub(crate) fn read(words: impl Iterator<Item = String>, url: Option<String>) -> Result<Task, String> {
+    let (options, mut words): (Vec<_>, Vec<_>) = words.partition(|word| word.starts_with('-'));
+    let has = |names: &[&str]| options.iter().any(|option| names.contains(&&**option));
+    if has(&["-h", "--help"]) {
+        return Ok(Task::Help);
+    }
+    if has(&["-V", "--version"]) {
+        return Ok(Task::Version);
+    }
+    if words.is_empty() {
+        return Err("a command is missing".to_owned());
+    }
+    let command = words.remove(0);
+    let allowed: &[&str] = match &*command {
+        "doctor" => &["--json"],
+        "inspect" => &[],
+        "release" => &["--yes"],
+        "help" => return Ok(Task::Help),
+        // It may be a URL with a password.
+        _ => return Err("there is no such command".to_owned()),
+    };
+    if options.iter().any(|option| !allowed.contains(&&**option)) {
+        return Err(format!("`{command}` has no such option"));
+    }
+    let key = if command == "doctor" { None } else { words.pop() };
+    let typed = words.pop();
+    if !words.is_empty() {
+        return Err(format!("there are too many words behind `{command}`"));
+    }
+    let url = typed.or(url).ok_or_else(|| "a URL is missing, and DLOCK_URL is not set".to_owned())?;
+    match (&*command, key) {
+        ("doctor", _) => Ok(Task::Doctor { url, json: has(&["--json"]) }),
+        (_, None) => Err("a key is missing".to_owned()),
+        ("inspect", Some(key)) => Ok(Task::Inspect { url, key }),
+        (_, Some(key)) if has(&["--yes"]) => Ok(Task::Release { url, key }),
+        _ => {
+            Err("this takes the lock from its holder, and two may be at work then: say so by `--yes`"
+                .to_owned())
+        }
+    }
+}
+
+/// How it is used.
+pub(crate) const HELP: &str = "\
+dlock: for those who run distributed locks over Redis
+
+  dlock doctor [URL] [--json]      examines the servers: what is set so that locks can be lost or refused, and what to do
+  dlock inspect [URL] KEY          who holds a lock, for how long, and how many wait
+  dlock release [URL] KEY --yes    takes a lock from its holder, who is gone for good
+
+URL is that of the program that locks: redis://user:password@host:port, rediss://.., redis+sentinel://.., redis+unix:///path.
+Without one it is taken from DLOCK_URL, so that a password need not stand on the command line, where others see it.
+KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given.
+
+--json prints one finding on each line.
+
+Exit code   doctor                            inspect               release
+    0       nothing worse than a note         somebody holds it     it was held, and is free
+    1       a warning or a danger was found   nobody holds it       nobody held it
+    2       no server could be asked, or what was typed cannot be used
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(line: &str) -> Result<Task, String> {
+        read(line.split_whitespace().map(str::to_owned), None)
+    }
+
+    #[test]
+    fn commands_are_read_with_their_options_wherever_they_stand() {
+        let url = || "redis://h".to_owned();
+        let key = || "order:7".to_owned();
+
+        assert_eq!(typed("doctor redis://h"), Ok(Task::Doctor { url: url(), json: false }));
+        assert_eq!(typed("--json doctor redis://h"), Ok(Task::Doctor { url: url(), json: true }));
+        assert_eq!(typed("inspect redis://h order:7"), Ok(Task::Inspect { url: url(), key: key() }));
+        assert_eq!(typed("release --yes redis://h order:7"), Ok(Task::Release { url: url(), key: key() }));
+        assert_eq!((typed("doctor --help"), typed("-V")), (Ok(Task::Help), Ok(Task::Version)));
+    }
+
+    #[test]
+    fn a_url_that_is_not_typed_is_that_of_the_environment() {
+        let read = |line: &str| {
+            read(line.split(' ').map(str::to_owned), Some("redis://of-the-environment".to_owned()))
+        };
+        let url = || "redis://of-the-environment".to_owned();
+
+        assert_eq!(read("doctor"), Ok(Task::Doctor { url: url(), json: false }));
+        assert_eq!(read("inspect order:7"), Ok(Task::Inspect { url: url(), key: "order:7".to_owned() }));
+        assert!(matches!(read("doctor redis://h"), Ok(Task::Doctor { url, .. }) if url == "redis://h"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_told_without_what_was_typed() {
+        for (line, problem) in [
+            ("", "command is missing"),
+            ("redis://:hunter2@h", "no such command"),
+            ("doctor", "URL is missing"),
+            ("doctor redis://:hunter2@h redis://:hunter2@h", "too many words"),
+            ("doctor --hunter2 redis://h", "no such option"),
+            ("inspect --json redis://h key", "no such option"),
+            ("inspect", "URL is missing"),
+            ("inspect redis://:hunter2@h", "URL is missing"),
+            ("release redis://h key", "`--yes`"),
+        ] {
+            let refused = typed(line).expect_err(line);
+            assert!(refused.contains(problem) && !refused.contains("hunter2"), "{line}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `dlock` as a process: what it prints, what it does, and how it ends.
+
+use std::process::Command;
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::RedisServer;
+
+/// Runs `dlock` with words and without an environment of ours; returns its exit code, and both of its outputs in one.
+fn dlock(words: &[&str]) -> (i32, String) {
+    run(Command::new(env!("CARGO_BIN_EXE_dlock")).args(words).env_remove("DLOCK_URL"))
+}
+
+fn run(command: &mut Command) -> (i32, String) {
+    let output = command.output().expect("the program starts");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().expect("it ends by itself"), String::from_utf8(text).expect("it prints text"))
+}
+
+fn well_configured() -> RedisServer {
+    let lines = ["maxmemory 256mb", "maxmemory-policy noeviction", "appendonly yes", "appendfsync always"];
+    lines.into_iter().fold(RedisServer::builder(), dlock_tests::server::RedisServerBuilder::line).start()
+}
+
+#[test]
+fn the_exit_code_says_how_servers_are() {
+    let mut server = well_configured();
+    let url = server.url();
+
+    let (fine, of_fine) = dlock(&["doctor", &url]);
+    server.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let (faulty, of_faulty) = dlock(&["doctor", &url]);
+    server.kill();
+    let (away, of_away) = dlock(&["doctor", &url]);
+
+    assert!(fine == 0 && of_fine.contains("danger: 0, warnings: 0"), "{fine}: {of_fine}");
+    assert!(faulty == 1 && of_faulty.contains("danger   eviction"), "{faulty}: {of_faulty}");
+    assert!(away == 2 && of_away.contains("danger   connection"), "{away}: {of_away}");
+}
+
+#[test]
+fn json_is_one_finding_on_each_line() {
+    let server = well_configured();
+    server.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+
+    let (code, text) = dlock(&["doctor", "--json", &server.url()]);
+
+    assert_eq!(code, 1, "{text}");
+    assert!(text.lines().all(|line| line.starts_with("{\"severity\":\"") && line.ends_with('}')), "{text}");
+    let start = format!(
+        "{{\"severity\":\"danger\",\"check\":\"eviction\",\"server\":\"127.0.0.1:{}\",\"found\":\"`maxmemory-policy` is `allkeys-lru`",
+        server.port()
+    );
+    assert!(text.lines().any(|line| line.starts_with(&start)), "{text}");
+}
+
+#[test]
+fn a_password_is_never_printed() {
+    let server = RedisServer::builder().password("sesame").start();
+    let wrong = format!("redis://:hunter2@127.0.0.1:{}", server.port());
+    let unusable = format!("redis://:hunter2@127.0.0.1:{}?leas=3s", server.port());
+
+    for words in [
+        &["doctor", &wrong][..],
+        &["doctor", "--json", &wrong],
+        &["doctor", &unusable],
+        &["inspect", &wrong, "key"],
+        &["release", &wrong, "key", "--yes"],
+        &["doctor", &wrong, &wrong],
+        &[&wrong],
+    ] {
+        let (code, text) = dlock(words);
+        assert_eq!(code, 2, "{words:?}: {text}");
+        assert!(!text.is_empty() && !text.contains("hunter2"), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn the_url_may_come_by_the_environment() {
+    let server = well_configured();
+
+    let (code, text) =
+        run(Command::new(env!("CARGO_BIN_EXE_dlock")).arg("doctor").env("DLOCK_URL", server.url()));
+
+    assert_eq!(code, 0, "{text}");
+}
+
+#[tokio::test]
+async fn a_lock_is_looked_at_and_taken_from_its_holder_only_by_who_says_so() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let guard = manager.lock("order:7").lease(Duration::from_secs(30)).acquire().await.expect("it is free");
+    let url = server.url();
+
+    let (held, of_held) = dlock(&["inspect", &url, "order:7"]);
+    let (refused, of_refused) = dlock(&["release", &url, "order:7"]);
+    let before = manager.inspect("order:7").await.expect("the server answers");
+    let (released, of_released) = dlock(&["release", "--yes", &url, "order:7"]);
+    let after = manager.inspect("order:7").await.expect("the server answers");
+    let (free, of_free) = dlock(&["inspect", &url, "order:7"]);
+    let (again, of_again) = dlock(&["release", "--yes", &url, "order:7"]);
+
+    assert!(held == 0 && of_held.contains(&manager.id()) && of_held.contains("0 wait"), "{of_held}");
+    assert!(refused == 2 && of_refused.contains("--yes") && before.is_some(), "{of_refused}");
+    assert!(released == 0 && of_released.contains("is released") && after.is_none(), "{of_released}");
+    assert!(free == 1 && of_free.contains("nobody holds"), "{of_free}");
+    assert!(again == 1 && of_again.contains("nobody held"), "{of_again}");
+    assert!(guard.release().await.is_err_and(|error| error.is_lost()));
+}
+
+#[test]
+fn help_names_every_command_and_exit_code() {
+    let (code, text) = dlock(&["--help"]);
+
+    assert_eq!(code, 0);
+    for word in
+        ["dlock doctor", "dlock inspect", "dlock release", "--json", "--yes", "DLOCK_URL", "Exit code"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(text.lines().all(|line| line.len() <= 132), "{text}");
+}

@@ -1,0 +1,90 @@
+//! One question at a time, within the time that is left for the whole examination.
+//!
+//! Not here: what is asked (`server`, `probe`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
+use tokio::time::Instant;
+
+use crate::backend::redis::link::Route;
+use crate::doctor::facts::Read;
+use crate::protocol::command::Failure;
+
+/// When the examination must be over.
+#[derive(Clone, Copy)]
+pub(in crate::backend::redis) struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { until: Instant::now() + limit }
+    }
+
+    /// Waits for what may fail, in words, for as long as there is time.
+    pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Read<T> {
+        match tokio::time::timeout_at(self.until, what).await {
+            Ok(answered) => answered.map_err(|failure| failure.reason),
+            Err(_) => Err("the time for the examination was over".into()),
+        }
+    }
+}
+
+/// A connection for questions.
+pub(in crate::backend::redis) struct Asker<'a> {
+    pub(super) route: &'a Route,
+    connection: MultiplexedConnection,
+    pub(super) patience: Patience,
+}
+
+impl<'a> Asker<'a> {
+    /// Connects; what the server says against us may come only with the first answer.
+    pub(in crate::backend::redis) async fn connect(route: &'a Route, patience: Patience) -> Read<Self> {
+        let connection = patience.wait(route.open()).await?;
+        Ok(Self { route, connection, patience })
+    }
+
+    /// Asks one question; an error that the server answers is an answer.
+    pub(in crate::backend::redis) async fn ask(&mut self, question: &Cmd) -> Read<Value> {
+        let route = self.route;
+        let asked = async {
+            let answer = self.connection.send_packed_command(question).await;
+            answer.map_err(|error| route.failure(error))
+        };
+        self.patience.wait(asked).await
+    }
+
+    /// Asks several questions at once. Where the connection fails, each has that for an answer.
+    pub(super) async fn ask_all(&mut self, questions: &Pipeline) -> Vec<Read<Value>> {
+        let (route, count) = (self.route, questions.len());
+        let asked = async {
+            let answers = self.connection.send_packed_commands(questions, 0, count).await;
+            answers.map_err(|error| route.failure(error))
+        };
+        match self.patience.wait(asked).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(why) => vec![Err(why); count],
+        }
+    }
+
+    /// Reads an answer that must be text; what the server says against it is why it could not be read.
+    pub(in crate::backend::redis) fn text(&self, answer: Read<Value>) -> Read<String> {
+        match answer? {
+            Value::BulkString(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+            Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
+            Value::Okay => Ok("OK".to_owned()),
+            other => Err(self.refusal(other)),
+        }
+    }
+
+    /// Returns why an answer is not the one that was asked for.
+    pub(in crate::backend::redis) fn refusal(&self, answer: Value) -> Arc<str> {
+        match answer {
+            Value::ServerError(error) => self.route.shown.said(&error).into(),
+            _ => "it gave an answer that no redis gives".into(),
+        }
+    }
+}

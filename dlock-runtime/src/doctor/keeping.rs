@@ -1,0 +1,164 @@
+//! Whether a server keeps what it was given: eviction, memory, persistence.
+//!
+//! Not here: whether others keep it too (`standing`).
+
+use crate::doctor::facts::{Answers, Info};
+use crate::doctor::report::Finding;
+use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
+
+/// Every lock has a time to live, and no eviction policy but one spares such keys.
+pub(super) fn eviction(info: &Info) -> Finding {
+    const CHECK: &str = "eviction";
+    const CURE: &str = "set `maxmemory-policy noeviction`";
+    let Some(policy) = info.get("maxmemory_policy") else {
+        let by_hand = "`CONFIG GET maxmemory-policy`: it must be `noeviction`";
+        return Finding::unread(CHECK, "the eviction policy", "`INFO` does not name it", by_hand);
+    };
+    let found = format!("`maxmemory-policy` is `{policy}`");
+    let limit = info.number("maxmemory").unwrap_or(0);
+    if policy == "noeviction" {
+        return Finding::new(Fine, CHECK, found, "no lock is removed before its time");
+    }
+    if limit == 0 {
+        let found = format!("{found}, and `maxmemory` is not set");
+        let meaning = "nothing is removed as long as `maxmemory` is not set; from then on locks are";
+        return Finding::new(Note, CHECK, found, meaning).advice(CURE);
+    }
+    let evicted = match info.number("evicted_keys") {
+        Some(count) if count > 0 => format!("; {count} keys have been removed so far"),
+        _ => String::new(),
+    };
+    let found = format!("{found}, and `maxmemory` is {}{evicted}", megabytes(limit));
+    let meaning = "a server that is full removes locks that are held, and gives them to others";
+    Finding::new(Danger, CHECK, found, meaning).advice(CURE)
+}
+
+/// A server that is full refuses new locks, and goes on renewing those it has.
+pub(super) fn memory(info: &Info) -> Finding {
+    const CHECK: &str = "memory";
+    let used = info.number("used_memory").unwrap_or(0);
+    let Some(limit) = info.number("maxmemory").filter(|limit| *limit > 0) else {
+        let found = format!("{} are used, and `maxmemory` is not set", megabytes(used));
+        let meaning =
+            "it grows until the machine has no more; then the system may kill it, and its locks with it";
+        let cure = "set `maxmemory` to what the machine can spare, with `maxmemory-policy noeviction`";
+        return Finding::new(Note, CHECK, found, meaning).advice(cure);
+    };
+    let found = format!("{} of {} are used", megabytes(used), megabytes(limit));
+    let cure = "raise `maxmemory`, or give locks a server of their own";
+    if used >= limit {
+        return Finding::new(Danger, CHECK, found, "new locks are refused").advice(cure);
+    }
+    if used >= limit - limit / 10 {
+        return Finding::new(Warning, CHECK, found, "new locks are refused once it is full").advice(cure);
+    }
+    Finding::new(Fine, CHECK, found, "there is room for new locks")
+}
+
+/// What a restart loses.
+pub(super) fn persistence(info: &Info, answers: &Answers) -> Finding {
+    const CHECK: &str = "persistence";
+    const CURE: &str = "set `appendonly yes` and `appendfsync always` where no restart may lose a lock";
+    if info.number("aof_enabled") == Some(1) {
+        return match answers.setting("appendfsync") {
+            Ok("always") => {
+                let found = "`appendonly yes` with `appendfsync always`";
+                Finding::new(Fine, CHECK, found, "a restart keeps every lock that was given")
+            }
+            Ok(often) => {
+                let lost = if often == "everysec" { "of the last second" } else { "of the last half minute" };
+                let meaning = format!(
+                    "a restart keeps locks; a machine that crashes may lose those {lost}, and others may get them while they \
+                     are held"
+                );
+                let found = format!("`appendonly yes` with `appendfsync {often}`");
+                Finding::new(Note, CHECK, found, meaning).advice(CURE)
+            }
+            Err(why) => {
+                let what = "`appendonly` is `yes`; how soon that is on the disk";
+                Finding::unread(CHECK, what, &why, "`CONFIG GET appendfsync`: only `always` loses nothing")
+            }
+        };
+    }
+    let (found, meaning) = if let Ok("") = answers.setting("save") {
+        ("neither `appendonly` nor `save` is set", "a restart loses every lock")
+    } else {
+        let meaning = "a restart brings the locks of the last snapshot back, and loses those given since";
+        ("`appendonly` is not set", meaning)
+    };
+    let meaning = format!("{meaning}, while holders are at work: they find out at their next renewal");
+    Finding::new(Warning, CHECK, found, meaning).advice(CURE)
+}
+
+/// A server that cannot write what it keeps refuses to be given more.
+pub(super) fn failing_disk(info: &Info) -> Option<Finding> {
+    let fields = ["aof_last_write_status", "rdb_last_bgsave_status"];
+    let failed = fields.into_iter().find(|field| info.get(field).is_some_and(|status| status != "ok"))?;
+    let meaning = "it refuses new locks and renewals while it cannot write to its disk";
+    let finding = Finding::new(Danger, "persistence", format!("`{failed}` is not `ok`"), meaning);
+    Some(finding.advice("read the server's log: its disk is full, or its folder cannot be written to"))
+}
+
+fn megabytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) / (1024 * 1024);
+    format!("{}.{} MB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::facts::tests::answers;
+    use crate::doctor::report::Severity;
+
+    fn info(text: &str) -> Info {
+        Info(text.replace(' ', "\r\n"))
+    }
+
+    #[track_caller]
+    fn assert_is(finding: &Finding, severity: Severity, said: &str) {
+        assert_eq!(finding.severity(), severity, "{finding}");
+        assert!(finding.to_string().contains(said), "{finding}");
+    }
+
+    #[test]
+    fn a_policy_that_evicts_is_dangerous_once_there_is_a_limit() {
+        assert_is(&eviction(&info("maxmemory:9 maxmemory_policy:noeviction")), Fine, "noeviction");
+        assert_is(&eviction(&info("maxmemory:0 maxmemory_policy:volatile-ttl")), Note, "not set");
+        let evicting = info("maxmemory:2097152 maxmemory_policy:allkeys-lru evicted_keys:7");
+        assert_is(&eviction(&evicting), Danger, "`maxmemory` is 2.0 MB; 7 keys");
+        assert_is(&eviction(&info("maxmemory:0")), Note, "by hand");
+    }
+
+    #[test]
+    fn memory_is_told_as_it_runs_out() {
+        assert_is(&memory(&info("used_memory:5 maxmemory:0")), Note, "not set");
+        assert_is(&memory(&info("used_memory:89 maxmemory:100")), Fine, "are used");
+        assert_is(&memory(&info("used_memory:90 maxmemory:100")), Warning, "once it is full");
+        assert_is(&memory(&info("used_memory:100 maxmemory:100")), Danger, "new locks are refused");
+    }
+
+    #[test]
+    fn what_a_restart_loses_depends_on_what_is_on_the_disk_by_then() {
+        let set = |name, value: &str| {
+            let mut answers = answers();
+            answers.settings = vec![(name, Ok(value.to_owned()))];
+            answers
+        };
+        let (aof, none) = (info("aof_enabled:1"), info("aof_enabled:0"));
+
+        assert_is(&persistence(&aof, &set("appendfsync", "always")), Fine, "always");
+        assert_is(&persistence(&aof, &set("appendfsync", "everysec")), Note, "last second");
+        assert_is(&persistence(&aof, &set("appendfsync", "no")), Note, "half minute");
+        assert_is(&persistence(&aof, &answers()), Note, "`CONFIG GET appendfsync`");
+        assert_is(&persistence(&none, &set("save", "")), Warning, "loses every lock");
+        assert_is(&persistence(&none, &set("save", "3600 1")), Warning, "last snapshot");
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_dangerous() {
+        let fine = info("aof_last_write_status:ok rdb_last_bgsave_status:ok");
+        assert!(failing_disk(&fine).is_none());
+        let failed = failing_disk(&info("aof_last_write_status:ok rdb_last_bgsave_status:err"));
+        assert_is(&failed.expect("it is found"), Danger, "rdb_last_bgsave_status");
+    }
+}

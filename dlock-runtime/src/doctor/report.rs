@@ -1,0 +1,196 @@
+//! What an examination has found, for people and for machines.
+//!
+//! Not here: how it was found (`backend`), what is made of what was read (`findings`, `fleet`).
+
+use std::fmt;
+
+/// How bad a finding is. They are ordered: [`Ok`](Self::Ok) is the least, [`Danger`](Self::Danger) the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, or it could not be read.
+    Note,
+    /// A fault that some other mishap turns into a lost or an unusable lock.
+    Warning,
+    /// Locks cannot be had, or can be lost while nothing else goes wrong.
+    Danger,
+}
+
+impl Severity {
+    /// Returns its name: `ok`, `note`, `warning` or `danger`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Danger => "danger",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One thing that was looked at. No text of it holds a password or a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    severity: Severity,
+    check: &'static str,
+    server: Option<String>,
+    found: String,
+    meaning: String,
+    advice: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn new(
+        severity: Severity,
+        check: &'static str,
+        found: impl Into<String>,
+        meaning: impl Into<String>,
+    ) -> Self {
+        Self { severity, check, server: None, found: found.into(), meaning: meaning.into(), advice: None }
+    }
+
+    /// What could not be read, why, and how it is looked at by hand.
+    pub(super) fn unread(check: &'static str, what: &str, why: &str, by_hand: &str) -> Self {
+        let found = format!("{what} could not be read: {why}");
+        let meaning = "whether it is as it should be is not known";
+        Self::new(Severity::Note, check, found, meaning).advice(format!("check by hand: {by_hand}"))
+    }
+
+    pub(super) fn advice(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    pub(super) fn of(self, server: &str) -> Self {
+        Self { server: Some(server.to_owned()), ..self }
+    }
+
+    /// Returns how bad it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// Returns what was looked at, by a name that stays the same: `eviction`, `clock`; the guide on operating has them all.
+    #[must_use]
+    pub fn check(&self) -> &str {
+        self.check
+    }
+
+    /// Returns the address of the server that it is about; `None` where it is about all of them, or none.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// Returns what was found.
+    #[must_use]
+    pub fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// Returns what that means for locks.
+    #[must_use]
+    pub fn meaning(&self) -> &str {
+        &self.meaning
+    }
+
+    /// Returns what to do; `None` where nothing is to be done.
+    #[must_use]
+    pub fn what_to_do(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:8} {}: {}", self.severity, self.check, self.found)?;
+        if self.severity > Severity::Ok {
+            write!(f, "\n         meaning: {}", self.meaning)?;
+        }
+        match &self.advice {
+            Some(advice) => write!(f, "\n         do: {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What [`doctor`](fn@crate::doctor) found.
+///
+/// It is printed for people, the servers one after the other. For machines there are the getters of its [findings](Self::findings), and
+/// `dlock doctor --json`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    findings: Vec<Finding>,
+    was_examined: bool,
+}
+
+impl Report {
+    pub(super) fn new(findings: Vec<Finding>, was_examined: bool) -> Self {
+        Self { findings, was_examined }
+    }
+
+    /// Returns every finding, those that are as they should be, too; server by server.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Returns the severity of the worst finding.
+    #[must_use]
+    pub fn worst(&self) -> Severity {
+        self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Returns whether a server could be asked at all. Where none could, the findings say why, and nothing else.
+    #[must_use]
+    pub fn was_examined(&self) -> bool {
+        self.was_examined
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = None;
+        for finding in &self.findings {
+            if last != Some(finding.server()) {
+                let gap = if last.is_some() { "\n" } else { "" };
+                writeln!(f, "{gap}{}", finding.server().unwrap_or("all together"))?;
+                last = Some(finding.server());
+            }
+            writeln!(f, "{finding}")?;
+        }
+        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
+        let [ok, note, warning, danger] =
+            [Severity::Ok, Severity::Note, Severity::Warning, Severity::Danger].map(count);
+        write!(f, "\ndanger: {danger}, warnings: {warning}, notes: {note}, ok: {ok}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_reads_as_a_list_of_servers_with_the_sum_at_its_end() {
+        let fine = Finding::new(Severity::Ok, "version", "Redis 7.0.15", "new enough").of("h:1");
+        let bad =
+            Finding::new(Severity::Danger, "eviction", "`allkeys-lru`", "locks vanish").advice("change it");
+        let unread = Finding::unread("clock", "the time", "NOPERM", "`TIME`");
+
+        let report = Report::new(vec![fine, bad.of("h:1"), unread], true);
+
+        assert_eq!(report.worst(), Severity::Danger);
+        let text = "h:1\nok       version: Redis 7.0.15\ndanger   eviction: `allkeys-lru`\n         meaning: locks vanish\n         do: change it\n\n\
+                    all together\nnote     clock: the time could not be read: NOPERM\n         meaning: whether it is as it should be is not known\n         \
+                    do: check by hand: `TIME`\n\ndanger: 1, warnings: 0, notes: 1, ok: 1";
+        assert_eq!(report.to_string(), text);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a server is, and how it stands to others: version, role, replication.
+//!
+//! Not here: several servers seen together (`fleet`).
+
+use crate::doctor::facts::{Answers, Info, Terms};
+use crate::doctor::report::Finding;
+use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
+
+/// The scripts need what Redis 6.2 has.
+pub(super) fn version(info: &Info) -> Finding {
+    const CHECK: &str = "version";
+    let speaks = info.get("redis_version").unwrap_or_default();
+    let others = ["valkey", "dragonfly", "keydb"].into_iter().find_map(|name| {
+        let version = info
+            .get(&format!("{name}_version"))
+            .or_else(|| (info.get("server_name") == Some(name)).then_some(speaks))?;
+        Some((name, version))
+    });
+    let found = match others {
+        Some((name, version)) => format!("{}{} {version}", name[..1].to_uppercase(), &name[1..]),
+        None => format!("Redis {speaks}"),
+    };
+    let mut numbers = speaks.split('.').map(|number| number.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else {
+        return Finding::unread(
+            CHECK,
+            "the version",
+            "`INFO` does not name it",
+            "Redis 6.2 or later, or Valkey",
+        );
+    };
+    if (major, minor) < (6, 2) {
+        let meaning = "it is older than what these locks were made and tested for";
+        return Finding::new(Danger, CHECK, found, meaning).advice("use Redis 6.2 or later, or Valkey");
+    }
+    if others.is_some_and(|(name, _)| name != "valkey") {
+        let meaning = "these locks were tested on Redis and Valkey alone";
+        return Finding::new(Note, CHECK, found, meaning).advice("run your own tests against it");
+    }
+    Finding::new(Fine, CHECK, found, "it is new enough")
+}
+
+/// A replica takes no writes, and one node of a cluster only those of its slots.
+pub(super) fn role(info: &Info) -> Vec<Finding> {
+    const CHECK: &str = "role";
+    let mut findings = Vec::new();
+    if info.get("role") == Some("slave") {
+        let of = info.get("master_host").unwrap_or("another server");
+        let port = info.get("master_port").unwrap_or_default();
+        let found = format!("it is a replica of {of}:{port}");
+        let meaning = "it takes no writes, so no lock can be had from it; and were it writable, its master would undo them";
+        let cure = "name the master, or its sentinels by `redis+sentinel://`";
+        findings.push(Finding::new(Danger, CHECK, found, meaning).advice(cure));
+    } else {
+        findings.push(Finding::new(Fine, CHECK, "it is a master", "it takes writes"));
+    }
+    if info.number("cluster_enabled") == Some(1) {
+        let meaning = "it refuses the locks whose keys belong to other nodes";
+        let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
+        findings.push(finding.advice("give locks a server without `cluster-enabled`"));
+    }
+    findings
+}
+
+/// What becomes of locks when this master is gone.
+pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
+    const CHECK: &str = "replication";
+    const CURE: &str =
+        "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that may become master";
+    let online = info.replicas().filter(|(.., online)| *online).count();
+    let replicas = match online {
+        0 => "no replica".to_owned(),
+        1 => "one replica".to_owned(),
+        more => format!("{more} replicas"),
+    };
+    if !terms.fails_over {
+        let found = format!("{replicas} online");
+        if online == 0 {
+            return Finding::new(Fine, CHECK, found, "nobody else has its locks, or gives them away");
+        }
+        let meaning =
+            "if one is promoted, this URL does not follow, and locks that it had not got yet are lost";
+        let cure = "where sentinels watch them, name those by `redis+sentinel://`";
+        return Finding::new(Note, CHECK, found, meaning).advice(cure);
+    }
+    if online == 0 {
+        let meaning = "nobody can take over when it goes";
+        return Finding::new(Warning, CHECK, format!("{replicas} online"), meaning)
+            .advice("start a replica, and see that it can log in (`masteruser`, `masterauth`)");
+    }
+    match answers.setting("min-replicas-to-write").map(str::parse::<u64>) {
+        Ok(Ok(0)) => {
+            let found = format!("{replicas} online, and `min-replicas-to-write` is 0");
+            let meaning = "a master that is cut off from the others goes on to give locks, which the new master gives, too";
+            Finding::new(Warning, CHECK, found, meaning).advice(CURE)
+        }
+        Ok(Ok(least)) => {
+            let found = format!("{replicas} online, and `min-replicas-to-write` is {least}");
+            Finding::new(
+                Fine,
+                CHECK,
+                found,
+                "a master that is cut off from the others soon gives no more locks",
+            )
+        }
+        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is no number", CURE),
+        Err(why) => {
+            let what = format!("{replicas} online; `min-replicas-to-write`");
+            Finding::unread(CHECK, &what, &why, "`CONFIG GET min-replicas-to-write`: it should be 1 or more")
+        }
+    }
+}
+
+/// Whether a replica could take over.
+pub(super) fn following(info: &Info) -> Finding {
+    const CHECK: &str = "role";
+    match (info.get("role"), info.get("master_link_status")) {
+        (Some("slave"), Some("up")) => {
+            Finding::new(Fine, CHECK, "it is a replica, and follows its master", "it can take over")
+        }
+        (Some("slave"), _) => {
+            let meaning =
+                "what has been locked since is not known to it: promoted, it gives those locks away";
+            let finding = Finding::new(Warning, CHECK, "it is a replica that has lost its master", meaning);
+            finding.advice("check the network between the two, and `masteruser` and `masterauth`")
+        }
+        _ => {
+            let meaning = "a fail-over is under way, or two servers take themselves for the master";
+            let finding = Finding::new(Warning, CHECK, "it was named as a replica and is a master", meaning);
+            finding.advice("examine again; if it stays so, have it follow the master by `REPLICAOF`")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::facts::tests::{answers, terms};
+    use crate::doctor::report::Severity;
+
+    fn info(text: &str) -> Info {
+        Info(text.replace(' ', "\r\n"))
+    }
+
+    #[track_caller]
+    fn assert_is(finding: &Finding, severity: Severity, said: &str) {
+        assert_eq!(finding.severity(), severity, "{finding}");
+        assert!(finding.to_string().contains(said), "{finding}");
+    }
+
+    #[test]
+    fn a_server_is_named_and_must_be_new_enough() {
+        assert_is(&version(&info("redis_version:7.0.15")), Fine, "Redis 7.0.15");
+        assert_is(&version(&info("redis_version:6.2.0")), Fine, "Redis 6.2.0");
+        assert_is(&version(&info("redis_version:6.0.16")), Danger, "Redis 6.0.16");
+        assert_is(&version(&info("redis_version:5.0.1")), Danger, "6.2 or later");
+        let valkey = info("redis_version:7.2.4 server_name:valkey valkey_version:9.0.0");
+        assert_is(&version(&valkey), Fine, "Valkey 9.0.0");
+        assert_is(&version(&info("redis_version:7.4.0 dragonfly_version:df-v1.2")), Note, "Dragonfly");
+        assert_is(&version(&info("redis_version:unstable")), Note, "could not be read");
+    }
+
+    #[test]
+    fn a_replica_is_no_place_for_locks() {
+        let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"));
+        assert_is(&replica[0], Danger, "a replica of 10.0.0.1:6379");
+        assert_is(&role(&info("role:master"))[0], Fine, "a master");
+        assert_is(&role(&info("role:master cluster_enabled:1"))[1], Warning, "of a cluster");
+    }
+
+    #[test]
+    fn a_master_that_may_be_failed_over_must_ask_its_replicas() {
+        let with = info("slave0:ip=h,port=1,state=online,offset=1,lag=0");
+        let least = |value: &str| {
+            let mut answers = answers();
+            answers.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
+            answers
+        };
+        let alone = Terms { fails_over: false, ..terms() };
+        let watched = Terms { fails_over: true, ..terms() };
+
+        assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
+        assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");
+        assert_is(&replication(&with, &answers(), &watched), Note, "`CONFIG GET min-replicas-to-write`");
+        assert_is(&replication(&info("role:master"), &least("0"), &watched), Warning, "nobody can take over");
+        assert_is(&replication(&with, &least("0"), &alone), Note, "does not follow");
+        assert_is(&replication(&info("role:master"), &least("0"), &alone), Fine, "no replica");
+    }
+
+    #[test]
+    fn a_replica_must_follow_its_master() {
+        assert_is(&following(&info("role:slave master_link_status:up")), Fine, "follows");
+        assert_is(&following(&info("role:slave master_link_status:down")), Warning, "lost its master");
+        assert_is(&following(&info("role:master")), Warning, "is a master");
+    }
+}

@@ -1,0 +1,137 @@
+//! Servers that cannot be reached, or do not let us do what locks need.
+
+use std::time::{Duration, Instant};
+
+use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
+use dlock_runtime::{Error, doctor};
+use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, acl};
+
+use super::{assert_finds, examine, well_configured, worst};
+
+#[tokio::test]
+async fn a_wrong_and_a_missing_password_are_found_and_not_printed() {
+    let server = RedisServer::builder().password("sesame").start();
+    let address = format!("127.0.0.1:{}", server.port());
+
+    for (access, said) in [(":hunter2@", REFUSED), ("dlock:hunter2@", REFUSED), ("", "NOAUTH")] {
+        let report = examine(&format!("redis://{access}{address}")).await;
+
+        assert_finds(&report, "connection", Danger, said);
+        assert!(!report.was_examined() && report.findings().len() == 1, "{report}");
+        assert!(!format!("{report} {report:?}").contains("hunter2"), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_and_one_that_does_not_answer_are_found_in_time() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+
+    server.pause();
+    let begun = Instant::now();
+    let frozen = examine(&url).await;
+    let took = begun.elapsed();
+    server.kill();
+    let away = examine(&url).await;
+
+    assert_finds(&frozen, "connection", Danger, "did not answer in time");
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_finds(&away, "connection", Danger, "refused");
+    assert!(!away.was_examined(), "{away}");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_late_is_found_though_every_answer_may_take_a_minute() {
+    let server = RedisServer::start();
+    let proxy = dlock_tests::Proxy::in_front_of(&server);
+    proxy.delay_replies(Duration::from_millis(150));
+    let begun = Instant::now();
+
+    let slow = examine(&proxy.url_with("?response_timeout=1s")).await;
+    proxy.delay_replies(Duration::from_secs(20));
+    let stuck = examine(&proxy.url_with("?response_timeout=60s&connect_timeout=60s")).await;
+
+    assert_finds(&slow, "latency", Note, "p99 1");
+    assert_finds(&stuck, "connection", Danger, "the time for the examination was over");
+    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_url_that_cannot_be_used_is_an_error() {
+    let refused = doctor("redis://host?leas=3s").await;
+
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+}
+
+const REFUSED: &str = "refused the user or the password";
+
+/// Gives a server the user of the guide, without the rule `but` and with `more`, and returns his URL.
+fn documented_user(server: &RedisServer, but: &str, more: &[&str]) -> String {
+    acl::give_user(server, acl::USER, &[but], more);
+    format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port())
+}
+
+#[tokio::test]
+async fn the_documented_user_may_do_all_that_locks_need_and_what_he_may_not_read_is_a_note() {
+    let server = well_configured().start();
+
+    let report = examine(&documented_user(&server, "", &[])).await;
+
+    assert_eq!(report.worst(), Note, "{report}");
+    for check in ["version", "eviction", "persistence", "replication"] {
+        let finding = worst(&report, check);
+        assert!(finding.found().contains("NOPERM"), "{finding}");
+        assert!(finding.what_to_do().is_some_and(|advice| advice.contains("by hand")), "{finding}");
+    }
+    for check in ["clock", "latency", "commands", "channel"] {
+        assert_eq!(worst(&report, check).severity(), Fine, "{report}");
+    }
+    assert_eq!(server.call(&["KEYS", "*"]), Reply::List(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_user_who_may_read_settings_has_no_note() {
+    let server = well_configured().start();
+
+    let report = examine(&documented_user(&server, "", &["+info", "+config|get"])).await;
+
+    assert_eq!(report.worst(), Fine, "{report}");
+}
+
+#[tokio::test]
+async fn each_command_that_is_taken_from_the_documented_user_is_found_by_its_name() {
+    let server = well_configured().start();
+    for rule in acl::documented_user(acl::USER).filter(|word| word.starts_with('+')) {
+        let url = documented_user(&server, rule, &[]);
+        let check = match rule {
+            "+publish" | "+subscribe" => "channel",
+            "+time" => "fencing",
+            _ => "commands",
+        };
+
+        let report = examine(&url).await;
+
+        let finding = worst(&report, check);
+        assert!(finding.severity() >= Warning, "{rule}: {report}");
+        assert!(finding.what_to_do().is_some_and(|advice| advice.contains(rule)), "{rule}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn keys_and_channels_that_are_not_allowed_are_found() {
+    let server = well_configured().start();
+
+    let no_keys = examine(&documented_user(&server, "~dlock:*", &[])).await;
+    let no_counters = examine(&documented_user(&server, "~{dlock:*", &[])).await;
+    let no_channels = examine(&documented_user(&server, "&dlock:grant:*", &[])).await;
+    let other_namespace = examine(&format!("{}?namespace=shop", documented_user(&server, "", &[]))).await;
+
+    assert_finds(&no_keys, "commands", Danger, "NOPERM");
+    assert_finds(&no_counters, "fencing", Warning, "NOPERM");
+    assert_finds(&no_counters, "commands", Fine, "");
+    assert_finds(&no_channels, "channel", Warning, "NOPERM");
+    assert_finds(&other_namespace, "commands", Danger, "NOPERM");
+    let advice = worst(&other_namespace, "commands").what_to_do().unwrap_or_default();
+    assert!(advice.contains("~shop:*"), "{advice}");
+}
