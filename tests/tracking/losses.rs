@@ -211,3 +211,20 @@ async fn answers_that_are_lost_do_not_lose_a_lock_that_has_time_left() {
     assert!(lost.is_err(), "{lost:?}");
     assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }
+
+#[tokio::test]
+async fn a_renewal_is_one_command_and_told_to_nobody() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let lease = Duration::from_millis(1_500);
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let before = server.command_count("evalsha");
+    tokio::time::sleep(lease * 2).await;
+    let scripts = server.command_count("evalsha") - before;
+
+    assert!((5..=8).contains(&scripts), "{scripts} scripts in two leases");
+    drop(guard);
+}
