@@ -11,5 +11,6 @@ mod acks;
 mod connect;
 mod fail_over;
 mod judge;
+mod tracked;
 mod watching;
 mod work;

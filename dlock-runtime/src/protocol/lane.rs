@@ -226,7 +226,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),
-            Stage::Held(hold) => hold.renew_if_overdue(moved, cx),
+            Stage::Held(hold) => {
+                hold.renew_if_overdue(moved, cx);
+                if cx.rules.tracking {
+                    hold.check_soon(cx); // nobody told of changes meanwhile
+                }
+            }
         }
     }
 
