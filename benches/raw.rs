@@ -57,5 +57,5 @@ impl Raw {
 }
 
 /// The script of the Redis manual's page on distributed locks.
-const COMPARE_AND_DELETE: &str =
+pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";

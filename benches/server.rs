@@ -30,7 +30,7 @@ impl Server {
     pub(crate) async fn start() -> Result<Start, Failure> {
         let binary = std::env::var("DLOCK_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let folder = std::env::temp_dir().join(format!("dlock-benches-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("dlock-benches-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let started = Command::new(&binary)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
@@ -67,7 +67,19 @@ impl Server {
 
     /// Where managers connect to.
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://{}", self.address())
+    }
+
+    /// Its host and port.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Stops it (SIGSTOP): its connections stay open, and nothing answers any more.
+    pub(crate) fn freeze(&self) -> Result<(), Failure> {
+        let pid = i32::try_from(self.process.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or("a running process has an id")?;
+        Ok(rustix::process::kill_process(pid, rustix::process::Signal::STOP)?)
     }
 
     /// A folder that ends with the server.

@@ -4,6 +4,7 @@ mod held;
 mod hot_key;
 mod killed;
 mod processes;
+mod quorum;
 mod uncontended;
 mod wake_up;
 
@@ -38,13 +39,14 @@ type Measured<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 type Scenario = (&'static str, fn(Bench<'_>) -> Measured<'_>);
 
 /// All scenarios.
-pub(crate) const SCENARIOS: [Scenario; 6] = [
+pub(crate) const SCENARIOS: [Scenario; 7] = [
     ("uncontended", |bench| Box::pin(uncontended::measure(bench))),
     ("hot-key", |bench| Box::pin(hot_key::measure(bench))),
     ("processes", |bench| Box::pin(processes::measure(bench))),
     ("wake-up", |bench| Box::pin(wake_up::measure(bench))),
     ("held", |bench| Box::pin(held::measure(bench))),
     ("killed", |bench| Box::pin(killed::measure(bench))),
+    ("quorum", |bench| Box::pin(quorum::measure(bench))),
 ];
 
 /// What a worker process does.

@@ -13,8 +13,9 @@ use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
+use crate::protocol::share::Share;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
 ///
@@ -39,12 +40,14 @@ pub struct Builder {
 struct Changes {
     namespace: Option<String>,
     layout: Option<Layout>,
+    publish: Option<Publish>,
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
     grant_lease: Option<Duration>,
     hand_off: Option<Duration>,
     poll: Option<Duration>,
+    share: Option<Share>,
     replica_acks: Option<u8>,
     tracking: Option<bool>,
     certificates: Certificates,
@@ -66,6 +69,12 @@ impl Builder {
     /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.changes.layout = Some(layout);
+        self
+    }
+
+    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.changes.publish = Some(publish);
         self
     }
 
@@ -105,6 +114,13 @@ impl Builder {
     /// 100 ms, spread by half. From 5 ms to 60 s.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.changes.poll = Some(interval);
+        self
+    }
+
+    /// Sets who gets his turn at a lock beside the managers of this library. Default: [`Share::Ours`]. All managers of a fleet should
+    /// have the same. The guide on [fleets](crate::docs::fleets) says when to use which.
+    pub fn share(mut self, share: Share) -> Self {
+        self.changes.share = Some(share);
         self
     }
 
@@ -208,12 +224,14 @@ impl Builder {
         let Changes {
             namespace,
             layout,
+            publish,
             lease,
             response_timeout,
             connect_timeout,
             grant_lease,
             hand_off,
             poll,
+            share,
             replica_acks,
             tracking,
             certificates,
@@ -222,12 +240,14 @@ impl Builder {
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.layout, layout);
+        set(&mut settings.publish, publish);
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.hand_off, hand_off);
         set(&mut settings.rules.poll, poll);
+        set(&mut settings.rules.share, share);
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.rules.tracking, tracking);
         set(&mut settings.credentials, credentials.map(Some));
@@ -238,6 +258,8 @@ impl Builder {
         let without_tls = match &target.place {
             Place::Redis(server) => !server.tls,
             Place::Sentinel(watched) => !watched.master.tls,
+            Place::Cluster(seeds) => !seeds.access.tls,
+            Place::Quorum(voters) => !voters.0.iter().any(|server| server.tls),
             Place::Memory { .. } => false,
         };
         if without_tls && settings.certificates.are_given() {
@@ -247,11 +269,15 @@ impl Builder {
             ));
         }
         let replicas = match &target.place {
-            Place::Redis(_) | Place::Sentinel(_) => Ok(()),
+            Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
+            Place::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
             Place::Memory { .. } => Err("`memory://` has none: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
+        }
+        if let (Place::Quorum(_), Layout::Redisson) = (&target.place, target.settings.layout) {
+            return Err(config("layout", "a quorum has one of its own: leave it out"));
         }
         target.settings = target.settings.checked()?;
         Ok(target)
@@ -330,6 +356,16 @@ mod tests {
     async fn a_lease_beyond_either_end_is_refused() {
         for lease in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
             assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_layout_that_nobody_who_polls_shares_takes_no_share() {
+        let both = LockManager::builder("redis://127.0.0.1:1").layout(Layout::Redisson).share(Share::SetNx);
+
+        match both.connect().await {
+            Err(Error::Config { part, .. }) => assert_eq!(&*part, "share"),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -20,7 +20,7 @@ tokio::task_local! {
 /// Connects to `url` and installs the manager for the whole process; annotated functions use it from then on.
 ///
 /// `redis://[user:password@]host[:port][/database][?options]`, `rediss://..` (with the feature `tls`), `redis+unix:///path[?options]`,
-/// `redis+sentinel://..`, or `memory://` for first steps and tests. Called again with the same URL it returns the same manager, also after
+/// `redis+sentinel://..`, `redis+cluster://..`, or `memory://` for first steps and tests. Called again with the same URL it returns the same manager, also after
 /// that has been shut down.
 ///
 /// # Errors

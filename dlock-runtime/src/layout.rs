@@ -18,3 +18,34 @@ pub enum Layout {
 impl Layout {
     pub(crate) const ALL: [(&str, Self); 2] = [("native", Self::Native), ("redisson", Self::Redisson)];
 }
+
+/// By which command a release is told in [`Layout::Redisson`], and listened to: what Redisson's `shardedSubscriptionMode` says. Set by
+/// [`Builder::publish`](crate::Builder::publish), or by the URL's `publish`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Publish {
+    /// `publish=auto`: as Redisson does by itself. In a cluster by `SPUBLISH` where the server has that (Redis 7, Valkey), and
+    /// else by `PUBLISH`. The default.
+    #[default]
+    Auto,
+    /// `publish=publish`: for a Redisson whose mode is `OFF`.
+    Publish,
+    /// `publish=spublish`: for a Redisson whose mode is `ON`.
+    Spublish,
+    /// `publish=both`: where some are told in one way and some in the other.
+    Both,
+}
+
+impl Publish {
+    pub(crate) const ALL: [(&str, Self); 4] = [
+        ("auto", Self::Auto),
+        ("publish", Self::Publish),
+        ("spublish", Self::Spublish),
+        ("both", Self::Both),
+    ];
+
+    /// Returns its name, which scripts know it by, too.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, publish)| *publish == self).map_or("auto", |(name, _)| name)
+    }
+}

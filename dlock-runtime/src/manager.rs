@@ -74,6 +74,14 @@ impl LockManager {
                 let place = server.to_string();
                 Ok(Self::new(redis::connect(server, &settings).await?, &settings, place))
             }
+            Place::Cluster(seeds) => {
+                let place = seeds.to_string();
+                Ok(Self::new(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
+            }
+            Place::Quorum(voters) => {
+                let place = voters.to_string();
+                Ok(Self::new(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
+            }
             Place::Sentinel(watched) => {
                 let place = watched.to_string();
                 Ok(Self::new(redis::connect_by_sentinels(watched, &settings).await?, &settings, place))
@@ -150,7 +158,7 @@ impl LockManager {
     }
 
     /// Returns whether locks can be asked for now: the server answers a `PING`, over the connection that locks use. It waits no longer
-    /// than the response timeout, and not at all while there is no connection. `memory://` is always ready, but
+    /// than the response timeout, and not at all while there is no connection; in a cluster, to any of its masters. `memory://` is always ready, but
     /// for an outage that a test makes.
     ///
     /// It is for a readiness probe, not for one of liveness: a process that is started anew reaches a server that is away no better.

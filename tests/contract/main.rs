@@ -9,6 +9,7 @@ mod lease;
 mod loss;
 mod managers;
 mod running;
+mod sharing;
 mod terms;
 mod waiting;
 mod wakers;

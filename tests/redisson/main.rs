@@ -7,6 +7,7 @@
 //! DLOCK_SOAK=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
 //! ```
 
+mod cluster;
 mod contention;
 mod exclusion;
 mod fencing;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::resp::Reply;
 use dlock_tests::world::held_or_heard;
 use dlock_tests::{Moment, RedisServer, within};
 use tokio::task::JoinHandle;
 
-use crate::{Fleet, LONG, SOON};
+use crate::{Fleet, LONG, OPTIONS, SOON};
 
 #[tokio::test]
 async fn a_release_of_ours_wakes_java() {
@@ -38,21 +39,23 @@ async fn a_release_of_java_wakes_us() {
 }
 
 #[tokio::test]
-async fn a_release_of_ours_wakes_another_of_ours() {
+async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told() {
     let server = crate::server();
-    let [one, other] = [
-        crate::manager(&server.url_with(crate::OPTIONS)).await,
-        crate::manager(&server.url_with(crate::OPTIONS)).await,
-    ];
-    let guard = one.lock("k").acquire().await.expect("free");
-    let waits = waiting(&other, "k");
-    until_heard(&server, "k", 1).await;
+    let has_shards = server.call(&["PUBSUB", "SHARDNUMSUB"]) == Reply::List(Vec::new());
+    let ways: &[_] = if has_shards { &["auto", "publish", "spublish", "both"] } else { &["auto", "publish"] };
+    for publish in ways {
+        let url = server.url_with(&format!("{OPTIONS}&publish={publish}"));
+        let (one, other) = (crate::manager(&url).await, crate::manager(&url).await);
+        let guard = one.lock(*publish).acquire().await.expect("free");
+        let waits = waiting(&other, publish);
+        until_quiet(&server).await;
 
-    let released = Moment::now();
-    guard.release().await.expect("ours");
+        let released = Moment::now();
+        guard.release().await.expect("ours");
 
-    let late = waits.await.expect("it does not panic").since(released);
-    assert!(late < SOON, "{late:?}");
+        let late = waits.await.expect("it does not panic").since(released);
+        assert!(late < SOON, "{publish}: {late:?}");
+    }
 }
 
 #[tokio::test]
@@ -87,6 +90,8 @@ async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() 
     until_heard(&server, "k", 1).await;
 
     drop(guard);
+    ours.shutdown(Duration::ZERO).await; // nobody is left to say so when the time has come
+    drop((lock, ours));
 
     let after = java.says("t1", "acquired").await.at.since(taken);
     assert!(after > Duration::from_millis(900) && after < Duration::from_millis(1_500), "{after:?}");
@@ -114,6 +119,19 @@ fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
         guard.release().await.expect("ours");
         at
     })
+}
+
+/// Returns when nobody has asked the server for anything for a while.
+async fn until_quiet(server: &RedisServer) {
+    let mut asked = server.command_total();
+    loop {
+        tokio::time::sleep(SOON).await;
+        let now = server.command_total();
+        if now == asked {
+            return;
+        }
+        asked = now;
+    }
 }
 
 /// Returns when `count` clients listen to the channel of `key`, and have had the time to look once more after that.

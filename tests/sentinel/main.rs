@@ -10,7 +10,5 @@
 mod acks;
 mod connect;
 mod fail_over;
-mod judge;
 mod tracked;
 mod watching;
-mod work;

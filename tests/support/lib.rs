@@ -10,10 +10,15 @@
 //! | [`acl`] | the users that the guide on operating describes |
 //! | [`wall_clock`] | the clock of a server, to be stepped |
 //! | [`authority`] | who signs certificates, and what it signs |
+//! | [`quorum`] | servers that know nothing of each other |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
+//! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
+//! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`fleet`] | the real clients of other libraries and languages, installed once |
+//! | `talk` | lines to and from a program of ours |
 //! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
 //! | [`maven`] | what that Java is built by |
 //! | [`polls`] | futures that are polled a few times and dropped |
@@ -27,24 +32,33 @@ pub mod acl;
 pub mod authority;
 pub mod child;
 pub mod clock;
+pub mod cluster;
+pub mod fleet;
 pub mod hostile;
 pub mod io_thread;
+pub mod judge;
 pub mod maven;
 pub mod polls;
 pub mod process;
 pub mod proxy;
+pub mod quorum;
 pub mod redisson;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+mod talk;
 pub mod wall_clock;
+pub mod work;
 pub mod world;
 
 pub use authority::{Authority, Identity};
 pub use clock::{Moment, thread_within, within};
+pub use cluster::ClusterFleet;
+pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
 pub use proxy::{Proxy, ProxyHandle};
+pub use quorum::QuorumFleet;
 pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;
 pub use server::RedisServer;

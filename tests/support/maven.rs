@@ -22,14 +22,14 @@ pub fn class_path(folder: &str, source: &str) -> Result<String, String> {
     let text =
         |file: &str| std::fs::read_to_string(project.join(file)).map_err(|error| format!("{file}: {error}"));
     let text = text("pom.xml")? + &text(source)?;
-    for program in ["java", "mvn"] {
-        let found = Command::new(program).arg("-version").output();
-        found.map_err(|_| format!("there is no `{program}` in PATH"))?;
-    }
     let built = target_folder().join(folder);
     let stamp = built.join("built-from");
     if std::fs::read_to_string(&stamp).is_ok_and(|last| last == text) {
         return Ok(joined(&built));
+    }
+    for program in ["java", "mvn"] {
+        let found = Command::new(program).arg("-version").output();
+        found.map_err(|_| format!("there is no `{program}` in PATH"))?;
     }
     let _ = std::fs::remove_dir_all(&built);
     build(&project, &built, &["-o"]).or_else(|_| build(&project, &built, &[]))?;

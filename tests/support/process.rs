@@ -19,21 +19,16 @@
 //! The end of its input ends the process, in order.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
-use crate::child::OwnChild;
 use crate::clock::{Moment, within};
+use crate::talk::Talk;
 
 /// A helper process; killed when dropped.
 #[derive(Debug)]
 pub struct Worker {
-    child: OwnChild,
-    input: Option<ChildStdin>,
-    lines: mpsc::UnboundedReceiver<String>,
+    talk: Talk,
     unclaimed: Vec<WorkerEvent>,
 }
 
@@ -44,23 +39,8 @@ impl Worker {
     ///
     /// Panics if it does not start, or does not say so within [`EVENT_LIMIT`].
     pub async fn spawn<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Self {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = OwnChild::spawn(&mut command, None).expect("the helper process starts");
-
-        let input = child.inner().stdin.take();
-        let output = child.inner().stdout.take().expect("the output is piped");
-        let (send, lines) = mpsc::unbounded_channel();
-        // Ends with the pipe, which ends with the process.
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-
-        let mut worker = Self { child, input, lines, unclaimed: Vec::new() };
+        let talk = Talk::with(Command::new(program).args(arguments));
+        let mut worker = Self { talk, unclaimed: Vec::new() };
         worker.event("ready", "-").await;
         worker
     }
@@ -68,7 +48,7 @@ impl Worker {
     /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.pid()
+        self.talk.child.pid()
     }
 
     /// Sends one command.
@@ -77,8 +57,7 @@ impl Worker {
     ///
     /// Panics if the process has ended.
     pub fn send(&mut self, command: &str) {
-        let input = self.input.as_mut().expect("the helper's input is open");
-        writeln!(input, "{command}").and_then(|()| input.flush()).expect("the helper process takes commands");
+        self.talk.send(command);
     }
 
     /// Waits for the event `name` of `key` and returns it. Other events are kept for later calls.
@@ -103,7 +82,7 @@ impl Worker {
             if let Some(position) = self.unclaimed.iter().position(wanted) {
                 return self.unclaimed.remove(position);
             }
-            let line = within(EVENT_LIMIT, &format!("{name} of {key}"), self.lines.recv()).await;
+            let line = within(EVENT_LIMIT, &format!("{name} of {key}"), self.talk.line()).await;
             let line = line.unwrap_or_else(|| panic!("the helper process ended before {name} of {key}"));
             self.unclaimed.push(WorkerEvent::parse(&line));
         }
@@ -111,17 +90,17 @@ impl Worker {
 
     /// Freezes the process (SIGSTOP) and returns when it stands still.
     pub fn pause(&self) {
-        self.child.pause();
+        self.talk.child.pause();
     }
 
     /// Lets a frozen process go on (SIGCONT).
     pub fn resume(&self) {
-        self.child.resume();
+        self.talk.child.resume();
     }
 
     /// Kills the process (SIGKILL) and returns when it is gone.
     pub fn kill(&mut self) {
-        self.child.kill();
+        self.talk.child.kill();
     }
 }
 

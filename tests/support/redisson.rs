@@ -167,7 +167,7 @@ impl Java {
             "Driver",
         ]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = OwnChild::spawn(&mut command, None).map_err(|error| error.to_string())?;
+        let mut process = OwnChild::spawn(&mut command, None).map_err(|error| format!("`java`: {error}"))?;
         let input = process.inner().stdin.take().expect("the input is piped");
         let output = process.inner().stdout.take().expect("the output is piped");
         let listeners = Arc::new(Mutex::new(Listeners::new()));

@@ -83,6 +83,12 @@ impl RedisServer {
         format!("rediss://127.0.0.1:{}", self.tls_port.expect("the server speaks TLS"))
     }
 
+    /// Returns the port that other servers of a cluster know it by: the one that speaks TLS, where there is one.
+    #[must_use]
+    pub fn known_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
     /// Returns the unix socket that the server listens on, besides its port.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -146,6 +152,13 @@ impl RedisServer {
     /// Panics after [`kill`](Self::kill).
     pub fn resume(&self) {
         self.process().resume();
+    }
+
+    /// Lets the server go on (SIGCONT) where it is there.
+    pub fn try_resume(&self) {
+        if let Some(process) = &self.process {
+            process.resume();
+        }
     }
 
     /// Kills the server (SIGKILL) and returns when it is gone; [`restart`](Self::restart) brings it back.
@@ -265,6 +278,7 @@ pub struct RedisServerBuilder {
     kind: Kind,
     password: Option<String>,
     tls: Option<(Identity, String)>,
+    has_bus: bool,
     clock: Option<Arc<WallClock>>,
 }
 
@@ -306,6 +320,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Makes it one of a cluster, which it has yet to meet, and which thinks it dead after `node_timeout`.
+    #[must_use]
+    pub fn of_a_cluster(mut self, node_timeout: Duration) -> Self {
+        self.has_bus = true;
+        self.line("cluster-enabled yes").line(&format!("cluster-node-timeout {}", node_timeout.as_millis()))
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Panics
@@ -314,7 +335,7 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn start(self) -> RedisServer {
         let has_defaults = self.lines.is_empty() && matches!(self.kind, Kind::Server);
-        let Self { mut lines, kind, password, tls, clock } = self;
+        let Self { mut lines, kind, password, tls, has_bus, clock } = self;
         let mut access = password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         if has_defaults && acl::is_asked_for() {
             lines.push(format!("user {}", acl::documented_user(acl::USER).collect::<Vec<_>>().join(" ")));
@@ -334,10 +355,11 @@ impl RedisServerBuilder {
                 lines.push(format!("tls-{option}-file \"{}\"", dir.path().join(file).display()));
             }
         }
+        let free = if has_bus { free_port_with_bus } else { free_port };
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
-            let port = free_port();
-            let tls_port = tls.is_some().then(free_port);
+            let port = free();
+            let tls_port = tls.is_some().then(free);
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
             match launch(&binary, &lines, kind, clock.as_deref(), dir.path(), port) {
@@ -471,6 +493,13 @@ fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
+/// A free port, above which that of the cluster's bus is free, too.
+fn free_port_with_bus() -> u16 {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let has_bus = |port: &u16| port.checked_add(BUS_ABOVE).is_some_and(is_free);
+    std::iter::repeat_with(free_port).find(has_bus).expect("this does not end")
+}
+
 fn find_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("DLOCK_REDIS_SERVER").filter(|named| !named.is_empty()) {
         return PathBuf::from(named);
@@ -483,6 +512,8 @@ fn find_binary() -> PathBuf {
     )
 }
 
+/// So far above its port a server of a cluster listens for the others.
+const BUS_ABOVE: u16 = 10_000;
 const SOCKET: &str = "redis.sock";
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";

@@ -24,6 +24,7 @@ use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
 use crate::protocol::record::Record;
+use crate::protocol::share::Offer;
 use crate::sync::lock;
 #[cfg(feature = "testing")]
 use crate::testing::ledger::Ledger;
@@ -89,18 +90,18 @@ impl World {
         request: &Request,
         now: BootTime,
         grant_lease: Duration,
-        granted: &mut Vec<(Arc<Engine>, Token)>,
+        granted: &mut Vec<(Arc<Engine>, Token, Offer)>,
     ) -> Reply {
         let Request { key, token, command, .. } = request;
         #[cfg(feature = "testing")]
         if let Some(refused) = self.ledger.refusal(token.process()) {
             return refused;
         }
-        let told = |next: Token| {
+        let told = |next: Token, offer| {
             let engine = self.manager(next.process());
             #[cfg(feature = "testing")]
             let engine = engine.filter(|_| self.ledger.refusal(next.process()).is_none());
-            granted.extend(engine.clone().map(|engine| (engine, next)));
+            granted.extend(engine.clone().map(|engine| (engine, next, offer)));
             engine.is_some()
         };
         let mut records = lock(&self.records);
@@ -160,7 +161,7 @@ impl World {
         if let Some(engine) = self.manager(token.process()) {
             let mut effects = Effects::default();
             // As if he had just asked.
-            let asked = Request { key: Arc::clone(key), token, command: Command::Fence, answer: None };
+            let asked = Request::new(Arc::clone(key), token, Command::Fence);
             engine.replies(now, now, [(asked, Reply::NotOurs)], &mut effects);
             effects.wake();
         }
@@ -217,10 +218,10 @@ impl Backend for Memory {
             let abandoned = self.world.ledger.abandon(abandoned);
             // There is always an answer here, so there is hardly ever anything to undo, and nothing in its way.
             for (key, token) in abandoned {
-                self.push(Request { key, token, command: Command::Leave, answer: None });
+                self.push(Request::new(key, token, Command::Leave));
             }
-            for (other, token) in granted {
-                other.granted(&key, token, engine.rules.grant_lease, now, effects);
+            for (other, token, offer) in granted {
+                other.granted(&key, token, offer, now, effects);
                 other.backend.flush(&other, now, effects);
             }
         }

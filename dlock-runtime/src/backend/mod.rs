@@ -40,6 +40,15 @@ pub(crate) struct Request {
     pub(crate) command: Command,
     /// Somebody who waits for the answer himself, beside the engine.
     pub(crate) answer: Option<oneshot::Sender<Reply>>,
+    /// The ballot that the answer is a vote in, where several servers have one.
+    pub(crate) ballot: Option<usize>,
+}
+
+impl Request {
+    /// A command that nobody waits for beside the engine.
+    pub(crate) fn new(key: Arc<str>, token: Token, command: Command) -> Self {
+        Self { key, token, command, answer: None, ballot: None }
+    }
 }
 
 /// A place where locks live.

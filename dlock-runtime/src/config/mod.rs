@@ -3,7 +3,10 @@
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
 pub(crate) mod certificates;
+pub(crate) mod cluster;
 pub(crate) mod duration;
+mod hosts;
+pub(crate) mod quorum;
 pub(crate) mod sentinel;
 pub(crate) mod url;
 
@@ -12,15 +15,17 @@ use std::time::Duration;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Result};
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
+use crate::protocol::share::Share;
 
 /// Every option that is not part of the server's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) layout: Layout,
+    pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) rules: Rules,
@@ -34,6 +39,7 @@ impl Default for Settings {
         Self {
             namespace: "dlock".to_owned(),
             layout: Layout::Native,
+            publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             rules: Rules { tracking: true, ..Rules::DEFAULT },
@@ -58,6 +64,10 @@ impl Settings {
         from(100, "grant_lease", self.rules.grant_lease)?;
         from(0, "hand_off", self.rules.hand_off)?;
         from(5, "poll", self.rules.poll)?;
+        if self.layout == Layout::Redisson && self.rules.share == Share::SetNx {
+            let problem = "a lock that stands as Redisson's is none that clients of the `SET NX` family take: leave it out";
+            return Err(config("share", problem));
+        }
         if !is_namespace(&self.namespace) {
             let problem = "no white space, control characters, braces or angle brackets are allowed in it";
             return Err(config("namespace", problem));

@@ -8,13 +8,14 @@
 //!
 //! User and password are the master's; the sentinels have their own. Ports are 26379 unless given.
 //!
-//! Not here: what is common to all URLs (`url`).
+//! Not here: what is common to all URLs (`url`, `hosts`).
 
 use std::fmt;
 
 use ::url::Url;
 
 use crate::config::config;
+use crate::config::hosts::{self, Hosts};
 use crate::config::url::{self, Server, decoded};
 use crate::error::Result;
 
@@ -44,14 +45,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
         return Ok(None);
     };
     let tls = scheme == "rediss+sentinel" && url::tls(scheme)?;
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, rest) = rest.split_at(end);
-    let (access, hosts) =
-        authority.rsplit_once('@').map_or(("", authority), |(access, hosts)| (access, hosts));
-    let sentinels = hosts.split(',').map(|host| sentinel(host, tls)).collect::<Result<Vec<_>>>()?;
-
-    let at = if access.is_empty() { "" } else { "@" };
-    let mut whole = url::url(&format!("redis://{access}{at}master{rest}"))?;
+    let Hosts { servers: sentinels, rest: mut whole } = hosts::parse(rest, tls, 26379)?;
     let (name, database) = path(whole.path())?;
     whole.set_path(&database);
     let master = url::server(&whole, tls)?;
@@ -60,21 +54,6 @@ pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
     let give = |server| Server { username: username.clone(), password: password.clone(), ..server };
     let sentinels = sentinels.into_iter().map(give).collect();
     Ok(Some((Watched { name, sentinels, master }, whole)))
-}
-
-fn sentinel(host: &str, tls: bool) -> Result<Server> {
-    // What does not look like a host may be a piece of a password: it is not repeated.
-    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "@/?#".contains(c));
-    let url = Url::parse(&format!("redis://{host}")).ok().filter(|_| is_host);
-    let Some(url) = url else {
-        let problem = "write the sentinels as `host:port,host:port`, each with a port or without for 26379";
-        return Err(config("host", problem));
-    };
-    let port = url.port().unwrap_or(26379);
-    if port == 0 {
-        return Err(config("port", "0 is no port: leave it out for 26379"));
-    }
-    Ok(Server { port, ..url::server(&url, tls)? })
 }
 
 /// Reads what follows the hosts: the name, and the database as a path of its own.

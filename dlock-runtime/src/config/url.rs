@@ -4,9 +4,12 @@
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
 //!          | "redis+unix://" path [ "?" options ]
 //!          | "redis+sentinel://" ..     see `sentinel`
+//!          | "redis+cluster://" ..      see `cluster`
+//!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
+//!          | "share=" ( "ours" | "setnx" )
 //!          | "replica_acks=" number | "tracking=" ( "on" | "off" )      not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
@@ -21,10 +24,13 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
-use crate::config::sentinel::{self, Watched};
-use crate::config::{Settings, config, duration};
+use crate::config::cluster::Seeds;
+use crate::config::quorum::Voters;
+use crate::config::sentinel::Watched;
+use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Layout, Publish};
+use crate::protocol::share::Share;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -42,6 +48,10 @@ pub(crate) enum Place {
     Redis(Server),
     /// On the master that sentinels name.
     Sentinel(Watched),
+    /// On the masters of a cluster.
+    Cluster(Seeds),
+    /// On servers of which a majority decides.
+    Quorum(Voters),
 }
 
 /// The address of a Redis, and how to get in.
@@ -83,6 +93,17 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
     }
+    if let Some((seeds, rest)) = cluster::parse(text)? {
+        return Ok(Target { place: Place::Cluster(seeds), settings: settings(&rest)? });
+    }
+    if let Some((voters, rest)) = quorum::parse(text)? {
+        return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
+    }
+    if names_several(text) {
+        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
+                       `redis+quorum://host,host,host`";
+        return Err(config("host", problem));
+    }
     let url = url(text)?;
     let place = match url.scheme() {
         "memory" => memory(&url)?,
@@ -95,8 +116,8 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         }
         scheme => {
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `memory`, and with the feature `tls` \
-                 `rediss` and `rediss+sentinel`"
+                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `redis+quorum`, `memory`, \
+                 and with the feature `tls` `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum`"
             );
             return Err(config("scheme", problem));
         }
@@ -135,6 +156,13 @@ fn is_cut_in_two(text: &str) -> bool {
         None => text.split_once(['?', '#']),
     };
     after.is_some_and(|(_, after)| after.contains('@'))
+}
+
+/// Returns whether the URL of one server has several hosts.
+fn names_several(text: &str) -> bool {
+    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
 }
 
 fn memory(url: &Url) -> Result<Place> {
@@ -229,13 +257,18 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
-            "layout" => settings.layout = layout(&value)?,
+            "layout" => settings.layout = one_of(&name, &value, &Layout::ALL)?,
+            "publish" => settings.publish = one_of(&name, &value, &Publish::ALL)?,
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "hand_off" => settings.rules.hand_off = time()?,
             "poll" => settings.rules.poll = time()?,
+            "share" => {
+                settings.rules.share =
+                    Share::parse(&value).ok_or_else(|| config("share", "it must be `ours` or `setnx`"))?;
+            }
             "replica_acks" => {
                 let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
@@ -269,11 +302,11 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
-fn layout(value: &str) -> Result<Layout> {
-    let known = Layout::ALL.iter().find(|(name, _)| *name == value);
-    known.map(|(_, layout)| *layout).ok_or_else(|| {
-        let allowed = Layout::ALL.map(|(name, _)| format!("`{name}`")).join(" and ");
-        config("layout", format!("it is not known; allowed are {allowed}"))
+/// Reads the value of an option that has a name for each.
+fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
+    all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
+        let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
+        config(name, format!("it is not known; allowed are {}", allowed.join(", ")))
     })
 }
 
@@ -294,15 +327,17 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 15] = [
     "namespace",
     "layout",
+    "publish",
     "lease",
     "response_timeout",
     "connect_timeout",
     "grant_lease",
     "hand_off",
     "poll",
+    "share",
     "replica_acks",
     "tracking",
     "tls_ca",
@@ -350,14 +385,31 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("redis://host?namespace=&layout=redisson&hand_off=0ms&poll=1s")
+        let settings = parse("redis://host?namespace=&layout=redisson&publish=both&hand_off=0ms&poll=1s")
             .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
-            (&*settings.namespace, settings.layout, settings.rules.hand_off, settings.rules.poll),
-            ("", Layout::Redisson, Duration::ZERO, Duration::from_secs(1))
+            (
+                &*settings.namespace,
+                settings.layout,
+                settings.publish,
+                settings.rules.hand_off,
+                settings.rules.poll
+            ),
+            ("", Layout::Redisson, Publish::Both, Duration::ZERO, Duration::from_secs(1))
         );
+    }
+
+    #[test]
+    fn the_share_is_read() {
+        for (url, share) in [
+            ("memory://", Share::Ours),
+            ("memory://?share=ours", Share::Ours),
+            ("redis://host?share=setnx", Share::SetNx),
+        ] {
+            assert_eq!(parse(url).map(|target| target.settings.rules.share).ok(), Some(share), "{url}");
+        }
     }
 
     #[test]
@@ -393,7 +445,10 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
+            ("redis://host?share=hunter2", "share"),
+            ("redis://host?share=SETNX", "share"),
             ("redis://host?layout=hunter2", "`redisson`"),
+            ("redis://host?publish=hunter2", "`spublish`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

@@ -68,7 +68,9 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
     let Target { place, settings } = target;
     let facts = match place {
         Place::Memory { .. } => return Ok(findings::of_memory()),
-        Place::Redis(server) => redis::examine(server, settings).await?,
+        Place::Redis(server) => redis::examine(vec![server], settings).await?,
+        Place::Cluster(seeds) => redis::examine(seeds.servers, settings).await?,
+        Place::Quorum(voters) => redis::examine(voters.0, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

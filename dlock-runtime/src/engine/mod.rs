@@ -35,6 +35,7 @@ use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::Released;
 use crate::protocol::lane::{Action, Cx, Lane};
+use crate::protocol::share::Offer;
 use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::sync::lock;
@@ -166,6 +167,11 @@ impl Engine {
             self.act(key, now, action, effects);
         }
         let due = entry.lane.due();
+        if let (Clock::Tokio(_), Some(head)) = (&self.clock, entry.lane.head())
+            && due < entry.armed
+        {
+            effects.wakes(head.look_again()); // who waits keeps the time, and has set an alarm for later
+        }
         if due != entry.armed {
             if entry.armed != BootTime::NEVER {
                 slots.timers.remove(&(entry.armed, Arc::clone(key)));
@@ -208,7 +214,7 @@ impl Engine {
         answer: Option<oneshot::Sender<Reply>>,
         effects: &mut Effects,
     ) {
-        self.backend.push(Request { key: Arc::clone(key), token, command, answer });
+        self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
         effects.flush = true;
     }
 
@@ -284,10 +290,9 @@ impl Engine {
         replies: impl IntoIterator<Item = (Request, Reply)>,
         effects: &mut Effects,
     ) -> Vec<(Arc<str>, Token)> {
-        for (Request { key, token, command, answer }, reply) in replies {
+        for (Request { key, token, command, answer, .. }, reply) in replies {
             match command {
-                // The lane has forgotten these when they leave; what is left of them is the backend's to undo.
-                Command::Release | Command::Leave => {
+                _ if command.lets_go() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
                         effects.abandoned.push((key, token));
                     }
@@ -307,12 +312,12 @@ impl Engine {
         std::mem::take(&mut effects.abandoned)
     }
 
-    /// The backend was told that `token` has been granted the lock for `lease`.
+    /// The backend was told what `token` has been granted.
     pub(crate) fn granted(
         &self,
         key: &Arc<str>,
         token: Token,
-        lease: Duration,
+        offer: Offer,
         now: BootTime,
         effects: &mut Effects,
     ) {
@@ -320,7 +325,7 @@ impl Engine {
             return;
         }
         let known = self.in_shard(key, effects, |slots, effects| {
-            self.on_locked(slots, key, now, effects, |lane, cx| lane.granted(token, lease, cx))
+            self.on_locked(slots, key, now, effects, |lane, cx| lane.granted(token, offer, cx))
         });
         if !known && lock(&self.strangers).may_answer(now) {
             self.push(key, token, Command::Leave, None, effects);
@@ -328,9 +333,10 @@ impl Engine {
         self.set_off(now, effects);
     }
 
-    /// The backend has a new connection; where it `moved`, to another server than before.
-    pub(crate) fn reconnected(&self, moved: bool) {
-        for key in self.keys() {
+    /// The backend has a new connection for the keys whose full names `concerns` takes; where they `moved`, to another server than
+    /// before.
+    pub(crate) fn reconnected(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
+        for key in self.keys().into_iter().filter(|key| concerns(key)) {
             self.on_lane(&key, |lane, cx| lane.reconnected(moved, cx));
         }
     }

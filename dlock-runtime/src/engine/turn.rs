@@ -94,6 +94,11 @@ impl Seat {
         self.0.refuse(refusal)
     }
 
+    /// Wakes who waits though nothing has become of the turn.
+    pub(super) fn look_again(&self) -> Wakers {
+        std::mem::take(&mut lock(&self.0.state).wakers)
+    }
+
     pub(super) fn prolong(&self, deadline: Deadline) {
         self.0.deadline.fetch_max(deadline.at().nanos(), Ordering::AcqRel);
     }

@@ -22,6 +22,7 @@ use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
+use crate::protocol::share::{Offer, Share, Streak};
 use crate::token::Token;
 
 /// One contender: a token and how far it has come.
@@ -29,6 +30,8 @@ use crate::token::Token;
 pub(crate) struct Asking {
     pub(super) token: Token,
     pub(super) step: Step,
+    /// For how long our family has had the lock, as far as is known, when this contender gets it.
+    pub(super) streak: Streak,
     /// Whether somebody may have changed the key since it was asked about.
     pub(super) hinted: bool,
 }
@@ -61,8 +64,8 @@ pub(super) enum Step {
 }
 
 impl Asking {
-    pub(super) const fn new(token: Token, step: Step) -> Self {
-        Self { token, step, hinted: false }
+    pub(super) const fn new(token: Token, step: Step, streak: Streak) -> Self {
+        Self { token, step, streak, hinted: false }
     }
 
     pub(super) fn due(&self) -> BootTime {
@@ -86,15 +89,18 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.stage = Stage::Idle;
             return;
         };
-        let token = cx.tokens.next();
-        self.stage = Stage::Asking(Asking::new(token, Step::Trying));
+        let (token, streak) = (cx.tokens.next(), self.stage.streak(cx.now));
+        self.stage = Stage::Asking(Asking::new(token, Step::Trying, streak));
         cx.send(token, Command::Acquire { lease });
     }
 
     /// An answer to the contender's command.
     pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Asking(Asking { token, step, hinted }) = &mut self.stage else { return };
+        let Stage::Asking(Asking { token, step, streak, hinted }) = &mut self.stage else { return };
         let (token, hinted) = (*token, *hinted);
+        if let Step::Queued { .. } = step {
+            *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
+        }
         match (*step, command, reply) {
             (Step::Trying, Command::Acquire { lease }, Reply::Ours)
             | (Step::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Ours)
@@ -107,7 +113,8 @@ impl<S: Clone + PartialEq> Lane<S> {
 
             (Step::Trying, Command::Acquire { .. }, Reply::Taken) => {
                 self.heard = Heard::Taken(None);
-                self.enqueue(token, cx);
+                let streak = *streak;
+                self.enqueue(token, streak, cx);
             }
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
@@ -129,11 +136,17 @@ impl<S: Clone + PartialEq> Lane<S> {
                     }
                 }
             }
+            // Nobody queues there: what was to be confirmed is gone.
+            (Step::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                self.taken(ttl, cx);
+                self.pause(ttl, cx);
+            }
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
-                // The queue expired or somebody overwrote it. This token is dead; a fresh one takes its place.
-                let token = cx.tokens.next();
-                self.stage = Stage::Asking(Asking::new(token, Step::Trying));
-                self.enqueue(token, cx);
+                // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place.
+                match cx.rules.share {
+                    Share::Ours => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
+                    Share::SetNx => self.stay_away(cx),
+                }
             }
             (Step::Confirming, Command::Renew { .. }, Reply::NotOurs) => {
                 // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
@@ -169,15 +182,17 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
     }
 
-    /// A message says that the contender's token has been granted the lock for `granted`. Whoever let go chose that time, and his
-    /// settings may differ from ours. Returns whether the token can have been granted at all.
-    pub(super) fn granted_while_asking(&mut self, granted: Duration, cx: &mut Cx<'_, S>) -> bool {
+    /// A message says that the contender's token has been granted the lock. Whoever let go chose for how long, and his settings may
+    /// differ from ours; a grant for no time at all is as good as one that has ended, and looked into. Returns whether the token can
+    /// have been granted at all.
+    pub(super) fn granted_while_asking(&mut self, offer: Offer, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step, .. }) = &mut self.stage else { return false };
+        let Stage::Asking(Asking { token, step, streak, .. }) = &mut self.stage else { return false };
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
-                let deadline = Deadline::of_lease(proof, granted.min(cx.rules.grant_lease));
+                *streak = offer.streak;
+                let deadline = Deadline::of_lease(proof, offer.lease.min(cx.rules.grant_lease));
                 // What replicas must have, too, they have once the confirmation is answered.
                 if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
@@ -192,6 +207,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             // The message overtook the answer to the enqueue.
             Step::Enqueuing(Enqueue::First) => {
+                *streak = offer.streak;
                 *step = Step::Confirming;
                 cx.send(token, Command::Renew { lease });
                 true
@@ -225,7 +241,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         match &self.stage {
             Stage::Asking(Asking { step: Step::Trying | Step::Enqueuing(Enqueue::Peek), .. })
             | Stage::Idle
-            | Stage::Held(_) => {}
+            | Stage::Held(_)
+            | Stage::Away(_) => {}
             Stage::Asking(Asking { step: Step::Paused { .. }, .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
                 cx.send(asking.token, Command::Leave);
@@ -264,7 +281,8 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
-        self.stage = Stage::Asking(Asking::new(token, Step::Confirming));
+        let streak = self.stage.streak(cx.now);
+        self.stage = Stage::Asking(Asking::new(token, Step::Confirming, streak));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -272,7 +290,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.pop() else { return };
         self.heard = Heard::Taken(None);
-        let hold = Hold::new(&head, token, deadline, cx);
+        let hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
         cx.actions.push(hold.admits(&head));
         self.stage = Stage::Held(hold);
         let mut gave_up = Vec::new();
@@ -281,14 +299,14 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Queues up where the head will wait, and else looks what stands there.
-    fn enqueue(&mut self, token: Token, cx: &mut Cx<'_, S>) {
+    fn enqueue(&mut self, token: Token, streak: Streak, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else {
             self.stage = Stage::Idle;
             return;
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
         let lease = head.terms.lease;
-        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode)));
+        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode), streak));
         cx.send(token, Command::Enqueue { lease, mode });
     }
 
@@ -343,7 +361,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             _ => cx.tokens.next(),
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
-        self.stage = Stage::Asking(Asking::new(token, step));
+        self.stage = Stage::Asking(Asking::new(token, step, Streak::NEW));
     }
 
     /// Waits as [`pause`](Self::pause) does, and leaves others `time` to take what was let go of, whoever says what meanwhile.

@@ -9,6 +9,7 @@ use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
 use crate::protocol::hint;
+use crate::protocol::share::Streak;
 use crate::token::{ProcessId, Token};
 
 /// One step on one key, under one token. Every backend does each of them atomically.
@@ -38,6 +39,13 @@ pub(crate) enum Command {
     },
     /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
     Release,
+    /// A release that tells the waiter who gets the lock for how long our family has had it.
+    PassOn {
+        /// For how long that is.
+        streak: Streak,
+    },
+    /// A release that gives the lock to nobody: who waits is told that he does not any more.
+    Free,
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
     Leave,
     /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
@@ -46,12 +54,20 @@ pub(crate) enum Command {
     Yield {
         /// The token that waits for our next turn.
         next: Token,
+        /// What the waiter who gets the lock is told of how long our family has had it.
+        streak: Streak,
     },
     /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOurs`] when nobody
     /// held it.
     ForceRelease,
     /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
     Fence,
+    /// Raises the counter of the holder's fencing tokens to `fence`, where it is lower: what several servers issued is to be known to
+    /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOurs`].
+    Register {
+        /// What no later token may be below.
+        fence: u64,
+    },
     /// Looks at what stands there, and changes nothing. Answered [`Reply::Seen`].
     Inspect,
     /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Ours`].
@@ -59,6 +75,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
+    pub(crate) fn lets_go(self) -> bool {
+        matches!(self, Self::Release | Self::PassOn { .. } | Self::Free | Self::Leave)
+    }
+
     /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
     pub(crate) fn carries_a_body(self) -> bool {
         match self {
@@ -143,6 +164,9 @@ impl Failure {
     pub(crate) fn into_error(self, key: LockKey) -> Error {
         match self.kind {
             FailureKind::WrongKind => Error::WrongKind { key, found: self.reason },
+            FailureKind::InvalidKey => {
+                Error::InvalidKey { template: key.as_str().into(), problem: self.reason }
+            }
             _ => self.error(Some(key)),
         }
     }
@@ -155,7 +179,9 @@ impl Failure {
     fn error(self, key: Option<LockKey>) -> Error {
         let Self { kind, reason, source } = self;
         match kind {
-            FailureKind::Passing | FailureKind::WrongKind => Error::Unavailable { key, reason, source },
+            FailureKind::Passing | FailureKind::WrongKind | FailureKind::InvalidKey => {
+                Error::Unavailable { key, reason, source }
+            }
             FailureKind::Lasting => config("server", &*reason),
             FailureKind::Untrusted => config("tls", &*reason),
         }
@@ -173,4 +199,6 @@ pub(crate) enum FailureKind {
     Untrusted,
     /// Something that is no lock of this kind stands under the key.
     WrongKind,
+    /// No lock of this kind can have the name.
+    InvalidKey,
 }

@@ -60,7 +60,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.ask_again(false, cx);
             }
             Stage::Held(hold) => hold.check_soon(cx),
-            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
         }
     }
 }

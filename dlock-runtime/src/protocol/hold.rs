@@ -12,6 +12,7 @@ use crate::protocol::hint::Check;
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::nesting::Levels;
 use crate::protocol::queue::Waiter;
+use crate::protocol::share::{Offer, Share, Streak};
 use crate::protocol::terms::Terms;
 use crate::protocol::{acquire, renew};
 use crate::token::Token;
@@ -30,6 +31,8 @@ pub(crate) struct Hold<S> {
     kept_until: BootTime,
     /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
     since: BootTime,
+    /// For how long our family had had it then.
+    streak: Streak,
     /// When the next renewal (or confirmation) is to be sent.
     next_renewal: BootTime,
     /// Whether the last renewal got no answer.
@@ -66,7 +69,13 @@ pub(crate) enum Released {
 }
 
 impl<S: Clone + PartialEq> Hold<S> {
-    pub(super) fn new(waiter: &Waiter<S>, token: Token, deadline: Deadline, cx: &Cx<'_, S>) -> Self {
+    pub(super) fn new(
+        waiter: &Waiter<S>,
+        token: Token,
+        deadline: Deadline,
+        streak: Streak,
+        cx: &Cx<'_, S>,
+    ) -> Self {
         let since = cx.now;
         let terms = &waiter.terms;
         Self {
@@ -78,6 +87,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             ends: terms.ends(since),
             kept_until: terms.kept_until(since),
             since,
+            streak,
             next_renewal: BootTime::NEVER,
             overdue: false,
             check: Check::of_hold(since, cx.rules),
@@ -124,6 +134,11 @@ impl<S: Clone + PartialEq> Hold<S> {
         }
     }
 
+    /// For how long our family has had the lock without a break.
+    pub(super) fn streak(&self, now: BootTime) -> Streak {
+        self.streak.plus(now.since(self.since))
+    }
+
     /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there.
     fn passes_to(&self, next: &Waiter<S>, now: BootTime) -> bool {
         let Terms { lease, renew, .. } = next.terms;
@@ -145,9 +160,12 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.ask(cx);
             return Released::ToServer(token, keep);
         }
+        if cx.rules.share == Share::SetNx && hold.streak(cx.now).is_over() {
+            self.stay_away(cx);
+            return Released::ToServer(token, Command::Free);
+        }
         let Some(next) = self.queue.head() else {
-            self.stage = Stage::Idle;
-            return Released::ToServer(token, Command::Release);
+            return Released::ToServer(token, self.let_go_alone(cx));
         };
         if !hold.deadline.holds_at(cx.now) {
             cx.send(token, Command::Release);
@@ -188,8 +206,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// token until the server says that the lock was kept.
     fn offer_to_others(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &self.stage else { return };
-        let next = cx.tokens.next();
-        cx.send(hold.token, Command::Yield { next });
+        let (next, streak) = (cx.tokens.next(), cx.rules.share.told(hold.streak(cx.now)));
+        cx.send(hold.token, Command::Yield { next, streak });
         self.stage = Stage::Yielding(Yielding { hold: hold.clone(), next });
     }
 
@@ -202,7 +220,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Command::Yield { .. }, Reply::Ours) => {
                 let Some(head) = self.queue.head() else { return };
                 if hold.passes_to(head, cx.now) {
-                    hold.since = cx.now;
+                    (hold.streak, hold.since) = (hold.streak(cx.now), cx.now);
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
                 } else {
@@ -234,14 +252,17 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
-        self.stage = Stage::Asking(acquire::Asking::new(next, step));
+        self.stage = Stage::Asking(acquire::Asking::new(next, step, Streak::UNKNOWN));
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
-    pub(super) fn granted_before_the_yield_is_answered(&mut self, cx: &mut Cx<'_, S>) {
+    pub(super) fn granted_before_the_yield_is_answered(&mut self, offer: Offer, cx: &mut Cx<'_, S>) {
         let (Stage::Yielding(yielding), Some(lease)) = (&self.stage, self.head_lease()) else { return };
         let next = yielding.next;
         self.confirm_for(next, lease, cx);
+        if let Stage::Asking(asking) = &mut self.stage {
+            asking.streak = offer.streak;
+        }
     }
 
     /// An answer that concerns the present hold.
@@ -322,15 +343,20 @@ mod tests {
         (lane, old, next)
     }
 
+    fn offer_of(next: Token) -> Command {
+        Command::Yield { next, streak: Streak::UNKNOWN }
+    }
+
     #[test]
     fn a_grant_after_a_yield_is_counted_from_when_the_yield_was_sent() {
         let (mut lane, old, next) = yielding();
         happen(&mut lane, 1_000, |lane, cx| {
-            lane.reply(old, Command::Yield { next }, at(100), Reply::Yielded, cx);
+            lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx);
         });
 
         let actions = happen(&mut lane, 1_100, |lane, cx| {
-            lane.granted(next, RULES.grant_lease, cx);
+            let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
+            lane.granted(next, offer, cx);
         });
 
         assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
@@ -341,8 +367,7 @@ mod tests {
         let (mut lane, old, next) = yielding();
         let freed = Reply::NotQueued { ttl: Some(Duration::from_millis(8)) };
 
-        let actions =
-            happen(&mut lane, 101, |lane, cx| lane.reply(old, Command::Yield { next }, at(100), freed, cx));
+        let actions = happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), freed, cx));
 
         assert!(actions.is_empty(), "{actions:?}");
         assert_eq!(lane.due(), at(111));
@@ -352,12 +377,33 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
+        let (mut lane, held) = held(TERMS);
+        let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+        happen(&mut lane, 100, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&1, &mut cx);
+        });
+        let renew = Command::Renew { lease: terms.lease };
+        happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOurs, cx));
+
+        let again = Command::Enqueue { lease: terms.lease, mode: crate::protocol::command::Enqueue::Again };
+        let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
+        happen(&mut lane, 102, |lane, cx| lane.reply(held, again, at(101), free, cx));
+
+        let asked = happen(&mut lane, 104, Lane::tick);
+        assert!(matches!(asked[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{asked:?}");
+    }
+
+    #[test]
     fn a_yield_without_an_answer_leaves_both_its_tokens() {
         let (mut lane, old, next) = yielding();
 
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
         let actions =
-            happen(&mut lane, 600, |lane, cx| lane.reply(old, Command::Yield { next }, at(100), unknown, cx));
+            happen(&mut lane, 600, |lane, cx| lane.reply(old, offer_of(next), at(100), unknown, cx));
 
         let abandoned = |wanted| {
             actions.iter().any(|action| matches!(action, Action::Abandon { token } if *token == wanted))

@@ -208,6 +208,7 @@ mod tests {
     use crate::protocol::hold::Released;
     use crate::protocol::lane::{Action, Heard};
     use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
+    use crate::protocol::share::{Offer, Streak};
     use crate::protocol::terms::Terms;
 
     const JOB: Terms = Terms { at_least: Some(Duration::from_secs(50)), ..TERMS };
@@ -323,7 +324,10 @@ mod tests {
         let (mut lane, token, _) = kept();
 
         let mut known = false;
-        let actions = happen(&mut lane, 10_050, |lane, cx| known = lane.granted(token, TERMS.lease, cx));
+        let actions = happen(&mut lane, 10_050, |lane, cx| {
+            let offer = Offer { lease: TERMS.lease, streak: Streak::UNKNOWN };
+            known = lane.granted(token, offer, cx);
+        });
 
         assert!(known, "it would be answered by a leave, which releases");
         assert!(actions.is_empty(), "{actions:?}");

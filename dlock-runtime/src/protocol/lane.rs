@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Events come in as methods, with the time in [`Cx`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
-//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `nesting`. Beside the stages, `keep` has what is over and kept.
+//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `share` (Away), `nesting`. Beside the stages, `keep` has what is over and kept.
 //!
 //! Not here: locks, wake-ups, sockets (`engine`, `backend`).
 
@@ -23,6 +23,7 @@ use crate::protocol::hold::{Hold, Left, Yielding};
 use crate::protocol::keep::Keeping;
 use crate::protocol::patience::Patience;
 use crate::protocol::queue::{LocalQueue, Waiter};
+use crate::protocol::share::{Away, Offer};
 use crate::token::{Token, TokenSource};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(super) enum Stage<S> {
     Held(Hold<S>),
     /// No task has it until the server says whether it is still ours.
     Yielding(Yielding<S>),
+    /// Nothing is asked or held, and others are to have a chance.
+    Away(Away),
 }
 
 /// What was last heard of the lock, for those who must be told why they do not get it.
@@ -118,10 +121,16 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn due(&self) -> BootTime {
         let stage = match &self.stage {
             Stage::Idle | Stage::Yielding(_) => BootTime::NEVER,
+            Stage::Away(away) => away.until,
             Stage::Asking(asking) => asking.due(),
             Stage::Held(hold) => hold.due(),
         };
         stage.min(self.queue.due()).min(self.kept_due())
+    }
+
+    /// Returns the seat whose turn it is next.
+    pub(crate) fn head(&self) -> Option<&S> {
+        self.queue.head().map(|head| &head.seat)
     }
 
     /// Returns how many tasks of this process wait for the lock.
@@ -138,6 +147,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.queue.push(waiter);
                 self.ask(cx);
             }
+            Stage::Away(_) => self.join_while_away(waiter, cx),
             Stage::Asking(asking) if waiter.patience.is_once() && !asking.is_unanswered() => {
                 self.refuse(waiter, cx);
             }
@@ -183,21 +193,21 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
     }
 
-    /// A message says that the token has been granted the lock for `lease`. It proves nothing by its arrival. Returns whether the
-    /// token means something here; if not, the lock is to be passed on.
-    pub(crate) fn granted(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) -> bool {
+    /// A message says that the token has been granted the lock. It proves nothing by its arrival. Returns whether the token means
+    /// something here; if not, the lock is to be passed on.
+    pub(crate) fn granted(&mut self, token: Token, offer: Offer, cx: &mut Cx<'_, S>) -> bool {
         if self.keeps(token) {
             return true;
         }
         match &self.stage {
-            Stage::Asking(asking) if asking.token == token => self.granted_while_asking(lease, cx),
+            Stage::Asking(asking) if asking.token == token => self.granted_while_asking(offer, cx),
             Stage::Yielding(yielding) if yielding.next == token => {
-                self.granted_before_the_yield_is_answered(cx);
+                self.granted_before_the_yield_is_answered(offer, cx);
                 true
             }
             Stage::Held(hold) => hold.token == token,
             Stage::Yielding(yielding) => yielding.hold.token == token,
-            Stage::Asking(_) | Stage::Idle => false,
+            Stage::Asking(_) | Stage::Idle | Stage::Away(_) => false,
         }
     }
 
@@ -211,6 +221,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.stop_asking_for_nobody(cx);
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Away(away) => {
+                if cx.now >= away.until {
+                    self.stage = Stage::Idle;
+                }
+            }
             Stage::Asking(_) => self.ask_again(head_tries, cx),
             Stage::Held(_) => self.watch(cx),
         }
@@ -224,7 +239,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.tell_another_server(cx);
         }
         match &mut self.stage {
-            Stage::Idle | Stage::Yielding(_) => {}
+            Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
             Stage::Asking(_) => self.ask_again(true, cx),
             Stage::Held(hold) => {
                 hold.renew_if_overdue(moved, cx);

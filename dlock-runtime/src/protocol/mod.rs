@@ -6,11 +6,13 @@
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
 //!   keep       nobody has it until its `at_least` is over
 //!   hint       somebody may have changed the key
+//!   share      room for clients that only poll
 //!   nesting    calls inside a hold that want the same key
 //!   queue      the tasks that wait, and how long each still does (patience)
 //! value      who holds and who waits, as it stands in the server · record  what each command makes of it
 //! command    what is asked of a backend and what it can answer
 //! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
+//! quorum     one command over several servers: what their answers come to
 //! abandon    commands without an answer, and how their effect is undone
 //! strangers  grants that nobody waits for
 //! waits      who waits for whom among nested calls: deadlock
@@ -30,10 +32,12 @@ pub(crate) mod lane;
 pub(crate) mod nesting;
 pub(crate) mod patience;
 pub(crate) mod queue;
+pub(crate) mod quorum;
 pub(crate) mod record;
 pub(crate) mod renew;
 #[cfg(test)]
 mod scene;
+pub(crate) mod share;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod strangers;
@@ -43,7 +47,9 @@ pub(crate) mod waits;
 
 use std::time::Duration;
 
-/// The numbers that the rules use; all can be set in the URL.
+use crate::protocol::share::Share;
+
+/// What the rules go by; all of it can be set in the URL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// How long a granted waiter has to confirm.
@@ -54,6 +60,8 @@ pub(crate) struct Rules {
     pub(crate) response_timeout: Duration,
     /// How often a holder that tells nobody of its release is looked at.
     pub(crate) poll: Duration,
+    /// Whether clients of other libraries get their turn.
+    pub(crate) share: Share,
     /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do.
     pub(crate) hold_back: Duration,
     /// How many replicas must have a hold before anybody relies on it.
@@ -68,6 +76,7 @@ impl Rules {
         hand_off: Duration::from_millis(20),
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
+        share: Share::Ours,
         hold_back: Duration::ZERO,
         replica_acks: 0,
         tracking: false,

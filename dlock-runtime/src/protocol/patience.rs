@@ -138,6 +138,18 @@ impl Patience {
         }
     }
 
+    /// Puts a next try that is due before `time` off until then.
+    pub(crate) fn not_before(&mut self, time: BootTime) {
+        if self.next_try != BootTime::NEVER {
+            self.next_try = self.next_try.max(time);
+        }
+    }
+
+    /// Returns whether the call still waits at `time`.
+    pub(crate) fn lasts_beyond(&self, time: BootTime) -> bool {
+        !self.is_once() && time < self.limit
+    }
+
     /// Uses up the retry that is due by now, if one is; the try is then to be made.
     pub(crate) fn take_try(&mut self, now: BootTime) -> bool {
         let due = now >= self.next_try;

@@ -98,6 +98,11 @@ impl<S: PartialEq> LocalQueue<S> {
         self.refuse_once(gave_up);
     }
 
+    /// Puts tries that are due before `time` off until then.
+    pub(crate) fn not_before(&mut self, time: BootTime) {
+        self.waiters.iter_mut().for_each(|waiter| waiter.patience.not_before(time));
+    }
+
     /// Gives those who try once to `gave_up`: the answer is there.
     pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(Waiter<S>)) {
         if self.once > 0 {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::protocol::command::{Command, Enqueue, Reply, Sight};
 use crate::protocol::deadline::BootTime;
+use crate::protocol::share::{Offer, Streak};
 use crate::protocol::value::{LetGo, LockValue, Place};
 use crate::token::Token;
 
@@ -17,7 +18,7 @@ pub(crate) struct Record(Option<(LockValue, BootTime)>);
 
 impl Record {
     /// Does one command at server time `now`. `grant_lease` is how long a lock that is handed over stays with a waiter who does not
-    /// confirm; `told` tells a waiter and returns whether anybody listened.
+    /// confirm; `told` tells a waiter what it is offered and returns whether anybody listened.
     ///
     /// [`Command::Fence`] is answered [`Reply::Ours`] where a token is to be issued.
     pub(crate) fn run(
@@ -26,12 +27,17 @@ impl Record {
         command: Command,
         now: BootTime,
         grant_lease: Duration,
-        mut told: impl FnMut(Token) -> bool,
+        mut told: impl FnMut(Token, Offer) -> bool,
     ) -> Reply {
         let Some((value, ends)) = self.0.as_mut().filter(|(_, ends)| now < *ends) else {
             return self.run_on_nothing(token, command, now);
         };
         let ttl = Some(ends.since(now));
+        let streak = match command {
+            Command::PassOn { streak } | Command::Yield { streak, .. } => streak,
+            _ => Streak::UNKNOWN,
+        };
+        let mut granted = |token| told(token, Offer { lease: grant_lease, streak });
         let let_go = match command {
             Command::Acquire { .. } => return Reply::Taken,
             Command::Enqueue { lease, mode } => {
@@ -50,7 +56,9 @@ impl Record {
                     Place::Gone => Reply::Gone,
                 };
             }
-            Command::Renew { .. } | Command::Keep { .. } | Command::Fence if value.holder() != token => {
+            Command::Renew { .. } | Command::Keep { .. } | Command::Fence | Command::Register { .. }
+                if value.holder() != token =>
+            {
                 return Reply::NotOurs;
             }
             Command::Renew { lease } => {
@@ -61,15 +69,19 @@ impl Record {
                 *ends = now.plus(ttl);
                 return Reply::Ours;
             }
+            Command::Register { fence } => return Reply::Fenced(fence),
             Command::Fence | Command::Ping => return Reply::Ours,
             Command::Inspect => {
                 let holder = Some(value.holder().process());
                 return Reply::Seen(Some(Sight { holder, waiters: value.waiters(), ttl }));
             }
-            Command::Release => value.release(token, &mut told),
-            Command::ForceRelease => value.force_release(&mut told),
-            Command::Leave => value.leave(token, &mut told),
-            Command::Yield { next } => value.hand_on(token, next, &mut told),
+            Command::Release | Command::PassOn { .. } => value.release(token, &mut granted),
+            Command::Free => value.free(token, |waiter| {
+                told(waiter, Offer::NONE);
+            }),
+            Command::ForceRelease => value.force_release(&mut granted),
+            Command::Leave => value.leave(token, &mut granted),
+            Command::Yield { next, .. } => value.hand_on(token, next, &mut granted),
         };
         let yields = matches!(command, Command::Yield { .. });
         match let_go {

@@ -21,6 +21,7 @@ use super::lane::{Action, Cx, Lane};
 use super::patience::{Limits, Patience};
 use super::queue::Waiter;
 use super::record::Record;
+use super::share::{Offer, Share};
 use super::terms::Terms;
 use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
@@ -40,6 +41,7 @@ struct Weather {
     /// None where 0.
     max_hold: u64,
     at_least: u64,
+    share: Share,
     hints: u64,
 }
 
@@ -78,6 +80,7 @@ enum Event {
     Granted {
         process: usize,
         token: Token,
+        offer: Offer,
     },
     /// Somebody says that the key was changed, truly or not.
     Hint {
@@ -156,6 +159,7 @@ impl World {
             rules: Rules {
                 hand_off,
                 grant_lease: Duration::from_millis(weather.grant_lease),
+                share: weather.share,
                 ..Rules::DEFAULT
             },
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -269,10 +273,9 @@ impl World {
             Event::Answered { process, epoch, token, command, sent, reply } => {
                 self.answered(process, epoch, token, command, sent, reply)
             }
-            Event::Granted { process, token } => {
-                let lease = self.rules.grant_lease;
+            Event::Granted { process, token, offer } => {
                 let mut known = true;
-                self.on_lane(process, |lane, cx| known = lane.granted(token, lease, cx))?;
+                self.on_lane(process, |lane, cx| known = lane.granted(token, offer, cx))?;
                 if !known {
                     self.send(process, token, Command::Leave);
                 }
@@ -460,7 +463,7 @@ impl World {
             current.last_arrival = self.now;
         }
         match command {
-            Command::Release | Command::Leave => {
+            _ if command.lets_go() => {
                 if !current.abandoned.left(token, &reply, epoch, at(self.now)) && unknown {
                     current.abandoned.add("k".into(), token, epoch);
                 }
@@ -487,16 +490,17 @@ impl World {
     fn execute(&mut self, token: Token, command: Command) -> Reply {
         let living: Vec<_> = self.processes.iter().map(|p| (p.tokens.process(), p.alive)).collect();
         let mut granted = Vec::new();
-        let told = |token: Token| {
-            granted.push(token);
+        let told = |token: Token, offer| {
+            granted.push((token, offer));
             living.iter().any(|(id, alive)| *id == token.process() && *alive)
         };
         let reply = self.server.run(token, command, at(self.now), self.rules.grant_lease, told);
-        for token in granted {
+        for (token, offer) in granted {
             let process = self.processes.iter().position(|p| p.tokens.process() == token.process());
             if !self.chance(self.weather.lost) {
                 let delay = self.up_to(3 * self.weather.delay);
-                self.at(self.now + delay, Event::Granted { process: process.unwrap_or_default(), token });
+                let process = process.unwrap_or_default();
+                self.at(self.now + delay, Event::Granted { process, token, offer });
             }
         }
         reply
@@ -562,6 +566,7 @@ fn weather(seed: u64) -> Weather {
         renew: pick(45, &[0, 1, 1]) == 1,
         max_hold: pick(51, &[0, 0, 0, 150, 900]),
         at_least: pick(54, &[0, 0, 0, 100, 1_200]),
+        share: if pick(57, &[0, 1]) == 0 { Share::Ours } else { Share::SetNx },
         hints: pick(57, &[0, 0, 5, 50]),
     }
 }

@@ -104,6 +104,15 @@ impl LockValue {
         LetGo::Freed
     }
 
+    /// Lets `token` go, and all who wait with it: each is given to `told`.
+    pub(crate) fn free(&mut self, token: Token, told: impl FnMut(Token)) -> LetGo {
+        if self.holder != token {
+            return LetGo::NotOurs;
+        }
+        self.waiters.drain(..).for_each(told);
+        LetGo::Freed
+    }
+
     /// Lets whoever holds go.
     pub(crate) fn force_release(&mut self, told: impl FnMut(Token) -> bool) -> LetGo {
         self.release(self.holder, told)
@@ -166,6 +175,22 @@ mod tests {
         assert_eq!(value.release(b, |_| true), LetGo::NotOurs);
         assert_eq!(value.hand_on(b, c, |_| true), LetGo::NotOurs);
         assert_eq!(value, before);
+    }
+
+    #[test]
+    fn its_holder_alone_frees_a_lock_and_all_who_wait_are_told() {
+        let [a, b, c] = tokens();
+        let mut value = LockValue::held_by(a);
+        value.append(b);
+        value.append(c);
+        let mut told = Vec::new();
+
+        assert_eq!(value.free(b, |waiter| told.push(waiter)), LetGo::NotOurs);
+        assert!(told.is_empty());
+        assert_eq!(value.free(a, |waiter| told.push(waiter)), LetGo::Freed);
+
+        assert_eq!(told, [b, c]);
+        assert_eq!(value.waiters(), 0);
     }
 
     #[test]

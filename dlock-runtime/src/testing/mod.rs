@@ -83,8 +83,14 @@ impl TestLocks {
                 Ok((Place::Redis(server), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({server})")
                 }
+                Ok((Place::Quorum(voters), _)) => {
+                    panic!("the test kit works on `memory://` alone, not on a server ({voters})")
+                }
                 Ok((Place::Sentinel(watched), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({watched})")
+                }
+                Ok((Place::Cluster(seeds), _)) => {
+                    panic!("the test kit works on `memory://` alone, not on a server ({seeds})")
                 }
                 Err(error) => panic!("{error}"),
             };

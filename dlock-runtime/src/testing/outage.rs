@@ -38,12 +38,12 @@ impl Drop for Outage {
         let mut effects = Effects::default();
         for (key, token) in abandoned {
             // The manager whose token it is may be gone by now, so another one says it.
-            engine.backend.push(Request { key, token, command: Command::Leave, answer: None });
+            engine.backend.push(Request::new(key, token, Command::Leave));
         }
         engine.backend.flush(engine, now, &mut effects);
         effects.wake();
         for manager in world.managers() {
-            manager.reconnected(false);
+            manager.reconnected(false, |_| true);
         }
     }
 }

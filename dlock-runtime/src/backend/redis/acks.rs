@@ -172,7 +172,7 @@ mod tests {
     const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
 
     fn request(key: &str, command: Command) -> Request {
-        Request { key: key.into(), token: TokenSource::of_process(1).next(), command, answer: None }
+        Request::new(key.into(), TokenSource::of_process(1).next(), command)
     }
 
     fn keys(requests: &[Request]) -> Vec<&str> {

@@ -7,7 +7,11 @@
 
 use std::sync::{Arc, Weak};
 
+use redis::Value;
+
 use crate::backend::Request;
+use crate::backend::redis::batch::Passage;
+use crate::backend::redis::cluster::redirects::Elsewhere;
 use crate::backend::redis::link::Grant;
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
@@ -31,6 +35,23 @@ pub(super) trait Answers: Send + Sync {
 
     /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
     fn connected(&self, moved: bool);
+
+    /// There is no connection any more, or still none.
+    fn disconnected(&self) {}
+
+    /// Returns who takes requests that the server sends elsewhere; where there is nobody, that is an answer like any other.
+    fn redirects(&self) -> Option<&dyn Redirects> {
+        None
+    }
+}
+
+/// Who takes requests that one of several servers did not run, since they belong to another.
+pub(super) trait Redirects {
+    /// Reads an answer; `None` where it is one to the request.
+    fn read(&self, answer: &Value) -> Option<Elsewhere>;
+
+    /// Takes over requests that came by `passage`.
+    fn follow(&self, sent_away: Vec<(Request, Elsewhere)>, passage: Passage);
 }
 
 /// The engine, for a server that serves all keys.
@@ -39,22 +60,29 @@ pub(super) struct ToEngine {
     pub(super) engine: Weak<Engine>,
 }
 
-impl Answers for ToEngine {
-    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
-    /// undone.
-    fn replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
-        let (count, now) = (replies.len(), boot_time());
-        self.shared.undoing.left(&mut replies, epoch, now);
-        let abandoned = match self.engine.upgrade() {
+impl ToEngine {
+    /// Tells the engine, and returns what is to be undone.
+    pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootTime) -> Vec<(Arc<str>, Token)> {
+        match self.engine.upgrade() {
             Some(engine) => {
                 let mut effects = Effects::default();
-                let abandoned = engine.replies(now, sent, replies, &mut effects);
+                let abandoned = engine.replies(boot_time(), sent, replies, &mut effects);
                 effects.wake();
                 abandoned
             }
             // Nobody is left to have what was granted.
             None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
-        };
+        }
+    }
+}
+
+impl Answers for ToEngine {
+    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
+    /// undone.
+    fn replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
+        let count = replies.len();
+        self.shared.undoing.left(&mut replies, epoch, boot_time());
+        let abandoned = self.tell(replies, sent);
         self.shared.undoing.add(abandoned, epoch);
         self.shared.answered(count);
     }
@@ -62,7 +90,7 @@ impl Answers for ToEngine {
     fn granted(&self, grant: Grant) {
         if let Some(engine) = self.engine.upgrade() {
             let mut effects = Effects::default();
-            engine.granted(&grant.key, grant.token, grant.lease, boot_time(), &mut effects);
+            engine.granted(&grant.key, grant.token, grant.offer, boot_time(), &mut effects);
             effects.wake();
         }
     }
@@ -75,7 +103,7 @@ impl Answers for ToEngine {
 
     fn connected(&self, moved: bool) {
         if let Some(engine) = self.engine.upgrade() {
-            engine.reconnected(moved);
+            engine.reconnected(moved, |_| true);
         }
     }
 }
@@ -85,15 +113,15 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
     let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
     let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
-    let undone = matches!(request.command, Command::Release | Command::Leave | Command::ForceRelease)
-        && matches!(reply, Reply::Ours);
-    let never_ran =
-        matches!(reply, Reply::Refused(_)) && !matches!(request.command, Command::Release | Command::Leave);
+    let lets_go = request.command.lets_go();
+    let undone =
+        (lets_go || matches!(request.command, Command::ForceRelease)) && matches!(reply, Reply::Ours);
+    let never_ran = matches!(reply, Reply::Refused(_)) && !lets_go;
     if leaves_nothing || nothing || undone || never_ran {
         return Vec::new();
     }
     let next = match request.command {
-        Command::Yield { next } => Some(next),
+        Command::Yield { next, .. } => Some(next),
         _ => None,
     };
     std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()

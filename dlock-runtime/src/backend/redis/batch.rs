@@ -41,6 +41,18 @@ pub(super) struct Batch {
     sent: BootTime,
     /// Whether scripts go by their text, which a server that has forgotten their names learns by.
     by_text: bool,
+    passage: Passage,
+}
+
+/// How requests have come to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passage {
+    /// When they were sent for the first time, where this is another.
+    pub(super) since: Option<BootTime>,
+    /// How often a server has sent them elsewhere.
+    pub(super) hops: u32,
+    /// Whether the server is to take them though another serves their slot.
+    pub(super) asking: bool,
 }
 
 impl Batch {
@@ -49,10 +61,11 @@ impl Batch {
         link: &Arc<Link>,
         way: Way,
         requests: impl IntoIterator<Item = Request>,
+        passage: Passage,
     ) -> Self {
         let (node, link) = (Arc::clone(node), Arc::clone(link));
         let requests = requests.into_iter().collect();
-        Self { node, link, way, requests, sent: boot_time(), by_text: false }
+        Self { node, link, way, requests, sent: boot_time(), by_text: false, passage }
     }
 
     /// Sends the requests and deals with their answers. Those whose script the server does not know have not run; they are sent
@@ -78,8 +91,11 @@ impl Batch {
             Way::Acks => Some("write"),
             Way::Tracked(_) => Some("read"),
         };
-        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() + 1);
+        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
         for request in &self.requests {
+            if self.passage.asking {
+                pipeline.cmd("ASKING");
+            }
             self.node.layout().encode(request, self.node.grant_lease, loaded, besides, &mut pipeline);
         }
         if let Some(acks) = self.acks() {
@@ -110,14 +126,18 @@ impl Batch {
         } else {
             self.link.answered();
         }
+        let (node, count) = (Arc::clone(&self.node), self.requests.len());
+        let redirects = node.answers.redirects();
         // The answer to the `WAIT` stands behind those to the requests.
-        let missing = self.acks().and_then(|acks| acks.missing(answers.get(self.requests.len())));
-        let mut replies = Vec::with_capacity(answers.len());
-        let mut forgotten = VecDeque::new();
-        for answer in answers {
+        let missing = self.acks().and_then(|acks| acks.missing(answers.get(count * self.stride())));
+        let mut replies = Vec::with_capacity(count);
+        let (mut forgotten, mut sent_away) = (VecDeque::new(), Vec::new());
+        for answer in answers.iter().skip(self.stride() - 1).step_by(self.stride()) {
             let Some(request) = self.requests.pop_front() else { break };
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
+            } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
+                sent_away.push((request, elsewhere));
             } else {
                 let layout = self.node.layout();
                 let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
@@ -131,12 +151,26 @@ impl Batch {
             }
         }
         self.reply(replies);
+        if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
+            if let Some(acks) = self.link.acks.as_ref().filter(|_| self.acks().is_none()) {
+                acks.answered(
+                    &sent_away.iter().map(|(request, _)| Arc::clone(&request.key)).collect::<Vec<_>>(),
+                );
+            }
+            let since = self.passage.since.or(Some(self.sent));
+            redirects.follow(sent_away, Passage { since, ..self.passage });
+        }
         let again = !forgotten.is_empty();
         again.then(|| {
-            let mut again = Self::new(&self.node, &self.link, self.way.clone(), forgotten);
+            let mut again = Self::new(&self.node, &self.link, self.way.clone(), forgotten, self.passage);
             again.by_text = true;
             again
         })
+    }
+
+    /// Returns how many answers there are to each request, of which the last is its own.
+    fn stride(&self) -> usize {
+        1 + usize::from(self.passage.asking)
     }
 
     /// Returns the way over which it goes, where that is the one on which replicas are waited for.

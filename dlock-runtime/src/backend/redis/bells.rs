@@ -20,7 +20,9 @@ use tokio::sync::Notify;
 
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
+use crate::backend::redis::shards::ShardSink;
 use crate::engine::Engine;
+use crate::layout::Publish;
 use crate::sync::lock;
 
 /// The bells that one node listens to.
@@ -34,11 +36,42 @@ pub(super) struct Bells {
 #[derive(Default)]
 struct State {
     /// What subscribes, while there is a connection.
-    sink: Option<PubSubSink>,
+    sinks: Option<Sinks>,
     /// How many connections there were: what one confirmed says nothing of the next.
     connection: u64,
     /// By their channels.
     bells: HashMap<String, Bell>,
+}
+
+/// What subscribes, in the ways in which bells ring.
+#[derive(Clone)]
+struct Sinks {
+    plain: PubSubSink,
+    shard: Option<ShardSink>,
+    publish: Publish,
+}
+
+impl Sinks {
+    /// Subscribes, and returns whether the bells can be heard.
+    async fn subscribe(&mut self, channels: &[String]) -> bool {
+        let by_shard = match &mut self.shard {
+            Some(shard) => shard.subscribe(channels).await,
+            None => false,
+        };
+        let plainly = match self.publish {
+            Publish::Publish | Publish::Both => true,
+            Publish::Spublish => false,
+            Publish::Auto => !by_shard, // the server has no shards
+        };
+        by_shard | (plainly && self.plain.subscribe(channels).await.is_ok())
+    }
+
+    async fn unsubscribe(&mut self, channels: &[String]) {
+        if let Some(shard) = &mut self.shard {
+            shard.unsubscribe(channels).await;
+        }
+        let _ = self.plain.unsubscribe(channels).await;
+    }
 }
 
 struct Bell {
@@ -61,7 +94,7 @@ impl Bells {
         }
         let Some(channel) = self.layout.bell(&request.key) else { return true };
         let mut state = lock(&self.state);
-        state.sink.is_none()
+        state.sinks.is_none()
             || state.bells.get_mut(&channel).is_some_and(|bell| {
                 bell.fresh = true;
                 bell.heard
@@ -70,9 +103,9 @@ impl Bells {
 
     /// Listens to the bells of `keys`, or gives up after `patience`.
     pub(super) async fn listen(&self, keys: Vec<Arc<str>>, patience: Duration) {
-        let (channels, sink, connection) = {
+        let (channels, sinks, connection) = {
             let mut state = lock(&self.state);
-            let Some(sink) = state.sink.clone() else { return };
+            let Some(sinks) = state.sinks.clone() else { return };
             if state.bells.is_empty() {
                 self.first.notify_one();
             }
@@ -83,42 +116,37 @@ impl Bells {
                 state.bells.entry(channel.clone()).or_insert(bell).fresh = true;
                 channels.push(channel);
             }
-            (channels, sink, state.connection)
+            (channels, sinks, state.connection)
         };
-        self.subscribe(sink, connection, channels, patience).await;
+        self.subscribe(sinks, connection, channels, patience).await;
     }
 
     /// There is a connection that bells can be heard over: those of before are listened to again.
-    pub(super) async fn open(&self, sink: PubSubSink, patience: Duration) {
+    pub(super) async fn open(&self, plain: PubSubSink, shard: Option<ShardSink>, patience: Duration) {
+        let sinks = Sinks { plain, shard, publish: self.layout.publish() };
         let (channels, connection) = {
             let mut state = lock(&self.state);
-            state.sink = Some(sink.clone());
+            state.sinks = Some(sinks.clone());
             state.connection += 1;
             (state.bells.keys().cloned().collect(), state.connection)
         };
-        self.subscribe(sink, connection, channels, patience).await;
+        self.subscribe(sinks, connection, channels, patience).await;
     }
 
     /// The connection is gone.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
-        state.sink = None;
+        state.sinks = None;
         state.bells.values_mut().for_each(|bell| bell.heard = false);
     }
 
-    async fn subscribe(
-        &self,
-        mut sink: PubSubSink,
-        connection: u64,
-        channels: Vec<String>,
-        patience: Duration,
-    ) {
+    async fn subscribe(&self, mut sinks: Sinks, connection: u64, channels: Vec<String>, patience: Duration) {
         if channels.is_empty() {
             return;
         }
-        let subscribed = tokio::time::timeout(patience, sink.subscribe(&channels)).await;
+        let subscribed = tokio::time::timeout(patience, sinks.subscribe(&channels)).await;
         let mut state = lock(&self.state);
-        if matches!(subscribed, Ok(Ok(()))) && state.connection == connection && state.sink.is_some() {
+        if subscribed == Ok(true) && state.connection == connection && state.sinks.is_some() {
             for channel in &channels {
                 if let Some(bell) = state.bells.get_mut(channel) {
                     bell.heard = true;
@@ -141,16 +169,16 @@ impl Bells {
             }
             tokio::time::sleep(SWEEP_EVERY).await;
             let Some(engine) = engine.upgrade() else { return };
-            let (unwanted, sink) = self.take_unwanted(|key| engine.wants(key));
+            let (unwanted, sinks) = self.take_unwanted(|key| engine.wants(key));
             drop(engine);
             // Sent before anybody can subscribe again: the connection keeps the order.
-            if let Some(mut sink) = sink.filter(|_| !unwanted.is_empty()) {
-                let _ = sink.unsubscribe(&unwanted).await;
+            if let Some(mut sinks) = sinks.filter(|_| !unwanted.is_empty()) {
+                sinks.unsubscribe(&unwanted).await;
             }
         }
     }
 
-    fn take_unwanted(&self, is_wanted: impl Fn(&Arc<str>) -> bool) -> (Vec<String>, Option<PubSubSink>) {
+    fn take_unwanted(&self, is_wanted: impl Fn(&Arc<str>) -> bool) -> (Vec<String>, Option<Sinks>) {
         let mut state = lock(&self.state);
         let mut unwanted = Vec::new();
         state.bells.retain(|channel, bell| {
@@ -160,7 +188,7 @@ impl Bells {
             }
             stays
         });
-        (unwanted, state.sink.clone())
+        (unwanted, state.sinks.clone())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, Script};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
+use crate::protocol::share::Streak;
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
@@ -40,21 +41,22 @@ pub(super) fn encode(
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::Keep { .. } => (Script::Keep, 1),
-        Command::Release => (Script::Release, 1),
+        Command::Release | Command::PassOn { .. } => (Script::Release, 1),
+        Command::Free => (Script::Free, 1),
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
         Command::Yield { .. } => (Script::Yield, 1),
-        Command::Fence => (Script::Fence, 2),
+        Command::Fence | Command::Register { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
     let mut call = script.call(layout, loaded);
     call.arg(keys).arg(&**key);
-    if let Command::Fence = command {
+    if let Command::Fence | Command::Register { .. } = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
     match command {
-        Command::Acquire { .. } | Command::Inspect | Command::Ping => {}
+        Command::Acquire { .. } | Command::Free | Command::Inspect | Command::Ping => {}
         Command::Enqueue { lease, mode } => {
             call.arg(millis(*lease)).arg(match mode {
                 Enqueue::First => "first",
@@ -68,11 +70,19 @@ pub(super) fn encode(
         Command::Release | Command::ForceRelease | Command::Leave => {
             call.arg(millis(grant_lease));
         }
-        Command::Yield { next } => {
+        Command::PassOn { streak } => {
+            call.arg(millis(grant_lease));
+            tell(*streak, &mut call);
+        }
+        Command::Yield { next, streak } => {
             call.arg(millis(grant_lease)).arg(&next.written()[..]);
+            tell(*streak, &mut call);
         }
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
+        }
+        Command::Register { fence } => {
+            call.arg(millis(COUNTER_LIFE)).arg(*fence);
         }
     }
     if let Some(besides) = besides {
@@ -99,10 +109,10 @@ pub(super) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
         (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
-        (Command::Fence, Value::BulkString(text)) => {
+        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {
             std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
         }
-        (Command::Fence, _) => None,
+        (Command::Fence | Command::Register { .. }, _) => None,
         (_, Value::Int(1)) => Some(Reply::Ours),
         _ => None,
     };
@@ -117,6 +127,15 @@ fn sight(seen: &[Value]) -> Option<Sight> {
     let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
     Some(Sight { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
+}
+
+/// Returns what a server says in text.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// Returns whether the script is not known to the server, so that nothing ran.
@@ -190,7 +209,12 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
-        Failure::new(kind, format!("redis at {self} answered: {}", self.said(error)))
+        let hint = if matches!(error.code(), "MOVED" | "ASK") {
+            "; it is one of a cluster: write `redis+cluster://host:port`"
+        } else {
+            ""
+        };
+        Failure::new(kind, format!("redis at {self} answered: {}{hint}", self.said(error)))
     }
 
     /// Returns the words of an error that a server answered with.
@@ -233,6 +257,13 @@ pub(super) fn counter(key: &str) -> String {
     if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
 }
 
+/// Adds what stands behind the lease in the message to the waiter who gets the lock.
+fn tell(streak: Streak, call: &mut Cmd) {
+    if let Some(held) = streak.millis() {
+        call.arg(format!("+{held}"));
+    }
+}
+
 pub(super) fn time_to_live(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
@@ -262,7 +293,7 @@ const PASSING: [&str; 11] = [
 ];
 
 /// Errors that will be the same next time.
-const LASTING: [&str; 3] = ["NOPERM", "WRONGPASS", "MOVED"];
+const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
 
 /// A shorter one stands in many words by chance, and its place among them would betray it.
 const SHORTEST_SECRET: usize = 4;

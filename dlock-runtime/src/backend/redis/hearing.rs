@@ -9,6 +9,8 @@ use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::link::{Ear, Grant};
 use crate::backend::redis::node::Node;
+use crate::backend::redis::shards::ShardEar;
+use crate::layout::Publish;
 
 impl Node {
     /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
@@ -20,11 +22,14 @@ impl Node {
         loop {
             let since = Instant::now();
             if let Some(mut ear) = ear.take() {
+                let shards = self.listen_to_shards(link).await;
                 self.listening.store(true, Ordering::Release);
-                self.bells.open(ear.sink(), link.route.response_timeout).await;
+                let shard = shards.as_ref().map(ShardEar::sink);
+                self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
                     () = self.tell(&mut ear) => {}
+                    () = self.tell_of_shards(shards) => {}
                     () = self.bells.sweep(&self.engine) => {}
                 }
                 self.bells.close();
@@ -36,9 +41,37 @@ impl Node {
         }
     }
 
+    /// Connects for messages of shards, where bells ring by them.
+    async fn listen_to_shards(&self, link: &Link) -> Option<ShardEar> {
+        if self.layout().publish() == Publish::Publish {
+            return None;
+        }
+        link.route.listen_to_shards().await.ok()
+    }
+
+    /// Tells what is heard of shards, until the connection ends; without one, until it is time to try again.
+    async fn tell_of_shards(&self, ear: Option<ShardEar>) {
+        match ear {
+            Some(mut ear) => {
+                let is_wanted = |channel: &str| self.bells.key_of(channel).is_some();
+                while let Some(channel) = ear.next(PING_EVERY, is_wanted).await {
+                    if let Some(key) = self.bells.key_of(&channel) {
+                        self.answers.rung(&key);
+                    }
+                }
+            }
+            None if self.layout().publish() == Publish::Publish => std::future::pending().await,
+            None => tokio::time::sleep(PING_EVERY).await,
+        }
+    }
+
     /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
     async fn tell(&self, ear: &mut Ear) {
-        while let Some(message) = ear.next(PING_EVERY).await {
+        for heard in 1_u64.. {
+            let Some(message) = ear.next(PING_EVERY).await else { return };
+            if heard.is_multiple_of(IN_ONE_GO) {
+                tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
+            }
             if let Some(key) = self.bells.key_of(message.get_channel_name()) {
                 self.answers.rung(&key);
             } else if let Some(grant) = Grant::parse(message.get_payload_bytes()) {
@@ -47,6 +80,9 @@ impl Node {
         }
     }
 }
+
+/// So many messages are dealt with between two looks at all else that happens on the thread.
+const IN_ONE_GO: u64 = 16;
 
 /// How often a connection that may be idle is asked whether it is alive.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);

@@ -18,6 +18,9 @@ use crate::backend::Request;
 use crate::backend::redis::codec::{self, Redacted};
 use crate::backend::redis::redisson;
 use crate::backend::redis::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
+use crate::backend::redis::whereabouts::Whereabouts;
+use crate::config::Settings;
+use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue, Reply};
 
 /// How locks stand in a server.
@@ -25,29 +28,39 @@ use crate::protocol::command::{Command, Enqueue, Reply};
 pub(super) enum Layout {
     /// The default: the fastest there is where one server has the key.
     Native,
-    #[allow(dead_code, reason = "several servers that vote come next")]
     /// Where several servers vote: their queues would differ in order, and a grant would split.
     Plain,
     /// Where some of the clients are Java.
-    Redisson,
-}
-
-impl From<crate::Layout> for Layout {
-    fn from(chosen: crate::Layout) -> Self {
-        match chosen {
-            crate::Layout::Native => Self::Native,
-            crate::Layout::Redisson => Self::Redisson,
-        }
-    }
+    Redisson(Publish),
 }
 
 impl Layout {
+    /// Returns the layout that is chosen, for a server that is `whereabouts`.
+    pub(super) fn of(settings: &Settings, whereabouts: &Whereabouts) -> Self {
+        match (settings.layout, settings.publish, whereabouts) {
+            (.., Whereabouts::Quorum(..)) => Self::Plain,
+            (crate::Layout::Native, ..) => Self::Native,
+            (crate::Layout::Redisson, publish, Whereabouts::Master(_)) => Self::Redisson(publish),
+            // Outside of clusters Redisson by itself knows of no shards.
+            (crate::Layout::Redisson, Publish::Auto, _) => Self::Redisson(Publish::Publish),
+            (crate::Layout::Redisson, publish, _) => Self::Redisson(publish),
+        }
+    }
+
+    /// Returns by which command bells ring.
+    pub(super) fn publish(self) -> Publish {
+        match self {
+            Self::Native | Self::Plain => Publish::Publish,
+            Self::Redisson(publish) => publish,
+        }
+    }
+
     /// Returns the text of each script, by its place in [`Script`].
     pub(super) const fn sources(self) -> &'static [&'static str; Script::COUNT] {
         match self {
             Self::Native => &NATIVE,
             Self::Plain => &PLAIN,
-            Self::Redisson => &REDISSON,
+            Self::Redisson(_) => &REDISSON,
         }
     }
 
@@ -56,15 +69,15 @@ impl Layout {
         match self {
             Self::Native => None,
             Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
-            Self::Redisson => Some(redisson::channel(key)),
+            Self::Redisson(_) => Some(redisson::channel(key)),
         }
     }
 
-    /// Returns how long those who hear a bell may hold back.
-    pub(super) fn hold_back(self) -> Duration {
-        match self {
-            Self::Native | Self::Plain => Duration::ZERO,
-            Self::Redisson => redisson::HOLD_BACK,
+    /// Returns how long those who hear a bell of the chosen layout may hold back.
+    pub(super) fn hold_back(chosen: crate::Layout) -> Duration {
+        match chosen {
+            crate::Layout::Native => Duration::ZERO,
+            crate::Layout::Redisson => redisson::HOLD_BACK,
         }
     }
 
@@ -89,7 +102,7 @@ impl Layout {
             Self::Native | Self::Plain => {
                 codec::encode(self, request, grant_lease, loaded, besides, pipeline);
             }
-            Self::Redisson => redisson::encode(request, loaded, besides, pipeline),
+            Self::Redisson(_) => redisson::encode(self, request, loaded, besides, pipeline),
         }
     }
 
@@ -97,10 +110,13 @@ impl Layout {
     pub(super) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
         match self {
             Self::Native | Self::Plain => codec::decode(command, value, server),
-            Self::Redisson => redisson::decode(command, value, server),
+            Self::Redisson(_) => redisson::decode(command, value, server),
         }
     }
 }
+
+/// Within this the servers of a quorum that is near have all let go, and so do those who hear of it not all try in the same moment.
+pub(super) const HOLD_BACK: Duration = Duration::from_millis(4);
 
 /// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
 pub(super) const BELL_PREFIX: &str = "dlock:free:";

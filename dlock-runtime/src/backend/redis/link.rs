@@ -9,15 +9,16 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, ProtocolVersion, PushInfo,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion, PushInfo,
     RedisConnectionInfo, RedisError, Value,
 };
-
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::backend::redis::address::Address;
 use crate::backend::redis::codec::Redacted;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::scripts::Loaded;
+use crate::backend::redis::shards::ShardEar;
 #[cfg(feature = "tls")]
 use crate::backend::redis::tls;
 use crate::config::url::Server;
@@ -25,6 +26,7 @@ use crate::config::{Settings, config};
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Source};
 use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::share::{Offer, Streak};
 use crate::token::{ProcessId, Token};
 
 /// How to reach a server.
@@ -59,6 +61,11 @@ impl Route {
         };
         route.client(RedisConnectionInfo::default())?;
         Ok(route)
+    }
+
+    /// Returns where the server is.
+    pub(super) fn address(&self) -> Address {
+        Address { host: self.server.host.clone(), port: self.server.port }
     }
 
     /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
@@ -110,6 +117,12 @@ impl Route {
     pub(super) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
         let answer = self.open().await?.send_packed_command(question).await;
         answer.map_err(|error| self.failure(error))
+    }
+
+    /// Connects for several questions.
+    pub(super) async fn ask_all(&self, questions: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let answers = self.open().await?.send_packed_commands(questions, 0, questions.len()).await;
+        answers.map_err(|error| self.failure(error))
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
@@ -176,6 +189,15 @@ impl Route {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
+    }
+
+    /// Connects for messages of shards.
+    pub(super) async fn listen_to_shards(&self) -> Result<ShardEar, Failure> {
+        let (tell, told) = unbounded_channel();
+        let client = self.new_client(ProtocolVersion::RESP3).await?;
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
+        Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
     }
 
     /// Connects for messages, and subscribes to what tells `process` of its grants.
@@ -246,7 +268,7 @@ impl Route {
             let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
             let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
             let hint = if code == "NOAUTH" {
-                "; write `redis://:password@host` or `redis://user:password@host`"
+                "; write `:password@` or `user:password@` before the host"
             } else {
                 ""
             };
@@ -292,22 +314,48 @@ impl Ear {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) token: Token,
-    /// How long it is his unless he confirms.
-    pub(super) lease: Duration,
+    pub(super) offer: Offer,
     pub(super) key: Arc<str>,
 }
 
 impl Grant {
-    /// Reads a message: `<token><grant lease in ms>|<key>`.
+    /// Reads a message: `<token><grant lease in ms>[+<streak in ms>]|<key>`.
     pub(super) fn parse(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let (token, rest) = text.split_at_checked(Token::WIDTH)?;
-        let (lease, key) = rest.split_once('|')?;
-        let lease = Duration::from_millis(lease.parse().ok()?);
-        Some(Self { token: Token::parse(token)?, lease, key: key.into() })
+        let (offer, key) = rest.split_once('|')?;
+        let (lease, streak) =
+            offer.split_once('+').map_or((offer, None), |(lease, held)| (lease, Some(held)));
+        let streak = match streak {
+            Some(held) => Streak::of(Duration::from_millis(held.parse().ok()?)),
+            None => Streak::UNKNOWN,
+        };
+        let offer = Offer { lease: Duration::from_millis(lease.parse().ok()?), streak };
+        Some(Self { token: Token::parse(token)?, offer, key: key.into() })
     }
 }
 
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_grant_says_for_how_long_it_is_and_what_is_known_of_the_streak() {
+        let token = TokenSource::new().next();
+        let offer = |said: &str| {
+            let grant = Grant::parse(format!("{token}{said}|order+|7").as_bytes())?;
+            assert_eq!((grant.token, &*grant.key), (token, "order+|7"));
+            Some((grant.offer.lease.as_millis(), grant.offer.streak))
+        };
+
+        assert_eq!(offer("1000"), Some((1_000, Streak::UNKNOWN)));
+        assert_eq!(offer("1000+20"), Some((1_000, Streak::of(Duration::from_millis(20)))));
+        assert_eq!(offer("0"), Some((0, Offer::NONE.streak)));
+        assert!(["", "+20", "1000+", "1000+x", "-1", "1+2+3"].iter().all(|said| offer(said).is_none()));
+    }
+}

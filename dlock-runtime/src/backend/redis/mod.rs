@@ -6,9 +6,11 @@
 //! | `servers` | who serves the keys |
 //! | `answers` | who is told what a node's server says |
 //! | `node` | one server as far as we can reach it: connecting, ready, down |
-//! | `whereabouts`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
+//! | `cluster` | several nodes: which one serves a key |
+//! | `quorum` | several nodes that vote |
 //! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells` | a channel per key that rings when its lock is let go of |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
 //! | `tracking` | who tells of changes of a key, and of which keys |
@@ -19,10 +21,12 @@
 //! | `shared` | what the engine's side and the driver's both use |
 
 mod acks;
+mod address;
 mod answers;
 mod backoff;
 mod batch;
 mod bells;
+mod cluster;
 mod codec;
 mod driver;
 mod examine;
@@ -31,10 +35,12 @@ mod hearing;
 mod layout;
 mod link;
 mod node;
+mod quorum;
 mod redisson;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
@@ -43,17 +49,19 @@ mod undoing;
 mod whereabouts;
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::quorum::Quorum;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::servers::Servers;
 use crate::backend::redis::shared::Shared;
@@ -61,6 +69,8 @@ use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::cluster::Seeds;
+use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
 use crate::engine::Engine;
@@ -70,7 +80,7 @@ use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::telemetry;
-use crate::token::TokenSource;
+use crate::token::{ProcessId, TokenSource};
 
 pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
 
@@ -84,28 +94,63 @@ struct Redis {
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
-    start(Whereabouts::Fixed(Arc::new(route)), settings.layout.into(), settings).await
+    start_one(Whereabouts::Fixed(Arc::new(route)), settings).await
 }
 
 /// Connects to the master that sentinels name.
 pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
     let sentinels = Sentinels::new(watched, settings)?;
-    start(Whereabouts::Sentinel(Box::new(sentinels)), settings.layout.into(), settings).await
+    start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
 }
 
-/// Starts a driver on a thread of its own, and waits for its first connection.
-async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) -> Result<Arc<Engine>> {
+/// Connects to the masters of a cluster.
+pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
+    let (place, hold_back) = (format!("the cluster of {seeds}"), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
+        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
+    })
+    .await
+}
+
+/// Connects to servers of which a majority decides.
+pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
+    let place = format!("the quorum of {voters}");
+    start(place, settings, layout::HOLD_BACK, |answers, process| {
+        Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
+    })
+    .await
+}
+
+/// Connects to one server, wherever it is.
+async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
+    let (place, hold_back) = (whereabouts.to_string(), Layout::hold_back(settings.layout));
+    start(place, settings, hold_back, |answers, process| {
+        let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
+        let answers = Arc::new(answers);
+        Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
+    })
+    .await
+}
+
+/// Starts a driver of what `serving` makes on a thread of its own, and waits for its first connection.
+async fn start(
+    place: String,
+    settings: &Settings,
+    hold_back: Duration,
+    serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
+) -> Result<Arc<Engine>> {
     let response_timeout = settings.rules.response_timeout;
-    let place = whereabouts.to_string();
     let shared = Arc::new(Shared::default());
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let rules = Rules { hold_back: layout.hold_back(), ..settings.rules };
+    let rules = Rules { hold_back, ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
+    let of_thread = Arc::downgrade(&engine);
+    let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::clone(&of_thread) };
+    let servers = serving(answers, process)?;
     let (first, connected) = oneshot::channel();
-    let (of_thread, grant_lease) = (Arc::downgrade(&engine), settings.rules.grant_lease);
     let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -116,11 +161,6 @@ async fn start(whereabouts: Whereabouts, layout: Layout, settings: &Settings) ->
             }
         };
         let _ = shared.runtime.set(runtime.handle().clone());
-        let answers = ToEngine { shared: Arc::clone(&shared), engine: of_thread.clone() };
-        let (of_node, answers) = (of_thread.clone(), Arc::new(answers));
-        let node =
-            Node::new(whereabouts, Arc::clone(&shared), of_node, answers, grant_lease, process, layout);
-        let servers = Servers::One(Arc::new(node));
         let driver = Arc::new(Driver { shared, engine: of_thread, servers, response_timeout });
         let mut first = Some(first);
         // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started

@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use redis::{Pipeline, Value};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::acks::Acks;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::backoff::Backoff;
-use crate::backend::redis::batch::{Batch, Way};
+use crate::backend::redis::batch::{Batch, Passage, Way};
 use crate::backend::redis::bells::Bells;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::layout::Layout;
@@ -33,6 +34,7 @@ use crate::backend::redis::shared::Shared;
 use crate::backend::redis::tracking::Tracking;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::clock::boot_time;
+use crate::config::Settings;
 use crate::engine::Engine;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::sync::lock;
@@ -53,6 +55,8 @@ pub(super) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(super) listening: AtomicBool,
+    /// Told when there is reason to try to connect again at once.
+    hope: Notify,
     pub(super) bells: Bells,
     pub(super) tracking: Tracking,
 }
@@ -69,13 +73,13 @@ impl Node {
         shared: Arc<Shared>,
         engine: Weak<Engine>,
         answers: Arc<dyn Answers>,
-        grant_lease: Duration,
         process: ProcessId,
-        layout: Layout,
+        settings: &Settings,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
-        let (listening, bells) = (AtomicBool::new(false), Bells::new(layout));
+        let grant_lease = settings.rules.grant_lease;
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts)));
         Self {
             shared,
             engine,
@@ -85,6 +89,7 @@ impl Node {
             whereabouts,
             state,
             listening,
+            hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
         }
@@ -96,10 +101,10 @@ impl Node {
     }
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
-    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>) {
+    pub(super) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
         let mut state = lock(&self.state);
         let failure = match &mut *state {
-            State::Ready(link, batches) => return self.send(link, batches, requests),
+            State::Ready(link, batches) => return self.send(link, batches, requests, passage),
             State::Down(failure) => failure.clone(),
         };
         drop(state);
@@ -111,9 +116,29 @@ impl Node {
         self.shared.next_epoch()
     }
 
+    /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
+    pub(super) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let link = match &*lock(&self.state) {
+            State::Ready(link, _) => Arc::clone(link),
+            State::Down(failure) => return Err(failure.clone()),
+        };
+        let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
+        answers.map_err(|error| link.route.failure(error))
+    }
+
+    /// Has it try to connect again at once, however often it has failed.
+    pub(super) fn try_again(&self) {
+        self.hope.notify_one();
+    }
+
     /// Returns whether requests are sent.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&*lock(&self.state), State::Ready(..))
+    }
+
+    /// Returns whether we can be told of grants.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
     }
 
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
@@ -163,6 +188,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.whereabouts.news() => {}
+                () = self.hope.notified() => backoff = Backoff::new(&self.engine),
                 () = backoff.pause(worked) => {}
             }
         }
@@ -202,6 +228,7 @@ impl Node {
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
         self.become_(State::Down(failure));
+        self.answers.disconnected();
     }
 
     fn become_(&self, state: State) {
@@ -243,24 +270,33 @@ impl Node {
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, batches: &mut JoinSet<()>, mut requests: Vec<Request>) {
+    fn send(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        batches: &mut JoinSet<()>,
+        mut requests: Vec<Request>,
+        passage: Passage,
+    ) {
+        let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
         if requests.iter().any(|request| !self.bells.lets_go(request)) {
             let (now, later): (Vec<_>, Vec<_>) =
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
-            let way = if link.acks.is_some() { Way::Acks } else { Way::Commands };
-            let batch = Batch::new(self, link, way, later);
+            let batch = Batch::new(self, link, beside.clone(), later, passage);
             batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
             requests = now;
         }
-        if let Some(acks) = &link.acks {
+        // What another server has sent here waits for nothing of this one.
+        let is_sent_here = passage != Passage::default();
+        let way = if is_sent_here { beside } else { Way::Commands };
+        if let Some(acks) = link.acks.as_ref().filter(|_| !is_sent_here) {
             requests = acks.keep(requests);
         }
-        if let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
-            self.send_over(link, &Way::Tracked(wire), batches, tracked);
+        if !is_sent_here && let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
+            self.send_over(link, &Way::Tracked(wire), batches, tracked, passage);
         }
-        self.send_over(link, &Way::Commands, batches, requests);
+        self.send_over(link, &way, batches, requests, passage);
         while batches.try_join_next().is_some() {}
     }
 
@@ -276,10 +312,11 @@ impl Node {
         way: &Way,
         batches: &mut JoinSet<()>,
         requests: Vec<Request>,
+        passage: Passage,
     ) {
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH));
+            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
             batches.spawn(batch.exchange());
         }
     }
@@ -289,14 +326,14 @@ impl Node {
         let Some(acks) = &link.acks else { return };
         loop {
             let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
-            Batch::new(&self, &link, Way::Acks, requests).exchange().await;
+            Batch::new(&self, &link, Way::Acks, requests, Passage::default()).exchange().await;
         }
     }
 
     /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.
     fn without_an_ear(&self, mut request: Request) -> Request {
         if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
-            && !self.listening.load(Ordering::Acquire)
+            && !self.is_listening()
         {
             *mode = Enqueue::Peek;
         }

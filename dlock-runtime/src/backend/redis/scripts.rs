@@ -13,6 +13,7 @@ pub(super) enum Script {
     Renew,
     Keep,
     Release,
+    Free,
     ForceRelease,
     Leave,
     Yield,
@@ -32,14 +33,11 @@ pub(super) const NATIVE: [&str; Script::COUNT] = [
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
-    concat!(
-        include_str!("scripts/release_alone.lua"),
-        include_str!("scripts/lib.lua"),
-        include_str!("scripts/release.lua")
-    ),
-    source!("force_release.lua"),
-    source!("leave.lua"),
-    source!("yield.lua"),
+    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "release.lua")),
+    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "free.lua")),
+    source!("hand_over.lua", "force_release.lua"),
+    source!("hand_over.lua", "leave.lua"),
+    source!("hand_over.lua", "yield.lua"),
     source!("fence.lua"),
     source!("inspect.lua"),
 ];
@@ -56,6 +54,7 @@ pub(super) const PLAIN: [&str; Script::COUNT] = [
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     plain!("release.lua"),
+    include_str!("scripts/plain/leave.lua"), // nobody of ours is told
     plain!("force_release.lua"),
     include_str!("scripts/plain/leave.lua"),
     plain!("yield.lua"),
@@ -79,6 +78,7 @@ pub(super) const REDISSON: [&str; Script::COUNT] = [
     ),
     redisson!("keep.lua"),
     redisson!("release.lua"),
+    redisson!("release.lua"), // it is shared with nobody who polls
     redisson!("force_release.lua"),
     redisson!("release.lua"), // nobody queues: to leave is to release
     redisson!("yield.lua"),
@@ -143,7 +143,7 @@ mod tests {
     fn the_scripts_and_the_tokens_agree_on_their_form() {
         assert!(
             Script::Release.source(Layout::Native).contains(&format!(
-                "'{CHANNEL_PREFIX}' .. string.sub(first, 1, {})",
+                "'{CHANNEL_PREFIX}' .. string.sub(token, 1, {})",
                 ProcessId::TOKEN_PREFIX
             ))
         );

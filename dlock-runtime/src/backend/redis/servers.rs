@@ -9,7 +9,10 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::Request;
+use crate::backend::redis::batch::Passage;
+use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::quorum::Quorum;
 use crate::backend::redis::shared::Shared;
 use crate::protocol::command::Failure;
 
@@ -17,6 +20,10 @@ use crate::protocol::command::Failure;
 pub(super) enum Servers {
     /// One server has them all.
     One(Arc<Node>),
+    /// The masters of a cluster, each those of its slots.
+    Cluster(Arc<Cluster>),
+    /// All have them, and a majority decides.
+    Quorum(Arc<Quorum>),
 }
 
 impl Servers {
@@ -26,19 +33,24 @@ impl Servers {
             return;
         }
         match self {
-            Self::One(node) => node.take(requests),
+            Self::One(node) => node.take(requests, Passage::default()),
+            Self::Cluster(cluster) => cluster.take(requests),
+            Self::Quorum(quorum) => quorum.take(requests),
         }
     }
 
     /// Queues the leaves of `shared` that are due and can be sent, and returns how long those that come next have.
     pub(super) fn undo(&self, shared: &Shared, longest: Duration) -> Duration {
-        match self {
-            Self::One(node) if node.is_ready() => {
-                shared.push_all(shared.undoing.due_leaves());
-                shared.undoing.due_in().min(longest)
-            }
-            Self::One(_) => longest,
+        let is_ready = match self {
+            Self::One(node) => node.is_ready(),
+            Self::Cluster(cluster) => cluster.is_ready(),
+            Self::Quorum(quorum) => return quorum.undo(longest),
+        };
+        if !is_ready {
+            return longest;
         }
+        shared.push_all(shared.undoing.due_leaves());
+        shared.undoing.due_in().min(longest)
     }
 
     /// Has connections whenever they can be had, without end. `first` is told how the first attempt to connect ended; after a failure
@@ -51,10 +63,12 @@ impl Servers {
         &self,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
-        let mut nodes = JoinSet::new(); // they end with it
+        let mut tasks = JoinSet::new(); // they end with it
         match self {
-            Self::One(node) => nodes.spawn(Arc::clone(node).run(first)),
+            Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
+            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+            Self::Quorum(quorum) => return quorum.run(first).await,
         };
-        nodes.join_next().await.unwrap_or(Ok(()))
+        tasks.join_next().await.unwrap_or(Ok(()))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Not here: who takes it and sends it (`driver`, `servers`).
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
@@ -22,6 +22,8 @@ pub(super) struct Shared {
     pub(super) asleep_until: AtomicU64,
     /// What is to be undone, on whichever server the key lives.
     pub(super) undoing: Undoing,
+    /// The same, where each server has a list of its own.
+    pub(super) undoing_of_servers: OnceCell<Vec<Arc<Undoing>>>,
     /// How many connections there were, to all servers: no two have one epoch.
     epochs: AtomicU64,
     /// How many requests have not been answered.
@@ -66,6 +68,9 @@ impl Shared {
 
     /// Returns whether something is not answered or not undone yet.
     pub(super) fn has_more(&self) -> bool {
-        self.pending.load(Ordering::Acquire) > 0 || !self.undoing.is_empty()
+        let of_servers = self.undoing_of_servers.get().into_iter().flatten();
+        self.pending.load(Ordering::Acquire) > 0
+            || !self.undoing.is_empty()
+            || of_servers.into_iter().any(|undoing| !undoing.is_empty())
     }
 }

@@ -45,9 +45,9 @@ impl Undoing {
         let mut list = lock(&self.list);
         if !list.is_empty() {
             replies.retain(|(request, reply)| {
-                let undoes = matches!(request.command, Command::Leave | Command::Release);
                 // What was not sent is refused, and a refusal proves nothing: no epoch will do.
-                !(undoes && list.left(request.token, reply, epoch.unwrap_or_default(), now))
+                !(request.command.lets_go()
+                    && list.left(request.token, reply, epoch.unwrap_or_default(), now))
             });
         }
     }
@@ -55,7 +55,7 @@ impl Undoing {
     /// Returns the leaves that are due; each is answered by [`left`](Self::left).
     pub(super) fn due_leaves(&self) -> Vec<Request> {
         let due = lock(&self.list).due_now(boot_time());
-        let leave = |(key, token)| Request { key, token, command: Command::Leave, answer: None };
+        let leave = |(key, token)| Request::new(key, token, Command::Leave);
         due.into_iter().map(leave).collect()
     }
 

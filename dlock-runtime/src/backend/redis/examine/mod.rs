@@ -27,14 +27,17 @@ use crate::doctor::facts::{Facts, Part, Server, Terms};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// Reads what there is to know of one server.
-pub(crate) async fn examine(server: url::Server, settings: Settings) -> Result<Facts> {
+/// Reads what there is to know of servers that are written to, each by itself.
+pub(crate) async fn examine(servers: Vec<url::Server>, settings: Settings) -> Result<Facts> {
     let terms = terms(&settings, false);
     let namespace = terms.namespace.clone();
-    let route = Route::new(server, &settings)?;
-    let ask = async move { server::ask(&route, Part::Master, &namespace, Patience::new(LIMIT)).await };
-    let servers = vec![on_a_thread(ask).await?];
-    Ok(Facts { servers, sentinels: Vec::new(), terms })
+    let routes = servers.into_iter().map(|server| Route::new(server, &settings));
+    let routes = routes.collect::<Result<Vec<_>>>()?;
+    let ask = async move {
+        let patience = Patience::new(LIMIT);
+        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &namespace, patience))).await
+    };
+    Ok(Facts { servers: on_a_thread(ask).await?, sentinels: Vec::new(), terms })
 }
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.

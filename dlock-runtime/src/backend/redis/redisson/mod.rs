@@ -34,6 +34,7 @@ pub(super) const HOLD_BACK: Duration = Duration::from_millis(5);
 
 /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
 pub(super) fn encode(
+    layout: Layout,
     request: &Request,
     loaded: Option<&Loaded>,
     besides: Option<&str>,
@@ -49,16 +50,17 @@ pub(super) fn encode(
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
         Command::Keep { .. } => Script::Keep,
-        Command::Release => Script::Release,
+        Command::Release | Command::PassOn { .. } => Script::Release,
+        Command::Free => Script::Free,
         Command::ForceRelease => Script::ForceRelease,
         Command::Leave => Script::Leave,
         Command::Yield { .. } => Script::Yield,
-        Command::Fence => Script::Fence,
+        Command::Fence | Command::Register { .. } => Script::Fence, // a quorum alone registers, and has its own layout
         Command::Inspect => Script::Inspect,
     };
-    let mut call = script.call(Layout::Redisson, loaded);
+    let mut call = script.call(layout, loaded);
     match command {
-        Command::Fence => call.arg(2).arg(&**key).arg(names::counter(key)),
+        Command::Fence | Command::Register { .. } => call.arg(2).arg(&**key).arg(names::counter(key)),
         _ => call.arg(1).arg(&**key),
     };
     call.arg(owner::written(*token));
@@ -69,12 +71,17 @@ pub(super) fn encode(
             call.arg(millis(*time));
         }
         Command::Keep { ttl } => {
-            call.arg(channel(key)).arg(millis(*ttl));
+            call.arg(channel(key)).arg(layout.publish().name()).arg(millis(*ttl));
         }
-        Command::Release | Command::ForceRelease | Command::Leave | Command::Yield { .. } => {
-            call.arg(channel(key));
+        Command::Release
+        | Command::PassOn { .. }
+        | Command::Free
+        | Command::ForceRelease
+        | Command::Leave
+        | Command::Yield { .. } => {
+            call.arg(channel(key)).arg(layout.publish().name());
         }
-        Command::Fence | Command::Inspect | Command::Ping => {}
+        Command::Fence | Command::Register { .. } | Command::Inspect | Command::Ping => {}
     }
     if let Some(besides) = besides {
         call.arg(besides);

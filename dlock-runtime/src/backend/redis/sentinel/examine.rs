@@ -5,10 +5,12 @@
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
+use crate::backend::redis::address::Address;
+use crate::backend::redis::codec;
 use crate::backend::redis::examine::asking::{Asker, Patience};
 use crate::backend::redis::link::Route;
 use crate::backend::redis::sentinel::Sentinels;
-use crate::backend::redis::sentinel::words::{self, Address};
+use crate::backend::redis::sentinel::words;
 use crate::doctor::facts::{Read, Sentinel};
 
 /// What they said.
@@ -107,14 +109,14 @@ fn of_list(answer: Value) -> Vec<Address> {
 
 /// Reads a field of an answer that is a row of names and values, or a map.
 fn field(answer: &Value, name: &str) -> Option<String> {
-    let text = |value: &Value| words::text(value).map(str::to_owned);
+    let text = |value: &Value| codec::text(value).map(str::to_owned);
     match answer {
         Value::Array(row) => row.chunks_exact(2).find_map(|pair| match pair {
-            [key, value] if words::text(key) == Some(name) => text(value),
+            [key, value] if codec::text(key) == Some(name) => text(value),
             _ => None,
         }),
         Value::Map(pairs) => {
-            pairs.iter().find(|(key, _)| words::text(key) == Some(name)).and_then(|(_, value)| text(value))
+            pairs.iter().find(|(key, _)| codec::text(key) == Some(name)).and_then(|(_, value)| text(value))
         }
         _ => None,
     }

@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::Value;
 use tokio::sync::Notify;
 
+use crate::backend::redis::address::Address;
 use crate::backend::redis::backoff::Backoff;
 use crate::backend::redis::hearing::PING_EVERY;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::sentinel::said::{Said, Tally};
-use crate::backend::redis::sentinel::words::{Address, Switch};
+use crate::backend::redis::sentinel::words::Switch;
 use crate::config::Settings;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
@@ -156,9 +156,9 @@ impl Sentinels {
         words::master(&sentinel.ask(&question).await?, &self.name, &sentinel.shown)
     }
 
-    /// Checks what a server answered to `ROLE`.
-    pub(super) fn check_role(&self, route: &Route, answer: &Value) -> Result<(), Failure> {
-        words::role(answer, &self.name, &route.shown)
+    /// Returns what the sentinels call the master.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     fn route_to(&self, at: &Address) -> Result<Route, Failure> {

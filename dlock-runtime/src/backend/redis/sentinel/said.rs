@@ -2,7 +2,7 @@
 //!
 //! Not here: asking them.
 
-use crate::backend::redis::sentinel::words::Address;
+use crate::backend::redis::address::Address;
 
 /// What is known of where the master is.
 #[derive(Debug, Default)]

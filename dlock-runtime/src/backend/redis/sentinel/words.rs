@@ -1,33 +1,12 @@
-//! What sentinels, and servers about themselves, say.
+//! What sentinels say.
 //!
 //! Not here: what is made of it (`said`).
 
-use std::fmt;
-
 use redis::Value;
 
-use crate::backend::redis::codec::Redacted;
+use crate::backend::redis::address::Address;
+use crate::backend::redis::codec::{Redacted, text};
 use crate::protocol::command::{Failure, FailureKind};
-
-/// Where a server is, as a sentinel names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-impl Address {
-    pub(super) fn parse(host: &str, port: &str) -> Option<Self> {
-        let port = port.parse().ok().filter(|port| *port != 0)?;
-        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
-    }
-}
 
 /// A fail-over that has ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,32 +61,6 @@ pub(super) fn master(answer: &Value, name: &str, sentinel: &Redacted) -> Result<
     Err(Failure::new(FailureKind::Lasting, format!("the sentinel at {sentinel} {problem}")))
 }
 
-/// Checks a server's answer to `ROLE`: only a master may be written to.
-pub(super) fn role(answer: &Value, name: &str, server: &Redacted) -> Result<(), Failure> {
-    let role = match answer {
-        Value::ServerError(error) if error.code() == "NOPERM" => {
-            let text = format!("redis at {server} does not let this user ask for its role: allow it `+role`");
-            return Err(Failure::new(FailureKind::Lasting, text));
-        }
-        Value::ServerError(error) => return Err(server.failure(error)),
-        Value::Array(words) => words.first().and_then(text),
-        _ => None,
-    };
-    if role == Some("master") {
-        return Ok(());
-    }
-    let text = format!("redis at {server} is not the master `{name}`, by its own word");
-    Err(Failure::new(FailureKind::Passing, text))
-}
-
-pub(super) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,17 +80,6 @@ mod tests {
             ["", "shop", "shop a 1 b", "shop a 1 b x", "shop a 1 b 0", "shop a 1 b 2 c", "shop  1 b 2"]
         {
             assert_eq!(Switch::parse(strange.as_bytes(), "shop"), None, "{strange}");
-        }
-    }
-
-    #[test]
-    fn only_a_server_that_says_so_is_a_master() {
-        let server = Redacted::new("h:1");
-        let said = |role: &str| Value::Array(vec![Value::BulkString(role.into()), Value::Int(0)]);
-
-        assert!(role(&said("master"), "shop", &server).is_ok());
-        for answer in [said("slave"), said("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
-            assert!(role(&answer, "shop", &server).is_err(), "{answer:?}");
         }
     }
 }

@@ -12,9 +12,12 @@ local function not_an_rlock()
   end
 end
 
--- Tells those who wait to try. Each Redisson wakes one of its threads for a `0`. Where an ACL refuses it they try again when the time
--- to live is over that they know of.
-local function ring(channel)
-  redis.pcall('PUBLISH', channel, '0')
+-- Tells those who wait to try: by `publish`, by `spublish`, by `both`, or, `auto`, by spublish where the server has it. Each Redisson
+-- wakes one of its threads for a `0`. Where an ACL refuses it they try again when the time to live is over that they know of.
+local function ring(channel, how)
+  local told = how ~= 'publish' and redis.pcall('SPUBLISH', channel, '0')
+  if how == 'publish' or how == 'both' or (how == 'auto' and type(told) == 'table') then
+    redis.pcall('PUBLISH', channel, '0')
+  end
 end
 

@@ -6,24 +6,27 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dlock_tests::Moment;
-use dlock_tests::sentinel::End;
-
-use crate::work::{History, Hold, LEASE, WAIT, own};
+use crate::clock::Moment;
+use crate::sentinel::End;
+use crate::work::{History, Hold, LEASE, WAIT};
 
 /// A fail-over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FailOver {
+pub struct FailOver {
     /// How the old master was broken; `None` where the sentinels thought so by themselves.
-    pub(crate) end: Option<End>,
+    pub end: Option<End>,
     /// When, or a time before.
-    pub(crate) broken: Moment,
+    pub broken: Moment,
     /// When the first sentinel told of the new one.
-    pub(crate) switched: Moment,
+    pub switched: Moment,
 }
 
 /// A call ends within its limit and a tenth of a second.
-pub(crate) fn no_call_takes_longer_than_its_limit(history: &History) {
+///
+/// # Panics
+///
+/// Panics if one did not.
+pub fn no_call_takes_longer_than_its_limit(history: &History) {
     let latest =
         history.tries.iter().max_by_key(|call| call.ended.since(call.began)).expect("there are calls");
 
@@ -32,7 +35,11 @@ pub(crate) fn no_call_takes_longer_than_its_limit(history: &History) {
 }
 
 /// Who is refused is told that the server could not be asked, or that the lock is held.
-pub(crate) fn every_refusal_has_its_type(history: &History) {
+///
+/// # Panics
+///
+/// Panics if one was told something else.
+pub fn every_refusal_has_its_type(history: &History) {
     for error in history.tries.iter().filter_map(|call| call.refused.as_ref()) {
         assert!(error.is_unavailable() || error.is_contended(), "{error:?}");
     }
@@ -40,7 +47,12 @@ pub(crate) fn every_refusal_has_its_type(history: &History) {
 
 /// A master that answers nothing renews nothing: what it had granted is believed for one lease at most. Returns how many holds that
 /// concerned.
-pub(crate) fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[FailOver]) -> usize {
+///
+/// # Panics
+///
+/// Panics if one was believed for longer.
+#[must_use]
+pub fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut concerned = 0;
     for FailOver { end, broken, switched } in fail_overs.iter().copied() {
         let last = broken + LEASE + SLACK;
@@ -57,7 +69,12 @@ pub(crate) fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs
 }
 
 /// Two believe in one lock only where the first had it of the old master and the second has it of the new one. Returns how often.
-pub(crate) fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[FailOver]) -> usize {
+///
+/// # Panics
+///
+/// Panics if two did otherwise.
+#[must_use]
+pub fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut overlaps = 0;
     for holds in by_key(history).values() {
         for (at, first) in holds.iter().enumerate() {
@@ -74,7 +91,11 @@ pub(crate) fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[
 }
 
 /// Fencing tokens rise in the order of holding, also where two hold at once.
-pub(crate) fn tokens_rise(history: &History) {
+///
+/// # Panics
+///
+/// Panics if one did not.
+pub fn tokens_rise(history: &History) {
     for holds in by_key(history).values() {
         let with_token: Vec<_> = holds.iter().filter(|hold| hold.token.is_some()).collect();
         for pair in with_token.windows(2) {
@@ -83,18 +104,19 @@ pub(crate) fn tokens_rise(history: &History) {
     }
 }
 
-/// Each manager gets a lock within a second of the new master's election. Returns the longest that it took.
-pub(crate) fn work_goes_on_within_a_second(
-    history: &History,
-    fail_over: FailOver,
-    managers: usize,
-) -> Duration {
+/// Each manager gets each lock that it alone wants within a second of the new master's election. Returns the longest that it took.
+///
+/// # Panics
+///
+/// Panics if one does not.
+#[must_use]
+pub fn work_goes_on_within_a_second(history: &History, fail_over: FailOver) -> Duration {
     let mut longest = Duration::ZERO;
-    for manager in 0..managers {
-        let entered = history.holds.iter().filter(|hold| hold.key == own(manager) && hold.manager == manager);
+    for key in &history.own {
+        let entered = history.holds.iter().filter(|hold| hold.key == *key);
         let first = entered.map(|hold| hold.enter).filter(|enter| *enter > fail_over.switched).min();
         let took = first.expect("it was waited for").since(fail_over.switched);
-        assert!(took <= Duration::from_secs(1), "manager {manager} goes on after {took:?}: {fail_over:?}");
+        assert!(took <= Duration::from_secs(1), "`{key}` is had again after {took:?}: {fail_over:?}");
         longest = longest.max(took);
     }
     longest
@@ -116,16 +138,17 @@ fn by_key(history: &History) -> BTreeMap<&str, Vec<&Hold>> {
 const SLACK: Duration = Duration::from_millis(150);
 
 /// A judge that cannot fail proves nothing.
+#[cfg(test)]
 mod planted {
     use super::*;
 
     fn hold(enter: u64, until: u64, token: u64) -> Hold {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        Hold { manager: 0, key: own(0), enter: at(enter), until: at(until), token: Some(token) }
+        Hold { key: "own:0".to_owned(), enter: at(enter), until: at(until), token: Some(token) }
     }
 
     fn history(holds: Vec<Hold>) -> History {
-        History { tries: Vec::new(), holds }
+        History { tries: Vec::new(), holds, own: vec!["own:0".to_owned()] }
     }
 
     fn killed_at(broken: u64, switched: u64) -> [FailOver; 1] {
@@ -138,7 +161,7 @@ mod planted {
     fn two_who_hold_at_once_without_a_fail_over_are_seen() {
         let history = history(vec![hold(10_000, 10_500, 1), hold(10_400, 10_600, 2)]);
 
-        overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
+        let _ = overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
     }
 
     #[test]
@@ -157,7 +180,10 @@ mod planted {
     #[test]
     #[should_panic(expected = "believed")]
     fn a_belief_that_outlives_its_lease_is_seen() {
-        nothing_is_believed_beyond_its_lease(&history(vec![hold(900, 2_500, 1)]), &killed_at(1_000, 3_000));
+        let _ = nothing_is_believed_beyond_its_lease(
+            &history(vec![hold(900, 2_500, 1)]),
+            &killed_at(1_000, 3_000),
+        );
     }
 
     #[test]
@@ -165,6 +191,6 @@ mod planted {
     fn work_that_rests_for_more_than_a_second_is_seen() {
         let [fail_over] = killed_at(1_000, 3_000);
 
-        work_goes_on_within_a_second(&history(vec![hold(4_100, 4_200, 1)]), fail_over, 1);
+        let _ = work_goes_on_within_a_second(&history(vec![hold(4_100, 4_200, 1)]), fail_over);
     }
 }

@@ -1,4 +1,4 @@
-//! Work that is done under locks while a master falls, and what each task saw.
+//! Work that is done under locks while servers fall, and what each task saw.
 //!
 //! Each manager stands for a process. Its tasks hold for longer than a lease, hand one lock to and fro among all processes, and take
 //! a lock of their own again and again.
@@ -8,64 +8,89 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager};
-use dlock_tests::{Moment, within};
 use tokio::task::JoinSet;
 
+use crate::clock::{Moment, within};
+
 /// The lease of all locks.
-pub(crate) const LEASE: Duration = Duration::from_secs(1);
+pub const LEASE: Duration = Duration::from_secs(1);
 /// How long a call waits for its lock.
-pub(crate) const WAIT: Duration = Duration::from_millis(700);
+pub const WAIT: Duration = Duration::from_millis(700);
 
 /// One call for a lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Try {
-    pub(crate) began: Moment,
-    pub(crate) ended: Moment,
+pub struct Try {
+    /// When it was made.
+    pub began: Moment,
+    /// When it was answered.
+    pub ended: Moment,
     /// Why it did not get the lock.
-    pub(crate) refused: Option<Error>,
+    pub refused: Option<Error>,
 }
 
 /// One hold, as its task believed in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
-    pub(crate) manager: usize,
-    pub(crate) key: String,
-    pub(crate) enter: Moment,
+pub struct Hold {
+    /// Of which lock.
+    pub key: String,
+    /// When it began.
+    pub enter: Moment,
     /// The last moment at which it was believed.
-    pub(crate) until: Moment,
+    pub until: Moment,
     /// The fencing token, where the server gave one.
-    pub(crate) token: Option<u64>,
+    pub token: Option<u64>,
 }
 
 /// What all tasks saw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
-    pub(crate) tries: Vec<Try>,
-    pub(crate) holds: Vec<Hold>,
+pub struct History {
+    /// The calls, in the order of their ends.
+    pub tries: Vec<Try>,
+    /// The holds, in the order of their beginnings.
+    pub holds: Vec<Hold>,
+    /// The keys that only one task wants.
+    pub own: Vec<String>,
+}
+
+impl History {
+    /// Returns what concerns the keys that `is_meant` takes.
+    #[must_use]
+    pub fn of(&self, is_meant: impl Fn(&str) -> bool) -> Self {
+        let holds = self.holds.iter().filter(|hold| is_meant(&hold.key)).cloned();
+        let own = self.own.iter().filter(|key| is_meant(key)).cloned();
+        Self { tries: self.tries.clone(), holds: holds.collect(), own: own.collect() }
+    }
 }
 
 /// Tasks at work.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub struct Work {
     history: Arc<Mutex<History>>,
     stop: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
 
 impl Work {
-    /// Starts the tasks of each manager.
-    pub(crate) fn start(managers: &[LockManager]) -> Self {
+    /// Starts the tasks of each manager, for each of the `keys` that are made of one.
+    pub fn start(managers: &[LockManager], keys: impl Fn(&str) -> Vec<String>) -> Self {
         let mut work = Self { history: Arc::default(), stop: Arc::default(), tasks: JoinSet::new() };
         for (number, manager) in managers.iter().enumerate() {
-            work.begin(number, manager, format!("long:{number}"), LEASE * 4);
-            work.begin(number, manager, own(number), Duration::from_millis(5));
-            work.begin(number, manager, "shared".to_owned(), Duration::from_millis(10));
-            work.begin(number, manager, "shared".to_owned(), Duration::from_millis(25));
+            for long in keys(&format!("long:{number}")) {
+                work.begin(manager, long, LEASE * 4);
+            }
+            for own in keys(&format!("own:{number}")) {
+                with(&work.history, |history| history.own.push(own.clone()));
+                work.begin(manager, own, Duration::from_millis(5));
+            }
+            for shared in keys("shared") {
+                work.begin(manager, shared.clone(), Duration::from_millis(10));
+                work.begin(manager, shared, Duration::from_millis(25));
+            }
         }
         work
     }
 
-    fn begin(&mut self, manager: usize, locks: &LockManager, key: String, hold_for: Duration) {
+    fn begin(&mut self, locks: &LockManager, key: String, hold_for: Duration) {
         let lock = locks.lock(&*key).lease(LEASE).wait(WAIT);
         let (history, stop) = (Arc::clone(&self.history), Arc::clone(&self.stop));
         self.tasks.spawn(async move {
@@ -80,7 +105,7 @@ impl Work {
                 with(&history, |history| history.tries.push(Try { began, ended: enter, refused }));
                 let Some(guard) = guard else { continue };
                 let at = with(&history, |history| {
-                    let hold = Hold { manager, key: key.clone(), enter, until: enter, token: None };
+                    let hold = Hold { key: key.clone(), enter, until: enter, token: None };
                     history.holds.push(hold);
                     history.holds.len() - 1
                 });
@@ -92,13 +117,17 @@ impl Work {
         });
     }
 
-    /// Returns when every one of `managers` has got its own lock after `since`, and all together `more` locks.
-    pub(crate) async fn until_entered(&self, managers: usize, since: Moment, more: usize) {
+    /// Returns when every lock that only one task wants was had after `since`, and all together `more` locks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that takes longer than fifteen seconds.
+    pub async fn until_entered(&self, since: Moment, more: usize) {
         let entered = async {
             loop {
                 let enough = with(&self.history, |history| {
                     let after: Vec<_> = history.holds.iter().filter(|hold| hold.enter > since).collect();
-                    let all = (0..managers).all(|number| after.iter().any(|hold| hold.key == own(number)));
+                    let all = history.own.iter().all(|key| after.iter().any(|hold| hold.key == *key));
                     all && after.len() >= more
                 });
                 if enough {
@@ -111,7 +140,11 @@ impl Work {
     }
 
     /// Ends the work and returns what was seen.
-    pub(crate) async fn end(mut self) -> History {
+    ///
+    /// # Panics
+    ///
+    /// Panics if a task panicked, or does not end within fifteen seconds.
+    pub async fn end(mut self) -> History {
         self.stop.store(true, Ordering::Relaxed);
         let all_end = async {
             while let Some(ended) = self.tasks.join_next().await {
@@ -121,11 +154,6 @@ impl Work {
         within(Duration::from_secs(15), "the end of all tasks", all_end).await;
         with(&self.history, |history| history.clone())
     }
-}
-
-/// The key that only this manager wants.
-pub(crate) fn own(manager: usize) -> String {
-    format!("own:{manager}")
 }
 
 /// Believes in a hold until it is over; returns how long that was, and its fencing token.

@@ -1,0 +1,25 @@
+//! Where a server is, as other servers name it.
+//!
+//! Not here: how to reach it (`link`).
+
+use std::fmt;
+
+/// Where a server is, as another one names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Address {
+    pub(super) fn parse(host: &str, port: &str) -> Option<Self> {
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}

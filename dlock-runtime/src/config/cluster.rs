@@ -1,0 +1,125 @@
+//! Reads the URL of a Redis Cluster.
+//!
+//! ```text
+//! url := ( "redis+cluster://" | "rediss+cluster://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
+//!        [ "/" [ "0" ] ] [ "?" options ]
+//! ```
+//!
+//! The hosts are asked for all others at the start; user and password are those of every server. Ports are 6379 unless given. A
+//! cluster has one database, 0.
+//!
+//! Not here: what is common to all URLs (`url`, `hosts`).
+
+use std::fmt;
+
+use ::url::Url;
+
+use crate::config::config;
+use crate::config::hosts::{self, Hosts};
+use crate::config::url::{self, Server};
+use crate::error::Result;
+
+/// A cluster, by some of its servers.
+#[derive(Debug)]
+pub(crate) struct Seeds {
+    pub(crate) servers: Vec<Server>,
+    /// How to get into a server; host and port are the cluster's to say.
+    pub(crate) access: Server,
+}
+
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, server) in self.servers.iter().enumerate() {
+            write!(f, "{}{server}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
+    let Some((scheme @ ("redis+cluster" | "rediss+cluster"), rest)) = text.split_once("://") else {
+        return Ok(None);
+    };
+    let tls = scheme == "rediss+cluster" && url::tls(scheme)?;
+    let Hosts { servers, mut rest } = hosts::parse(rest, tls, 6379)?;
+    if !matches!(rest.path(), "" | "/" | "/0") {
+        let problem = "a cluster has none but 0: write `redis+cluster://host,host` without one; for the master that sentinels name, \
+                       `redis+sentinel://host,host/name`";
+        return Err(config("database", problem));
+    }
+    rest.set_path("");
+    let access = url::server(&rest, tls)?;
+    let (username, password) = (&access.username, &access.password);
+    let give = |server| Server { username: username.clone(), password: password.clone(), ..server };
+    let servers = servers.into_iter().map(give).collect();
+    Ok(Some((Seeds { servers, access }, rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::url::{Place, Target, parse};
+
+    fn read(text: &str) -> (Seeds, Target) {
+        let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let Target { place: Place::Cluster(seeds), settings } = target else { panic!("{text}: {target:?}") };
+        (seeds, Target { place: Place::Memory { name: None }, settings })
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let (seeds, target) =
+            read("redis+cluster://shop:p%40ss@h1:7000,h2,[::1]:7001/0?lease=5s&namespace=n");
+
+        let hosts: Vec<_> = seeds.servers.iter().map(|at| (&*at.host, at.port, at.database)).collect();
+        assert_eq!(hosts, [("h1", 7000, 0), ("h2", 6379, 0), ("::1", 7001, 0)]);
+        for server in seeds.servers.iter().chain([&seeds.access]) {
+            let access = (server.username.as_deref(), server.password.as_deref(), server.tls);
+            assert_eq!(access, (Some("shop"), Some("p@ss"), false));
+        }
+        assert_eq!(
+            (&*target.settings.namespace, seeds.to_string().as_str()),
+            ("n", "h1:7000,h2:6379,::1:7001")
+        );
+    }
+
+    #[test]
+    fn a_database_may_be_left_out() {
+        for url in [
+            "redis+cluster://h1",
+            "redis+cluster://h1/",
+            "redis+cluster://h1/0",
+            "redis+cluster://h1?lease=5s",
+        ] {
+            assert_eq!(read(url).0.access.database, 0, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_names_the_part_and_never_a_password() {
+        for (url, part) in [
+            ("redis+cluster://", "host"),
+            ("redis+cluster://:hunter2@", "host"),
+            ("redis+cluster://:hunter2@h1,,h2", "host"),
+            ("redis+cluster://:hunter2@h1:x,h2", "host"),
+            ("redis+cluster://h1:hunter2,h2", "host"),
+            ("redis+cluster://:hunter2@h1:0", "port"),
+            ("redis+cluster://:hunter2@h1,h2/1", "database"),
+            ("redis+cluster://:hunter2@h1,h2/hunter2", "redis+sentinel://"),
+            ("redis+cluster://u@h1", "password"),
+            ("redis+cluster://h1?sentinel_password=hunter2", "options"),
+            ("redis+cluster://h1?db=1", "options"),
+            ("redis+cluster://h1#hunter2", "fragment"),
+            ("redis+cluster+sentinel://h1", "scheme"),
+            ("redis+sentinel+cluster://h1", "scheme"),
+            ("redis://:hunter2@h1,h2", "redis+cluster://"),
+            ("redis://:hunter2@h1:1,h2:2", "redis+cluster://"),
+        ] {
+            let Err(error) = parse(url) else { panic!("{url} was taken") };
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{url}: {text}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads the URL of a quorum: servers that know nothing of each other.
+//!
+//! ```text
+//! url := ( "redis+quorum://" | "rediss+quorum://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
+//!        [ "/" database ] [ "?" options ]
+//! ```
+//!
+//! User, password and database are those of every server. Ports are 6379 unless given.
+//!
+//! Not here: what is common to all URLs (`url`, `hosts`), whether two hosts are one server (`backend/redis/quorum`).
+
+use std::fmt;
+
+use ::url::Url;
+
+use crate::config::config;
+use crate::config::hosts::{self, Hosts};
+use crate::config::url::{self, Server};
+use crate::error::Result;
+
+/// The servers of a quorum.
+#[derive(Debug)]
+pub(crate) struct Voters(pub(crate) Vec<Server>);
+
+impl fmt::Display for Voters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, server) in self.0.iter().enumerate() {
+            write!(f, "{}{server}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+pub(super) fn parse(text: &str) -> Result<Option<(Voters, Url)>> {
+    let Some((scheme @ ("redis+quorum" | "rediss+quorum"), rest)) = text.split_once("://") else {
+        return Ok(None);
+    };
+    let tls = scheme == "rediss+quorum" && url::tls(scheme)?;
+    let Hosts { servers, rest } = hosts::parse(rest, tls, 6379)?;
+    if servers.len() < FEWEST {
+        let problem = match servers.len() {
+            1 => "a quorum of one is one server: write `redis://host`, or name three hosts",
+            _ => "two servers are no better than one, since both must answer: name three hosts, or five",
+        };
+        return Err(config("host", problem));
+    }
+    let access = url::server(&rest, tls)?;
+    let of_voter = |Server { host, port, .. }| Server { host, port, ..access.clone() };
+    Ok(Some((Voters(servers.into_iter().map(of_voter).collect()), rest)))
+}
+
+/// So many servers bear that one is away.
+const FEWEST: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use crate::config::url::{Place, Target, parse};
+
+    #[test]
+    fn every_part_is_read() {
+        let target = parse("redis+quorum://shop:p%40ss@h1:7000,h2,[::1]:7001/3?lease=5s&namespace=n");
+        let Ok(Target { place: Place::Quorum(voters), settings }) = target else { panic!("{target:?}") };
+
+        let hosts: Vec<_> = voters.0.iter().map(|at| (&*at.host, at.port, at.database)).collect();
+        assert_eq!(hosts, [("h1", 7000, 3), ("h2", 6379, 3), ("::1", 7001, 3)]);
+        for server in &voters.0 {
+            let access = (server.username.as_deref(), server.password.as_deref(), server.tls);
+            assert_eq!(access, (Some("shop"), Some("p@ss"), false));
+        }
+        assert_eq!((&*settings.namespace, &*voters.to_string()), ("n", "h1:7000,h2:6379,::1:7001"));
+    }
+
+    #[test]
+    fn a_wrong_url_names_the_part_and_never_a_password() {
+        for (url, part) in [
+            ("redis+quorum://", "host"),
+            ("redis+quorum://:hunter2@h1", "name three hosts"),
+            ("redis+quorum://:hunter2@h1,h2", "name three hosts"),
+            ("redis+quorum://:hunter2@h1,,h2", "host"),
+            ("redis+quorum://h1:hunter2,h2,h3", "host"),
+            ("redis+quorum://:hunter2@h1:0,h2,h3", "port"),
+            ("redis+quorum://:hunter2@h1,h2,h3/x", "database"),
+            ("redis+quorum://u@h1,h2,h3", "password"),
+            ("redis+quorum://h1,h2,h3?sentinel_password=hunter2", "options"),
+            ("redis+quorum://h1,h2,h3#hunter2", "fragment"),
+        ] {
+            let Err(error) = parse(url) else { panic!("{url} was taken") };
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{url}: {text}");
+        }
+    }
+}

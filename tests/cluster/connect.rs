@@ -1,0 +1,174 @@
+//! What `connect` finds, and what it says when it does not.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use dlock_runtime::{Credentials, Error, LockManager};
+use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, within};
+
+use crate::order::of_a_cluster;
+
+const LONG: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(10);
+
+async fn connect(url: &str) -> Result<LockManager, Error> {
+    within(SOON, "the outcome of connecting", LockManager::connect(url)).await
+}
+
+/// A server of a cluster that has met no other.
+fn lonely_server() -> RedisServer {
+    RedisServer::builder().of_a_cluster(Duration::from_secs(2)).start()
+}
+
+#[track_caller]
+fn assert_config(refused: Result<LockManager, Error>, cure: &str) {
+    match refused {
+        Err(Error::Config { part, problem, .. }) => {
+            assert!(&*part == "server" && problem.contains(cure), "{part}: {problem}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_unavailable(refused: Result<LockManager, Error>, words: &str) {
+    match refused {
+        Err(Error::Unavailable { reason, .. }) => assert!(reason.contains(words), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn servers_that_are_all_away_are_unavailable_and_named() {
+    let mut server = RedisServer::start();
+    server.kill();
+
+    let refused = connect(&format!("redis+cluster://127.0.0.1:{0},127.0.0.1:{0}", server.port())).await;
+
+    assert_unavailable(refused, &format!("127.0.0.1:{}", server.port()));
+}
+
+#[tokio::test]
+async fn a_server_that_is_none_of_a_cluster_is_told_with_its_cure() {
+    let server = RedisServer::start();
+
+    assert_config(
+        connect(&format!("redis+cluster://127.0.0.1:{}", server.port())).await,
+        "write `redis://host:port`",
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_whose_slots_nobody_serves_is_told_with_its_cure() {
+    let server = lonely_server();
+    let url = format!("redis+cluster://127.0.0.1:{}", server.port());
+
+    assert_unavailable(connect(&url).await, "nobody serves 16384 of its slots");
+    server.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16382"]);
+    assert_unavailable(connect(&url).await, "nobody serves 1 of its slots");
+}
+
+#[tokio::test]
+async fn one_server_of_a_cluster_that_is_addressed_as_if_it_were_all_is_told_with_its_cure() {
+    let fleet = ClusterFleet::start();
+    let manager = connect(&fleet.server(fleet.masters()[0]).url()).await.expect("it lets everybody in");
+
+    let refused = manager.lock(fleet.key_in(1, "order")).acquire().await;
+
+    let Err(Error::Config { problem, .. }) = &refused else { panic!("{refused:?}") };
+    assert!(problem.contains("write `redis+cluster://host:port`"), "{problem}");
+}
+
+/// Two servers that each say that the other serves every slot. Returns the first and the second.
+fn liars() -> [HostileServer; 2] {
+    let ports: Arc<OnceLock<[u16; 2]>> = Arc::default();
+    let liar = |other: usize| {
+        let ports = Arc::clone(&ports);
+        HostileServer::start(move |request| {
+            let Some(ports) = ports.get() else { return Answer::Close };
+            if matches!(request.name(), "SET" | "EVALSHA") {
+                return Answer::Raw(format!("-MOVED 1 127.0.0.1:{}\r\n", ports[other]).into_bytes());
+            }
+            of_a_cluster(request, ports[0])
+        })
+    };
+    let liars = [liar(1), liar(0)];
+    ports.set([liars[0].port(), liars[1].port()]).expect("they are set once");
+    liars
+}
+
+#[tokio::test]
+async fn servers_that_send_a_request_to_and_fro_are_given_up() {
+    let liars = liars();
+    let manager = connect(&format!("redis+cluster://127.0.0.1:{}", liars[0].port())).await;
+    let manager = manager.expect("they say that they are a cluster");
+
+    let refused = within(SOON, "the refusal", manager.lock("order:7").acquire()).await;
+
+    let Err(Error::Unavailable { reason, .. }) = &refused else { panic!("{refused:?}") };
+    assert!(reason.contains("serves its slot"), "{reason}");
+    let sent: usize = liars.iter().map(|liar| liar.count("SET")).sum();
+    assert!((2..=6).contains(&sent), "{sent}");
+}
+
+/// The guide on operating, of which the user of this test is taken.
+const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_callback() {
+    let fleet = ClusterFleet::start_with(|server| server.password("sesame").line("masterauth sesame"));
+    let line = OPERATING.lines().find(|line| line.starts_with("ACL SETUSER dlock "));
+    let words: Vec<_> = line.expect("the guide has the line").split(' ').collect();
+    let allow_all = |words: &[&str]| {
+        for server in fleet.servers() {
+            assert_eq!(server.call(words).text(), Some("OK"));
+        }
+    };
+    allow_all(&words);
+    let url = fleet.url_with("");
+    let with_user = url.replace("://", "://dlock:password@");
+
+    assert_config(connect(&url).await, "write `:password@` or `user:password@` before the host");
+    assert_config(connect(&with_user).await, "allow it `+cluster|info +cluster|slots +asking +role`");
+    allow_all(&["ACL", "SETUSER", "dlock", "+cluster|info", "+cluster|slots", "+asking", "+role"]);
+    let ours = connect(&with_user).await.expect("the user may do what is needed");
+    let give = || async { Ok(Credentials::new("dlock", "password")) };
+    let theirs =
+        LockManager::builder(&url).credentials(give).connect().await.expect("so he may by a callback");
+
+    let [here, there] = [0, 1].map(|part| fleet.key_in(part, "order"));
+    let old = ours.lock(&*here).lease(LONG).acquire().await.expect("the lock is free");
+    let (slot, to) = (fleet.slot(&here), fleet.masters()[1]);
+    fleet.begin_to_move(slot, to);
+    let new = theirs
+        .lock(format!("new{{dlock:{here}}}"))
+        .acquire()
+        .await
+        .expect("it is asked for where the slot goes");
+    let other = theirs.lock(&*there).acquire().await.expect("the lock is free");
+    for guard in [old, new, other] {
+        guard.release().await.expect("it was held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_server_is_reached_over_tls() {
+    let authority = Authority::new();
+    let fleet = ClusterFleet::start_with(|server| {
+        let server = server.tls(authority.sign("127.0.0.1"), &authority);
+        server.line("tls-cluster yes").line("tls-replication yes")
+    });
+    let url = fleet.servers()[0].tls_url().replace("rediss://", "rediss+cluster://");
+    let manager =
+        LockManager::builder(&url).tls_ca(authority.pem()).connect().await.expect("we know its authority");
+
+    for key in fleet.keys_on_each("order") {
+        let held = manager.lock(&*key).lease(LONG).acquire().await.expect("the lock is free");
+        held.fencing_token().await.expect("it is held");
+        held.release().await.expect("it was held");
+    }
+
+    let over_tls = |port: &u16| fleet.server(*port).command_count("evalsha") > 0;
+    assert!(fleet.masters().iter().all(over_tls));
+}

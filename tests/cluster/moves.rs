@@ -1,0 +1,50 @@
+//! Slots that move from one master to another while locks in them are in use.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::judge;
+use dlock_tests::work::{WAIT, Work};
+use dlock_tests::{ClusterFleet, Moment};
+
+const MANAGERS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
+    let count = std::env::var("DLOCK_MIGRATIONS").map_or(3, |count| count.parse().expect("a number"));
+    let fleet = ClusterFleet::start();
+    let mut managers = Vec::new();
+    for _ in 0..MANAGERS {
+        let manager = LockManager::connect(&fleet.url_with("")).await;
+        managers.push(manager.expect("the cluster takes managers"));
+    }
+    let work = Work::start(&managers, |prefix| vec![fleet.key_in(0, prefix)]);
+    let keys = ["shared", "own:0", "long:1"].map(|prefix| fleet.key_in(0, prefix));
+
+    for (number, key) in keys.iter().cycle().take(count).enumerate() {
+        work.until_entered(Moment::now(), 20).await;
+        let (slot, masters) = (fleet.slot(key), fleet.masters());
+        let from = fleet.owner(slot);
+        let to = *masters.iter().cycle().skip_while(|port| **port != from).nth(1).expect("there are others");
+        let begun = Moment::now();
+        fleet.begin_to_move(slot, to);
+        // Holds come and go while the slot is between two masters, for a moment or for longer than a request may take.
+        let between = if number % 3 == 2 { WAIT } else { Duration::from_millis(50) };
+        tokio::time::sleep(between).await;
+        fleet.finish_the_move(slot, to);
+        println!("move {number}: `{key}` from {from} to {to} in {:?}", begun.elapsed());
+        work.until_entered(Moment::now(), 0).await;
+    }
+    let history = work.end().await;
+
+    judge::no_call_takes_longer_than_its_limit(&history);
+    judge::every_refusal_has_its_type(&history);
+    judge::tokens_rise(&history);
+    assert_eq!(judge::overlaps_only_across_a_fail_over(&history, &[]), 0);
+    let refused = history.tries.iter().filter(|call| call.refused.is_some()).count();
+    println!(
+        "{count} moves, {} holds, {refused} of {} calls refused",
+        history.holds.len(),
+        history.tries.len()
+    );
+}

@@ -1,0 +1,86 @@
+//! Requests on one key while their slot moves.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::{Answer, HostileServer, Proxy, Request, within};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// What a server of a cluster says in which the one on `port` serves every slot.
+pub(crate) fn of_a_cluster(request: &Request, port: u16) -> Answer {
+    let text = match (request.name(), &*request.word(1).to_uppercase()) {
+        ("CLUSTER", "INFO") => "$18\r\ncluster_state:ok\r\n\r\n".to_owned(),
+        ("CLUSTER", _) => format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n"),
+        ("ROLE", _) => "*1\r\n$6\r\nmaster\r\n".to_owned(),
+        _ => return Answer::Usual,
+    };
+    Answer::Raw(text.into_bytes())
+}
+
+/// A server that says of each request, once it may, that it belongs to the one on `port`. Returns it with the network before it.
+fn old_master(port: u16, may: Receiver<()>) -> (HostileServer, Proxy) {
+    let (may, here) = (Mutex::new(may), Arc::<OnceLock<u16>>::default());
+    let before_it = Arc::clone(&here);
+    let server = HostileServer::start(move |request| {
+        if request.name() != "EVALSHA" {
+            return of_a_cluster(request, here.get().copied().unwrap_or_default());
+        }
+        let _ = may.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SOON);
+        let slot = 15_123;
+        Answer::Raw(format!("-MOVED {slot} 127.0.0.1:{port}\r\n").into_bytes())
+    });
+    let proxy = Proxy::start(server.port());
+    before_it.set(proxy.port()).expect("it is set once");
+    (server, proxy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_sends_on() {
+    let order: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&order);
+    let new = HostileServer::start(move |request| {
+        if request.name() == "EVALSHA" {
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(4)); // the token: they rise
+            return Answer::Raw(b":0\r\n".to_vec());
+        }
+        of_a_cluster(request, 1)
+    });
+    let (answer, may) = channel();
+    let (_old, network) = old_master(new.port(), may);
+    let url = format!("redis+cluster://127.0.0.1:{}?response_timeout=5s", network.port());
+    let manager = LockManager::connect(&url).await.expect("it says that it is a cluster");
+    let ask = || {
+        let manager = manager.clone();
+        tokio::spawn(async move { manager.inspect("order:7").await.expect("it is answered") })
+    };
+    let arrived = |count| {
+        let new = &new;
+        async move {
+            while new.count("EVALSHA") < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        let seen = network.on_request(b"EVALSHA");
+        asked.push(ask());
+        within(SOON, "the request at the old master", seen).await;
+    }
+    answer.send(()).expect("the old master listens");
+    within(SOON, "the first at the new master", arrived(1)).await;
+    asked.push(ask());
+    let overtaken = tokio::time::timeout(Duration::from_millis(100), arrived(2)).await;
+    answer.send(()).expect("the old master listens");
+    for asked in asked {
+        within(SOON, "an answer", asked).await.expect("no panic");
+    }
+
+    assert!(overtaken.is_err(), "the third came before the second was sent on");
+    let order = order.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(order.len() == 3 && order.is_sorted(), "{order:?}");
+}

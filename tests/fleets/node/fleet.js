@@ -1,0 +1,87 @@
+// Two clients of the SET NX family, node-redlock and redlock-universal, driven by lines of text: see tests/support/fleet.rs.
+
+import { createInterface } from "node:readline";
+import Redis from "ioredis";
+import Redlock from "redlock";
+import { IoredisAdapter, createLock } from "redlock-universal";
+
+const REST = 30; // ms between two turns: pollers that do not rest starve each other
+const [library, url] = process.argv.slice(2);
+const redis = new Redis(url);
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Each takes a lock within so many milliseconds, at the library's own rhythm, and returns what extends and releases it.
+const libraries = {
+  async redlock(name, lease, patience) {
+    const redlock = new Redlock([redis]);
+    const { retryDelay } = redlock.settings;
+    const once = { retryCount: 0 };
+    let lock = await redlock.acquire([name], lease, { retryCount: Math.floor(patience / retryDelay) });
+    return {
+      extend: async () => (lock = await redlock.extend(lock, lease, once)),
+      release: () => redlock.release(lock, once),
+    };
+  },
+  async "redlock-universal"(name, lease, patience) {
+    const adapter = new IoredisAdapter(redis);
+    const retryDelay = createLock({ adapter, key: name, ttl: lease }).getConfig().retryDelay;
+    const retryAttempts = Math.floor(patience / retryDelay);
+    const lock = createLock({ adapter, key: name, ttl: lease, retryAttempts });
+    const handle = await lock.acquire();
+    const done = (done) => {
+      if (!done) throw new Error("not ours");
+    };
+    return {
+      extend: async () => done(await lock.extend(handle, lease)),
+      release: async () => done(await lock.release(handle)),
+    };
+  },
+};
+const take = libraries[library];
+const FOR_EVER = 24 * 3600 * 1000;
+let held;
+
+async function soak(name, counter, seconds, hold, lease) {
+  const end = Date.now() + seconds * 1000;
+  let turns = 0;
+  while (Date.now() < end) {
+    const turn = await take(name, lease, end - Date.now()).catch(() => undefined);
+    if (!turn) continue;
+    const seen = Number(await redis.get(counter));
+    await sleep(hold);
+    await redis.set(counter, seen + 1);
+    await turn.release();
+    turns += 1;
+    await sleep(REST);
+  }
+  return `done ${turns}`;
+}
+
+async function answer(word, name, ...rest) {
+  switch (word) {
+    case "lock":
+      held = await take(name, Number(rest[0]), FOR_EVER);
+      return "locked";
+    case "try": {
+      const wanted = await take(name, Number(rest[0]), 0).catch(() => undefined);
+      held = wanted ?? held;
+      return wanted ? "locked" : "taken";
+    }
+    case "extend":
+      await held.extend();
+      return "extended";
+    case "unlock":
+      await held.release();
+      return "unlocked";
+    case "soak":
+      return soak(name, rest[0], ...rest.slice(1).map(Number));
+  }
+}
+
+await redis.ping();
+console.log("ready");
+for await (const line of createInterface({ input: process.stdin })) {
+  if (line === "quit") break;
+  console.log(await answer(...line.split(" ")).catch((error) => `failed ${error.message}`));
+}
+redis.disconnect();

@@ -1,0 +1,170 @@
+//! One holder at a time, whichever few servers are away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{LockGuard, LockManager};
+use dlock_tests::quorum::{Fate, LEASE};
+use dlock_tests::{Moment, QuorumFleet, within};
+use futures_util::future::join_all;
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn hold(manager: &LockManager, key: &str) -> LockGuard {
+    manager.lock(key).wait(SOON).acquire().await.expect("a majority is there and nobody holds")
+}
+
+async fn assert_taken(manager: &LockManager, key: &str, when: &str) {
+    match manager.lock(key).acquire().await {
+        Err(error) => assert!(error.is_contended() || error.is_unavailable(), "{when}: {error:?}"),
+        Ok(_) => panic!("{when}: two hold {key}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_three_managers_hold_a_lock_one_at_a_time_and_all_get_it() {
+    for servers in [3, 5] {
+        let fleet = QuorumFleet::start(servers).await;
+        let (inside, entered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let manager = fleet.manager("").await;
+            for _ in 0..4 {
+                let (manager, inside, entered) = (manager.clone(), Arc::clone(&inside), Arc::clone(&entered));
+                tasks.spawn(async move {
+                    for _ in 0..5 {
+                        let guard = hold(&manager, "hot").await;
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        entered.fetch_add(1, Ordering::SeqCst);
+                        guard.release().await.expect("it was held");
+                    }
+                });
+            }
+        }
+
+        let begun = Moment::now();
+        within(Duration::from_secs(20), "all of them", async {
+            while let Some(done) = tasks.join_next().await {
+                done.expect("nobody met anybody");
+            }
+        })
+        .await;
+
+        println!("{servers} servers: 60 turns of three managers in {:?}", begun.elapsed());
+        assert_eq!(entered.load(Ordering::SeqCst), 60);
+        assert_eq!(fleet.holding("hot"), 0);
+    }
+}
+
+/// Every few servers that a quorum of three can spare, and some that one of five can; all of them where `DLOCK_ALL_MINORITIES` is set.
+fn minorities() -> Vec<(usize, Vec<usize>)> {
+    let all = std::env::var_os("DLOCK_ALL_MINORITIES").is_some();
+    let of_five = QuorumFleet::minorities(5).into_iter().enumerate();
+    let of_five = of_five.filter(|(at, few)| all || (few.len() == 2 && at % 5 == 0)).map(|(_, few)| (5, few));
+    QuorumFleet::minorities(3).into_iter().map(|few| (3, few)).chain(of_five).collect()
+}
+
+/// Has each of them, on a fleet of its own, live through `what`.
+async fn each<F: Future<Output = ()>>(what: impl Fn(QuorumFleet, Vec<usize>, Fate) -> F) {
+    let mut fates = [Fate::Killed, Fate::Frozen, Fate::Restarted].into_iter().cycle();
+    for some in minorities().chunks(6) {
+        let lives = some.iter().flat_map(|(servers, few)| {
+            let of_three = if *servers == 3 { 3 } else { 1 };
+            fates.by_ref().take(of_three).map(|fate| (*servers, few.clone(), fate)).collect::<Vec<_>>()
+        });
+        let lives = lives.map(|(servers, few, fate)| {
+            let what = &what;
+            async move { what(QuorumFleet::start(servers).await, few, fate).await }
+        });
+        join_all(lives).await;
+    }
+}
+
+async fn until_nothing_is_left(fleet: &QuorumFleet, key: &str) {
+    let gone = async {
+        while fleet.holding(key) > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(SOON, &format!("{key}: nothing is left"), gone).await;
+}
+
+/// What befalls any few servers changes nothing for who holds, nor for who comes next.
+async fn outlive(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
+    let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
+    let key = format!("{fate:?}:{few:?}");
+    let held = hold(&ours, &key).await;
+
+    fleet.befall(&few, fate);
+    assert_taken(&theirs, &key, "at once").await;
+    tokio::time::sleep(LEASE + LEASE / 4).await;
+    assert_taken(&theirs, &key, "after a lease").await;
+    assert!(held.check().is_ok(), "{key}: it was lost");
+    held.release().await.expect("a majority confirms the release");
+
+    let next = within(Duration::from_secs(1), &format!("{key}: the next"), hold(&theirs, &key)).await;
+    next.release().await.expect("a majority confirms the release");
+    fleet.heal(&few, fate);
+    until_nothing_is_left(&fleet, &key).await;
+}
+
+/// What befalls them in the middle of acquiring and releasing neither lets two in nor ends the work.
+async fn work_on(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
+    let key = format!("work:{fate:?}:{few:?}");
+    let (inside, entered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let manager = fleet.manager("").await;
+        let (key, inside, entered) = (key.clone(), Arc::clone(&inside), Arc::clone(&entered));
+        tasks.spawn(async move {
+            loop {
+                let guard = hold(&manager, &key).await;
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key}: two are inside");
+                tokio::task::yield_now().await;
+                assert!(guard.check().is_ok(), "{key}: it was lost");
+                inside.fetch_sub(1, Ordering::SeqCst);
+                entered.fetch_add(1, Ordering::SeqCst);
+                guard.release().await.expect("a majority confirms the release");
+            }
+        });
+    }
+    let until_entered = async |more: u32| {
+        let from = entered.load(Ordering::SeqCst);
+        let goes_on = async {
+            while entered.load(Ordering::SeqCst) < from + more {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(SOON, &format!("{key}: the work goes on"), goes_on).await;
+    };
+
+    until_entered(5).await;
+    fleet.befall(&few, fate);
+    until_entered(50).await;
+    fleet.heal(&few, fate);
+    until_entered(50).await;
+    let mut guards = Vec::new();
+    tasks.abort_all();
+    while let Some(ended) = tasks.join_next().await {
+        guards.push(ended);
+    }
+
+    assert!(
+        guards.iter().all(|ended| ended.as_ref().is_err_and(tokio::task::JoinError::is_cancelled)),
+        "{guards:?}"
+    );
+    until_nothing_is_left(&fleet, &key).await;
+}
+
+#[tokio::test]
+async fn a_hold_outlives_any_minority() {
+    each(outlive).await;
+}
+
+#[tokio::test]
+async fn work_goes_on_while_any_minority_is_broken_in_the_middle_of_it() {
+    each(work_on).await;
+}

@@ -1,0 +1,68 @@
+//! What happens when a majority is away.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::quorum::{Fate, LEASE};
+use dlock_tests::resp::Reply;
+use dlock_tests::world::name;
+use dlock_tests::{Moment, QuorumFleet, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn without_a_majority(fate: Fate) {
+    let mut fleet = QuorumFleet::start(3).await;
+    let manager = fleet.manager("").await;
+    let held = manager.lock("held").wait(SOON).acquire().await.expect("nobody holds it");
+    let believed = Moment::now();
+    fleet.befall(&[0, 1], fate);
+
+    let asked = Moment::now();
+    let refused = manager.lock("free").wait(LEASE / 2).acquire().await;
+    let took = asked.elapsed();
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert!(took <= LEASE / 2 + Duration::from_millis(200), "{took:?}");
+
+    within(2 * LEASE, "the loss", held.lost()).await;
+    assert!(believed.elapsed() <= LEASE + Duration::from_millis(150), "{:?}", believed.elapsed());
+    assert!(manager.ready().await.is_err());
+
+    fleet.heal(&[0, 1], fate);
+    let again = manager.lock("free").wait(SOON).acquire().await;
+    assert!(again.is_ok(), "{again:?}");
+}
+
+#[tokio::test]
+async fn without_a_majority_calls_end_in_time_and_holders_are_told_when_servers_are_killed() {
+    without_a_majority(Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn without_a_majority_calls_end_in_time_and_holders_are_told_when_servers_are_frozen() {
+    without_a_majority(Fate::Frozen).await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_empty_gives_nobody_a_second_hold() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
+    let held = ours.lock("order:7").renew(false).wait(SOON).acquire().await.expect("nobody holds it");
+    // Held by a bare majority, of which one forgets it.
+    let gone = async {
+        while fleet.servers()[2].call(&["DEL", &name("order:7")]) == Reply::Integer(0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LEASE, "the third", gone).await;
+    fleet.befall(&[1], Fate::Restarted);
+    let late = fleet.manager("").await;
+
+    while held.check().is_ok() {
+        for (who, manager) in [("who knew it before", &theirs), ("who meets it now", &late)] {
+            let second = manager.lock("order:7").acquire().await;
+            assert!(second.is_err() || held.check().is_err(), "{who} holds as well");
+        }
+    }
+    let next = theirs.lock("order:7").wait(SOON).acquire().await;
+    assert!(next.is_ok(), "{next:?}");
+}

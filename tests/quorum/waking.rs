@@ -1,0 +1,145 @@
+//! How a waiter learns that the lock is free: from any server, and not by looking.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::quorum::Fate;
+use dlock_tests::resp::Reply;
+use dlock_tests::world::name;
+use dlock_tests::{Moment, QuorumFleet, RedisServer, within};
+
+const SOON: Duration = Duration::from_secs(10);
+/// Nobody looks by himself in a test.
+const NO_POLL: &str = "&poll=60s";
+
+fn listeners(server: &RedisServer, key: &str) -> i64 {
+    match server.call(&["PUBSUB", "NUMSUB", &format!("dlock:free:{}", name(key))]) {
+        Reply::List(pair) => pair.last().and_then(Reply::integer).expect("a channel and its count"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn until_listened_to(server: &RedisServer, key: &str, count: i64) {
+    let heard = async {
+        while listeners(server, key) != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(SOON, &format!("{key}: {count} listen"), heard).await;
+}
+
+/// Has a task of `manager` wait for `key`, and returns when it had it.
+fn wait_for(manager: &LockManager, key: &str) -> tokio::task::JoinHandle<Moment> {
+    let lock = manager.lock(key).wait(SOON);
+    tokio::spawn(async move {
+        let held = lock.acquire().await.expect("it is released in time");
+        let at = Moment::now();
+        drop(held);
+        at
+    })
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_whichever_servers_are_left() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+    for few in [vec![], vec![0], vec![1], vec![2]] {
+        let key = format!("woken:{few:?}");
+        fleet.befall(&few, Fate::Frozen);
+        // The second has found out that it is away once it has waited for it.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("nobody holds it");
+        let waiter = wait_for(&theirs, &key);
+        let up = (0..3).find(|at| !few.contains(at)).expect("most are");
+        until_listened_to(&fleet.servers()[up], &key, 1).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+
+        let released = Moment::now();
+        drop(held);
+        let woken = within(SOON, &key, waiter).await.expect("it does not panic").since(released);
+
+        println!("{key}: woken after {woken:?}");
+        assert!(woken < Duration::from_millis(100), "{key}: {woken:?}");
+        fleet.heal(&few, Fate::Frozen);
+    }
+}
+
+#[tokio::test]
+async fn a_release_between_the_try_and_the_sleep_is_not_missed() {
+    let fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+
+    for round in 0..100_u64 {
+        let key = format!("between:{round}");
+        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("nobody holds it");
+        let waiter = wait_for(&theirs, &key);
+        // At any moment of the waiter's first three trips.
+        tokio::time::sleep(Duration::from_micros(round * 30)).await;
+        drop(held);
+
+        within(Duration::from_secs(2), &key, waiter).await.expect("it does not panic");
+    }
+}
+
+#[tokio::test]
+async fn bells_are_listened_to_no_longer_than_somebody_waits() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let waiter = wait_for(&theirs, "order:7");
+    until_listened_to(&fleet.servers()[0], "order:7", 1).await;
+
+    drop(held);
+    within(SOON, "the waiter", waiter).await.expect("it does not panic");
+
+    until_listened_to(&fleet.servers()[0], "order:7", 0).await;
+}
+
+#[tokio::test]
+async fn after_its_connection_was_cut_a_waiter_listens_again() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let waiter = wait_for(&theirs, "order:7");
+    for server in fleet.servers() {
+        until_listened_to(server, "order:7", 1).await;
+        server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+    for server in fleet.servers() {
+        until_listened_to(server, "order:7", 1).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let released = Moment::now();
+    drop(held);
+    let woken = within(SOON, "the waiter", waiter).await.expect("it does not panic").since(released);
+
+    assert!(woken < Duration::from_millis(100), "{woken:?}");
+}
+
+#[tokio::test]
+async fn forged_bells_cause_a_bounded_rate_of_tries() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+    let _held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let waiter = wait_for(&theirs, "order:7");
+    let server = &fleet.servers()[0];
+    until_listened_to(server, "order:7", 1).await;
+    let channel = format!("dlock:free:{}", name("order:7"));
+    let mut forger = server.raw().await;
+    let (before, begun) = (server.command_count("set"), Moment::now());
+
+    while begun.elapsed() < Duration::from_millis(500) {
+        let mut flood = redis::pipe();
+        (0..100).for_each(|_| {
+            flood.cmd("PUBLISH").arg(&channel).arg("x").ignore();
+        });
+        flood.query_async::<()>(&mut forger).await.expect("the server takes it");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+
+    let tries = server.command_count("set") - before;
+    println!("{tries} tries in {:?}", begun.elapsed());
+    assert!((2..=300).contains(&tries), "{tries} tries in half a second");
+    waiter.abort();
+}

@@ -1,0 +1,85 @@
+//! Who waits gets the lock soon after the other lets go, and not before.
+
+use std::time::{Duration, Instant};
+
+use dlock_runtime::Error;
+use dlock_tests::Client;
+use dlock_tests::resp::Reply;
+
+use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, Place, with_every_client};
+
+with_every_client![
+    we_wait_for_theirs_and_have_it_soon_after_their_release,
+    they_wait_for_ours_and_have_it_soon_after_our_release,
+    we_have_theirs_when_its_lease_is_over,
+];
+
+async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Place) {
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} {LONG_MS}")).await, "locked");
+    let foreign = place.value();
+    let lock = place.ours.lock(KEY).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    place.until_asked(3).await;
+    let while_we_wait = place.value();
+
+    assert_eq!(place.theirs.ask("unlock").await, "unlocked");
+    let unlocked = Instant::now();
+    let granted = waiter.await.expect("the waiter does not panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(unlocked.elapsed() < SOON, "{:?}", unlocked.elapsed());
+    assert!(foreign != Reply::Nil && foreign == while_we_wait, "nothing is added to a foreign value");
+}
+
+async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place) {
+    let lease = Duration::from_millis(200);
+    let held = place.ours.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    assert_eq!(place.theirs.ask(&format!("try {NAME} {LONG_MS}")).await, "taken");
+    place.theirs.send(&format!("lock {NAME} {LONG_MS}"));
+    tokio::time::sleep(lease * 3).await;
+    assert!(held.check().is_ok(), "it is renewed, and was not taken from us");
+
+    held.release().await.expect("it was held");
+    let released = Instant::now();
+    let answer = place.theirs.answer(LIMIT).await;
+
+    assert_eq!(answer, "locked");
+    assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
+    let now = place.ours.lock(KEY).try_acquire().await.expect("the server answers");
+    assert!(now.is_none(), "it is theirs");
+}
+
+async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 400")).await, "locked");
+    let locked = Instant::now();
+
+    let granted = place.ours.lock(KEY).wait(LONG).acquire().await;
+
+    assert!(granted.is_ok(), "{granted:?}");
+    let waited = locked.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_millis(400) + SOON).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_lock_of_theirs_without_an_end_is_polled_and_our_call_ends_in_time() {
+    // Of these clients, redis-py alone takes locks without an end.
+    let Some(mut place) = Place::with(Client::RedisPy).await else { return };
+    assert_eq!(place.theirs.ask(&format!("lock {NAME} 0")).await, "locked");
+    let (foreign, asked, began) = (place.value(), place.server.command_total(), Instant::now());
+
+    let refused = place.ours.lock(KEY).wait(Duration::from_secs(1)).acquire().await;
+    let (took, asked) = (began.elapsed(), place.server.command_total() - asked);
+    let lock = place.ours.lock(KEY).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    place.until_asked(3).await;
+    assert_eq!(place.value(), foreign);
+    assert_eq!(place.theirs.ask("unlock").await, "unlocked");
+
+    assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+    assert!((1_000..1_500).contains(&took.as_millis()), "{took:?}");
+    assert!((10..100).contains(&asked), "it is polled, and not in a busy loop: {asked}");
+    assert!(waiter.await.expect("the waiter does not panic").is_ok());
+}
+
+/// All of them poll, every 50 to 300 ms; the rest is for a busy machine.
+const SOON: Duration = Duration::from_millis(1_500);

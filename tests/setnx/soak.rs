@@ -1,0 +1,153 @@
+//! All clients and two managers of ours at one lock, which guards a counter that is read, and written a while later.
+//!
+//! A lost update is two holders at once. Those who poll get their turns with `share=setnx`, and starve without it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::resp::Reply;
+use dlock_tests::{Client, Fleet, RedisServer, within};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
+
+use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, manager, start};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_has_turns_and_no_update_is_lost() {
+    let server = RedisServer::start();
+    let (mut fleets, missing) = all_clients(&server).await;
+    if !missing.is_empty() {
+        println!("SKIPPED: a part of the soak, without {}", missing.join("; "));
+    }
+    let length = length();
+
+    let turns = soak(&server, &mut fleets, "?share=setnx", length).await;
+
+    println!("{length:?} with share=setnx: {turns}");
+    assert_eq!(counter(&server), turns.total(), "an update was lost: {turns}");
+    assert!(turns.ours.iter().all(|turns| *turns > 0), "{turns}");
+    assert!(turns.theirs.iter().all(|(_, turns)| *turns > 0), "{turns}");
+}
+
+/// Shows that the option does something; what happens without it is no promise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_option_those_who_poll_starve() {
+    let server = RedisServer::start();
+    let mut fleet = match start(Client::RedisPy, &server).await {
+        Ok(fleet) => vec![fleet],
+        Err(missing) => return println!("SKIPPED: {missing}"),
+    };
+
+    let ours = soak(&server, &mut fleet, "", STARVING).await;
+    let setnx = soak(&server, &mut fleet, "?share=setnx", STARVING).await;
+
+    println!("{STARVING:?} with share=ours: {ours}; with share=setnx: {setnx}");
+    let (without, with) = (ours.theirs[0].1, setnx.theirs[0].1);
+    assert!(with > 0 && without * 3 <= with, "without: {without}, with: {with}");
+    assert_eq!(counter(&server), ours.total() + setnx.total(), "an update was lost");
+}
+
+/// How often each has had the lock.
+struct Turns {
+    ours: Vec<u64>,
+    theirs: Vec<(Client, u64)>,
+}
+
+impl Turns {
+    fn total(&self) -> u64 {
+        self.ours.iter().chain(self.theirs.iter().map(|(_, turns)| turns)).sum()
+    }
+}
+
+impl std::fmt::Display for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let theirs = self.theirs.iter().fold(String::new(), |mut text, (client, turns)| {
+            let _ = write!(text, ", {client:?} {turns}");
+            text
+        });
+        write!(f, "our managers {:?}{theirs}", self.ours)
+    }
+}
+
+async fn all_clients(server: &RedisServer) -> (Vec<Fleet>, Vec<String>) {
+    let (mut fleets, mut missing) = (Vec::new(), Vec::new());
+    for client in Client::SET_NX {
+        match start(client, server).await {
+            Ok(fleet) => fleets.push(fleet),
+            Err(why) => missing.push(why),
+        }
+    }
+    (fleets, missing)
+}
+
+/// Has everybody take turns: ours hold the lock before the others come, and go on until they have gone.
+async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length: Duration) -> Turns {
+    let managers = [manager(server, options).await, manager(server, options).await];
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for (number, manager) in managers.iter().enumerate() {
+        for _ in 0..TASKS {
+            let (manager, server, over) = (manager.clone(), server.raw().await, Arc::clone(&over));
+            tasks.spawn(async move { (number, take_turns(&manager, server, &over).await) });
+        }
+    }
+    let taken = async {
+        while server.call(&["EXISTS", NAME]) == Reply::Integer(0) {
+            tokio::time::sleep(HOLD).await;
+        }
+    };
+    within(LIMIT, "a turn of ours", taken).await;
+    for fleet in &mut *fleets {
+        let (seconds, hold) = (length.as_secs_f64(), HOLD.as_millis());
+        fleet.send(&format!("soak {NAME} {COUNTER} {seconds} {hold} {LONG_MS}"));
+    }
+
+    let mut turns = Turns { ours: vec![0; managers.len()], theirs: Vec::new() };
+    for fleet in fleets {
+        let answer = fleet.answer(length + LIMIT).await;
+        let done = answer.strip_prefix("done ").and_then(|turns| turns.parse().ok());
+        turns.theirs.push((fleet.client(), done.unwrap_or_else(|| panic!("{:?}: {answer}", fleet.client()))));
+    }
+    over.store(true, Ordering::Relaxed);
+    for (number, taken) in tasks.join_all().await {
+        turns.ours[number] += taken;
+    }
+    turns
+}
+
+/// Takes the lock again and again, without a pause, until it is over; returns how often.
+async fn take_turns(manager: &LockManager, mut server: MultiplexedConnection, over: &AtomicBool) -> u64 {
+    let mut turns = 0;
+    while !over.load(Ordering::Relaxed) {
+        let guard = manager.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("everybody lets go");
+        let seen: Option<u64> = server.get(COUNTER).await.expect("the server answers");
+        tokio::time::sleep(HOLD).await;
+        let () = server.set(COUNTER, seen.unwrap_or_default() + 1).await.expect("the server answers");
+        guard.release().await.expect("it was held");
+        turns += 1;
+    }
+    turns
+}
+
+fn counter(server: &RedisServer) -> u64 {
+    server.call(&["GET", COUNTER]).text().and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
+fn length() -> Duration {
+    let asked = std::env::var("DLOCK_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(asked.unwrap_or(7))
+}
+
+const COUNTER: &str = "counter";
+
+/// The tasks of each of our managers.
+const TASKS: usize = 4;
+
+const HOLD: Duration = Duration::from_millis(3);
+
+/// Long enough for several turns of who polls every 100 ms.
+const STARVING: Duration = Duration::from_millis(2_500);

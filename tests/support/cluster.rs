@@ -1,0 +1,335 @@
+//! Three masters of a Redis Cluster and a replica of each, to be failed over and to have slots moved.
+//!
+//! ```text
+//!  break_master(Kill | Pause | Order)  ->  switched()  ->  [judge]  ->  heal()
+//!  begin_to_move(slot, to)  ->  finish_the_move(slot, to)
+//! ```
+//!
+//! Everything but [`switched`](ClusterFleet::switched) blocks.
+//!
+//! Not here: what clients do meanwhile.
+
+use std::time::{Duration, Instant};
+
+use crate::clock::{Moment, within};
+use crate::resp::Reply;
+use crate::sentinel::{End, Switch, role};
+use crate::server::{RedisServer, RedisServerBuilder};
+use crate::world::name;
+
+/// Servers on free ports of 127.0.0.1; all killed when dropped.
+#[derive(Debug)]
+pub struct ClusterFleet {
+    servers: Vec<RedisServer>,
+    /// The ports of the masters, as far as this fleet knows, in the order of their slots.
+    masters: Vec<u16>,
+    /// The master that was broken last, and who is to take its place.
+    broken: Option<(u16, u16)>,
+}
+
+impl ClusterFleet {
+    /// Starts all of them, and returns when every server knows all the others.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they do not find each other.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(|server| server)
+    }
+
+    /// Starts servers that are set up further by `set_up`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they do not find each other.
+    #[must_use]
+    pub fn start_with(set_up: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
+        let server = || {
+            let server = RedisServer::builder().of_a_cluster(NODE_TIMEOUT).line("repl-diskless-sync-delay 0");
+            // A map names no replica that was sent nothing yet.
+            let server = server.line("repl-ping-replica-period 1");
+            set_up(server.line("cluster-replica-validity-factor 0")).start()
+        };
+        let servers: Vec<_> = (0..2 * MASTERS).map(|_| server()).collect();
+        for (number, server) in servers.iter().enumerate() {
+            ok(server, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+        }
+        for server in &servers {
+            for other in &servers {
+                ok(server, &["CLUSTER", "MEET", "127.0.0.1", &other.known_port().to_string()]);
+            }
+        }
+        let (masters, replicas) = servers.split_at(MASTERS);
+        for (number, master) in masters.iter().enumerate() {
+            let slots = (SLOTS * number / MASTERS)..(SLOTS * (number + 1) / MASTERS);
+            let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+            let words: Vec<_> =
+                ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot)).collect();
+            ok(master, &words);
+        }
+        for (master, replica) in masters.iter().zip(replicas) {
+            let id = id(master);
+            wait_until("a replica knows its master", || {
+                replica.call(&["CLUSTER", "REPLICATE", &id]) == Reply::Status("OK".to_owned())
+            });
+        }
+        let masters = masters.iter().map(RedisServer::port).collect();
+        let mut fleet = Self { servers, masters, broken: None };
+        fleet.wait_until_whole();
+        fleet
+    }
+
+    /// Returns the URL that names one master and one replica, followed by `suffix`, such as `?namespace=shop`.
+    #[must_use]
+    pub fn url_with(&self, suffix: &str) -> String {
+        let hosts = [0, 2 * MASTERS - 1].map(|at| format!("127.0.0.1:{}", self.servers[at].port()));
+        format!("redis+cluster://{}{suffix}", hosts.join(","))
+    }
+
+    /// Returns the server on `port`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is none.
+    #[must_use]
+    pub fn server(&self, port: u16) -> &RedisServer {
+        self.servers.iter().find(|server| server.port() == port).expect("the port is one of this fleet")
+    }
+
+    /// Returns all servers.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Returns the ports of the masters, in the order of the slots that they had at the start.
+    #[must_use]
+    pub fn masters(&self) -> &[u16] {
+        &self.masters
+    }
+
+    /// Returns the slot of the lock `key`, as a server computes it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no server answers.
+    #[must_use]
+    pub fn slot(&self, key: &str) -> u16 {
+        let slot = self.server(self.masters[0]).call(&["CLUSTER", "KEYSLOT", &name(key)]).integer();
+        slot.and_then(|slot| u16::try_from(slot).ok()).expect("a slot")
+    }
+
+    /// Returns a lock's key that begins with `prefix` for each of the parts into which the slots are dealt out at the start.
+    #[must_use]
+    pub fn keys_on_each(&self, prefix: &str) -> Vec<String> {
+        (0..MASTERS).map(|part| self.key_in(part, prefix)).collect()
+    }
+
+    /// Returns a lock's key that begins with `prefix` in one of the parts into which the slots are dealt out at the start.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such part.
+    #[must_use]
+    pub fn key_in(&self, part: usize, prefix: &str) -> String {
+        let is_in = |key: &String| self.part(key) == part;
+        (0..1_000).map(|number| format!("{prefix}:{number}")).find(is_in).expect("slots are spread")
+    }
+
+    /// Returns in which of the parts into which the slots are dealt out at the start a lock's key is.
+    #[must_use]
+    pub fn part(&self, key: &str) -> usize {
+        let slot = usize::from(self.slot(key));
+        (0..MASTERS).rfind(|part| SLOTS * part / MASTERS <= slot).unwrap_or_default()
+    }
+
+    /// Ends the rule of the present master of a part, and returns when it was.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the fleet is not whole, or refuses an ordered fail-over.
+    pub fn break_master(&mut self, part: usize, end: End) -> Moment {
+        self.wait_until_whole();
+        let old = self.masters[part];
+        let successor = self.replica_of(old);
+        self.broken = Some((old, successor));
+        let at = Moment::now();
+        match end {
+            End::Kill => self.server_mut(old).kill(),
+            End::Pause => self.server(old).pause(),
+            End::Order => ok(self.server(successor), &["CLUSTER", "FAILOVER"]),
+        }
+        at
+    }
+
+    /// Waits until the replica of the broken master is a master.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is none within twenty seconds.
+    pub async fn switched(&mut self) -> Switch {
+        let (from, to) = self.broken.take().expect("a master was broken");
+        let elected = async {
+            while role(self.server(to)) != "master" {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        };
+        within(Duration::from_secs(20), "the fail-over", elected).await;
+        let at = Moment::now();
+        self.masters.iter_mut().filter(|port| **port == from).for_each(|port| *port = to);
+        Switch { at, from, to }
+    }
+
+    /// Lets a server go on that was frozen, starts one again that was killed, and returns when all is as at the start.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the fleet does not become whole.
+    pub fn heal(&mut self, port: u16) {
+        let server = self.server_mut(port);
+        server.try_resume();
+        if server.try_call(&["PING"], CALL_LIMIT).is_err() {
+            server.restart();
+        }
+        self.wait_until_whole();
+    }
+
+    /// Has a slot go from its master to the one on the port `to`: what is new stands there from now on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a server refuses.
+    pub fn begin_to_move(&self, slot: u16, to: u16) {
+        let (source, target) = (self.server(self.owner(slot)), self.server(to));
+        let slot = slot.to_string();
+        ok(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(source)]);
+        ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(target)]);
+    }
+
+    /// Moves what stands in a slot to the master on the port `to`, and has it serve the slot.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a server refuses a step.
+    pub fn finish_the_move(&self, slot: u16, to: u16) {
+        let from = self.owner(slot);
+        let (slot, port, source) = (slot.to_string(), to.to_string(), self.server(from));
+        loop {
+            let keys = source.call(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).texts();
+            if keys.is_empty() {
+                break;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "2000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            let moved = source.call(&words);
+            assert!(matches!(moved.text(), Some("OK" | "NOKEY")), "MIGRATE: {moved:?}");
+        }
+        let others = self.masters.iter().filter(|port| ![from, to].contains(port));
+        for port in [to, from].iter().chain(others) {
+            ok(self.server(*port), &["CLUSTER", "SETSLOT", &slot, "NODE", &id(self.server(to))]);
+        }
+    }
+
+    /// Returns the port of the master that serves a slot, by the word of the first master.
+    ///
+    /// # Panics
+    ///
+    /// Panics if nobody does.
+    #[must_use]
+    pub fn owner(&self, slot: u16) -> u16 {
+        let ranges = ranges(self.server(self.masters[0]));
+        let range = ranges.iter().find(|range| (range.first..=range.last).contains(&slot.into()));
+        range.expect("somebody serves it").ports[0]
+    }
+
+    fn replica_of(&self, master: u16) -> u16 {
+        let ranges = ranges(self.server(master));
+        let range = ranges.iter().find(|range| range.ports[0] == master && range.ports.len() > 1);
+        range.expect("each master has a replica").ports[1]
+    }
+
+    fn server_mut(&mut self, port: u16) -> &mut RedisServer {
+        self.servers.iter_mut().find(|server| server.port() == port).expect("the port is one of this fleet")
+    }
+
+    /// Waits until all servers see the same masters, each with its replica, and all replicas follow.
+    fn wait_until_whole(&mut self) {
+        let mut seen = Vec::new();
+        wait_until("the cluster is whole", || {
+            let views: Vec<_> = self.servers.iter().map(ranges).collect();
+            let up = self.servers.iter().all(|server| {
+                let info = server.call(&["CLUSTER", "INFO"]);
+                let nodes = server.call(&["CLUSTER", "NODES"]);
+                info.text().is_some_and(|text| text.contains("cluster_state:ok"))
+                    && nodes.text().is_some_and(|text| !text.contains("fail") && !text.contains("handshake"))
+            });
+            let following = self.servers.iter().filter(|server| is_following(server)).count();
+            let whole = views.iter().all(|ranges| ranges.iter().all(|range| range.ports.len() == 2));
+            let same = views.windows(2).all(|pair| pair[0] == pair[1]);
+            seen.clone_from(&views[0]);
+            up && whole && same && following == MASTERS
+        });
+        // The masters of the parts, where they changed by themselves.
+        for (part, port) in self.masters.iter_mut().enumerate() {
+            let first = i64::try_from(SLOTS * part / MASTERS).expect("a slot");
+            let range = seen.iter().find(|range| range.ports.contains(port) || range.first == first);
+            *port = range.expect("each part is served").ports[0];
+        }
+    }
+}
+
+/// Slots in a row, the port of their master, and those of its replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    first: i64,
+    last: i64,
+    ports: Vec<u16>,
+}
+
+fn ranges(server: &RedisServer) -> Vec<Range> {
+    let Reply::List(entries) = server.call(&["CLUSTER", "SLOTS"]) else { panic!("no map") };
+    let mut ranges: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let Reply::List(entry) = entry else { panic!("no entry of a map") };
+            let ports = entry[2..].iter().map(|server| match server {
+                Reply::List(words) => u16::try_from(words[1].integer().expect("a port")).expect("a port"),
+                other => panic!("no server: {other:?}"),
+            });
+            let slot = |at: usize| entry[at].integer().expect("a slot");
+            Range { first: slot(0), last: slot(1), ports: ports.collect() }
+        })
+        .collect();
+    ranges.sort_by_key(|range| range.first);
+    ranges
+}
+
+fn is_following(server: &RedisServer) -> bool {
+    let words = server.call(&["ROLE"]).texts();
+    words.first().is_some_and(|role| role == "slave") && words.iter().any(|word| word == "connected")
+}
+
+fn id(server: &RedisServer) -> String {
+    server.call(&["CLUSTER", "MYID"]).text().expect("a name").to_owned()
+}
+
+fn ok(server: &RedisServer, words: &[&str]) {
+    let reply = server.call(words);
+    assert_eq!(reply, Reply::Status("OK".to_owned()), "{}", words[..words.len().min(4)].join(" "));
+}
+
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is() {
+        assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+/// Short enough to wait for, long enough that a server of a busy machine is not thought dead.
+const NODE_TIMEOUT: Duration = Duration::from_millis(1_500);
+const LIMIT: Duration = Duration::from_secs(30);
+const CALL_LIMIT: Duration = Duration::from_secs(2);
