@@ -276,8 +276,15 @@ impl Builder {
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
         }
-        if let (Place::Quorum(_), Layout::Redisson) = (&target.place, target.settings.layout) {
-            return Err(config("layout", "a quorum has one of its own: leave it out"));
+        if let Place::Quorum(_) = target.place {
+            if target.settings.layout == Layout::Redisson {
+                return Err(config("layout", "a quorum has one of its own: leave it out"));
+            }
+            if target.settings.rules.share == Share::SetNx {
+                let problem =
+                    "who waits for a quorum has no queue to come before those who poll: leave it out";
+                return Err(config("share", problem));
+            }
         }
         target.settings = target.settings.checked()?;
         Ok(target)

@@ -30,6 +30,7 @@ async fn two_hosts_are_no_quorum() {
 async fn options_that_a_quorum_has_no_use_for_are_told() {
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?replica_acks=1").await, "leave it out");
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?layout=redisson").await, "leave it out");
+    assert_config(LockManager::connect("redis+quorum://h1,h2,h3?share=setnx").await, "leave it out");
 }
 
 #[tokio::test]

@@ -114,10 +114,11 @@ impl Ballot {
                 Some(if ours { Follow::Unsure } else { Follow::Abandon })
             }
             (Command::Renew { lease }, Reply::NotOurs) if ours && !self.let_go => Some(Follow::Repair(lease)),
-            (
-                Command::Release | Command::Leave | Command::Yield { .. },
-                Reply::Unknown(_) | Reply::Refused(_),
-            ) => Some(Follow::Abandon),
+            (command, Reply::Unknown(_) | Reply::Refused(_))
+                if command.lets_go() || matches!(command, Command::Yield { .. }) =>
+            {
+                Some(Follow::Abandon)
+            }
             _ => None,
         }
     }
@@ -128,7 +129,11 @@ impl Ballot {
             Command::Acquire { .. } => self.acquired(),
             Command::Enqueue { .. } => self.looked(),
             Command::Renew { .. } | Command::Keep { .. } => self.confirmed(Reply::Unknown),
-            Command::Release | Command::Leave | Command::ForceRelease => self.freed(),
+            Command::Release
+            | Command::PassOn { .. }
+            | Command::Free
+            | Command::Leave
+            | Command::ForceRelease => self.freed(),
             Command::Yield { .. } => self.yielded(),
             Command::Fence | Command::Register { .. } => self.fenced(),
             Command::Inspect => self.seen(),

@@ -336,7 +336,7 @@ impl World {
         let server = &mut self.servers[sent.server];
         let (reply, counts) = if server.starts == sent.starts {
             let no_grant = Duration::ZERO;
-            let reply = server.record.run(sent.token, sent.command, at(self.now), no_grant, |_| false);
+            let reply = server.record.run(sent.token, sent.command, at(self.now), no_grant, |_, _| false);
             (reply, self.bug == Bug::WhoForgotIsAsked || !server.is_young(self.now, self.lease))
         } else {
             // Its connections ended with the process.

@@ -185,7 +185,7 @@ impl Ballots {
 
 /// Returns whether the token is done for once this is sent.
 fn lets_go(command: Command) -> bool {
-    matches!(command, Command::Release | Command::Leave | Command::Yield { .. })
+    command.lets_go() || matches!(command, Command::Yield { .. })
 }
 
 const MOST_UNSURE: usize = 10_000;
