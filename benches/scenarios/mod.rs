@@ -40,7 +40,7 @@ type Measured<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 type Scenario = (&'static str, fn(Bench<'_>) -> Measured<'_>);
 
 /// All scenarios.
-pub(crate) const SCENARIOS: [Scenario; 7] = [
+pub(crate) const SCENARIOS: [Scenario; 8] = [
     ("uncontended", |bench| Box::pin(uncontended::measure(bench))),
     ("cluster", |bench| Box::pin(cluster::measure(bench))),
     ("hot-key", |bench| Box::pin(hot_key::measure(bench))),

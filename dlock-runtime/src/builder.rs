@@ -49,6 +49,7 @@ struct Changes {
     poll: Option<Duration>,
     share: Option<Share>,
     replica_acks: Option<u8>,
+    tracking: Option<bool>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -133,6 +134,14 @@ impl Builder {
         self
     }
 
+    /// Sets whether the server is asked to tell of changes of the locks that are held for longer than a tenth of a second, and of those that
+    /// clients of other libraries hold while somebody here waits. Default: yes. Then a theft, a deletion or a flush is told within
+    /// milliseconds; else, and where the server does not let us, at the next renewal. It takes a connection of its own.
+    pub fn tracking(mut self, on: bool) -> Self {
+        self.changes.tracking = Some(on);
+        self
+    }
+
     /// Sets the authorities, as PEM text, of which one must have signed the certificate of a `rediss://` server. Default: those of the
     /// system, or of the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
     #[cfg(feature = "tls")]
@@ -152,8 +161,9 @@ impl Builder {
 
     /// Sets what is asked for user and password in place of the URL's, for those that change, such as the tokens of a cloud.
     ///
-    /// It is asked for each new connection: for the one for commands and for the one for messages, at the start and whenever one is
-    /// made anew, and never while they are connected. It runs on the thread that talks to the server, so it must not block; it has
+    /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
+    /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks) take, at the start and whenever one is made anew, and never
+    /// while they are connected. It runs on the thread that talks to the server, so it must not block; it has
     /// the `connect_timeout`. Where it fails, panics or is late there is no connection, which
     /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
     /// secret into that text. `memory://` does not ask it.
@@ -223,6 +233,7 @@ impl Builder {
             poll,
             share,
             replica_acks,
+            tracking,
             certificates,
             credentials,
         } = self.changes;
@@ -238,6 +249,7 @@ impl Builder {
         set(&mut settings.rules.poll, poll);
         set(&mut settings.rules.share, share);
         set(&mut settings.rules.replica_acks, replica_acks);
+        set(&mut settings.rules.tracking, tracking);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));

@@ -232,6 +232,13 @@ pub(crate) fn not_listening(reason: &str) {
     );
 }
 
+/// The server does not tell us of changes of keys.
+pub(crate) fn not_tracking(reason: &str) {
+    from_the_actor(
+        || tracing::info!(name: "dlock.not_tracking", target: "dlock", reason, "dlock.not_tracking"),
+    );
+}
+
 /// The actor of a server panicked and is started again.
 pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
     from_the_actor(

@@ -62,7 +62,7 @@ fn rotate(server: &RedisServer, password: &str) {
 }
 
 #[tokio::test]
-async fn both_connections_log_in_with_what_the_callback_gives_and_it_is_not_asked_while_they_last() {
+async fn all_connections_log_in_with_what_the_callback_gives_and_it_is_not_asked_while_they_last() {
     let server = server_with("first-one");
     let vault = Vault::with("first-one");
     let manager = vault.connect(&server).await.expect("it is the password");
@@ -72,7 +72,8 @@ async fn both_connections_log_in_with_what_the_callback_gives_and_it_is_not_aske
     let held = vault.asked();
     is_told_of_grants(&manager, vault.connect(&server).await.expect("it is the password")).await;
 
-    assert_eq!((connected, held, vault.asked()), (2, 2, 4));
+    // A lock that is held for a while is told of over a third.
+    assert_eq!((connected, held, vault.asked()), (2, 3, 5));
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_runtime::LockManager;
+use dlock_runtime::{Error, LockManager};
 use dlock_tests::judge::{self, FailOver};
 use dlock_tests::sentinel::End;
-use dlock_tests::work::Work;
-use dlock_tests::{Moment, SentinelFleet};
+use dlock_tests::work::{WAIT, Work};
+use dlock_tests::{Moment, RedisServer, SentinelFleet};
 
 /// As many as the fleet has replicas: whichever is promoted has every hold.
 const REPLICAS: u8 = 2;
@@ -45,6 +45,30 @@ async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
     judge::tokens_rise(&history);
     println!("{} fail-overs, {} holds, no overlap", fail_overs.len(), history.holds.len());
 }
+
+#[tokio::test]
+async fn what_no_replica_has_is_held_by_nobody_when_one_is_promoted() {
+    let mut fleet = SentinelFleet::start().await;
+    let url = fleet.url_with("?tracking=off");
+    let connect = async || LockManager::builder(&url).replica_acks(REPLICAS).connect().await;
+    let first = connect().await.expect("the sentinels name a master that takes managers");
+    let second = connect().await.expect("the sentinels name a master that takes managers");
+    let lock = |manager: &LockManager| manager.lock("order:7").lease(LONG).renew(false).wait(LONG / 2);
+
+    fleet.replicas().for_each(RedisServer::pause);
+    let held = lock(&first).wait(WAIT).acquire().await;
+    fleet.break_master(End::Kill);
+    fleet.replicas().for_each(RedisServer::resume);
+    let switch = fleet.switched().await;
+    fleet.heal(switch.from);
+    let after = lock(&second).acquire().await;
+
+    assert!(after.is_ok(), "{after:?}");
+    assert!(held.as_ref().is_err_and(Error::is_unavailable), "two hold: {held:?}");
+}
+
+/// Longer than a fail-over takes.
+const LONG: Duration = Duration::from_secs(20);
 
 /// Whoever can still reach the old master has time to use it.
 const BESIDE_THE_OLD_MASTER: Duration = Duration::from_millis(500);

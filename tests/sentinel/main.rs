@@ -10,4 +10,5 @@
 mod acks;
 mod connect;
 mod fail_over;
+mod tracked;
 mod watching;

@@ -87,6 +87,11 @@ impl SentinelFleet {
         self.server(self.master)
     }
 
+    /// Returns the servers that follow the master.
+    pub fn replicas(&self) -> impl Iterator<Item = &RedisServer> {
+        self.servers.iter().filter(|server| server.port() != self.master)
+    }
+
     /// Returns the server on `port`.
     ///
     /// # Panics

@@ -19,6 +19,7 @@ use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
@@ -77,7 +78,8 @@ impl World {
         let process = tokens.process();
         let backend = Memory { world: Arc::clone(self), process, outbox: Mutex::default() };
         let clock = Clock::Tokio(Arc::clone(&self.clock));
-        let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, settings.rules, settings.lease));
+        let rules = Rules { tracking: false, ..settings.rules }; // nobody changes a key here behind our back
+        let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, rules, settings.lease));
         lock(&self.managers).insert(process, Arc::downgrade(&engine));
         engine
     }

@@ -42,7 +42,7 @@ impl Default for Settings {
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
-            rules: Rules::DEFAULT,
+            rules: Rules { tracking: true, ..Rules::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,
         }

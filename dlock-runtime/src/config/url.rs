@@ -10,7 +10,7 @@
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "share=" ( "ours" | "setnx" )
-//!          | "replica_acks=" number                                     not of memory
+//!          | "replica_acks=" number | "tracking=" ( "on" | "off" )      not of memory
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -273,6 +273,13 @@ fn settings(url: &Url) -> Result<Settings> {
                 let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
             }
+            "tracking" => {
+                settings.rules.tracking = match &*value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(config(&name, "it is `on` or `off`")),
+                };
+            }
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -320,7 +327,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 15] = [
     "namespace",
     "layout",
     "publish",
@@ -332,6 +339,7 @@ const OPTIONS: [&str; 14] = [
     "poll",
     "share",
     "replica_acks",
+    "tracking",
     "tls_ca",
     "tls_cert",
     "tls_key",

@@ -421,7 +421,8 @@ impl Engine {
         }
     }
 
-    fn keys(&self) -> Vec<Arc<str>> {
+    /// Returns the keys of which something is remembered.
+    pub(crate) fn keys(&self) -> Vec<Arc<str>> {
         self.shards
             .iter()
             .flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())

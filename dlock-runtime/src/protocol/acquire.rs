@@ -290,7 +290,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.pop() else { return };
         self.heard = Heard::Taken(None);
-        let hold = Hold::new(&head, token, deadline, cx.now, self.stage.streak(cx.now));
+        let hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
         cx.actions.push(hold.admits(&head));
         self.stage = Stage::Held(hold);
         let mut gave_up = Vec::new();

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::protocol::Rules;
 use crate::protocol::acquire::{Asking, Step};
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
@@ -23,7 +24,17 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) const NEVER: Self = Self { due: BootTime::NEVER, earliest: BootTime::START };
+    /// That of a hold which has just begun. Where the backend can tell of changes it is asked once the hold has lived for a while, and
+    /// tells from then on; a little early, so that many are asked about together.
+    pub(super) fn of_hold(since: BootTime, rules: &Rules) -> Self {
+        let due = if rules.tracking {
+            let grid = u64::try_from(TOGETHER.as_nanos()).unwrap_or(u64::MAX);
+            BootTime::from_nanos(since.plus(AT_AGE).nanos() / grid * grid)
+        } else {
+            BootTime::NEVER
+        };
+        Self { due, earliest: BootTime::START }
+    }
 
     pub(super) fn due(self) -> BootTime {
         self.due
@@ -47,10 +58,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 }
                 self.ask_again(false, cx);
             }
-            Stage::Held(hold) => {
-                hold.check.due = hold.check.due.min(hold.check.earliest);
-                hold.check_if_due(cx);
-            }
+            Stage::Held(hold) => hold.check_soon(cx),
             Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
         }
     }
@@ -64,6 +72,12 @@ impl Asking {
 }
 
 impl<S> Hold<S> {
+    /// Asks the server as soon as may be.
+    pub(super) fn check_soon(&mut self, cx: &mut Cx<'_, S>) {
+        self.check.due = self.check.due.min(self.check.earliest);
+        self.check_if_due(cx);
+    }
+
     /// Asks the server whether the hold is still ours, where a hint has made that doubtful. It prolongs nothing.
     pub(super) fn check_if_due(&mut self, cx: &mut Cx<'_, S>) {
         if cx.now >= self.check.due {
@@ -72,6 +86,11 @@ impl<S> Hold<S> {
         }
     }
 }
+
+/// Most holds are over before: to be told of their changes would cost more than it is worth.
+const AT_AGE: Duration = Duration::from_millis(100);
+
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Checks are no closer together, however many hints come. It bounds how late a second theft is told, too.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
@@ -87,7 +106,7 @@ mod tests {
     use crate::protocol::command::{Enqueue, Reply};
     use crate::protocol::lane::Action;
     use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
-    use crate::token::Token;
+    use crate::token::{Token, TokenSource};
 
     const CHECK: Command = Command::Renew { lease: NOTHING };
 
@@ -201,5 +220,25 @@ mod tests {
             happen(&mut lane, 201, |lane, cx| lane.reply(token, CHECK, at(200), Reply::NotOurs, cx));
 
         assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, .. }]), "{actions:?}");
+    }
+
+    #[test]
+    fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each_gap() {
+        let (tokens, rules) = (TokenSource::of_process(1), Rules { tracking: true, ..RULES });
+        let happen = |lane: &mut Lane<u32>, ms, event: &dyn Fn(&mut Lane<u32>, &mut Cx<'_, u32>)| {
+            let mut actions = Vec::new();
+            event(lane, &mut Cx { now: at(ms), rules: &rules, tokens: &tokens, actions: &mut actions });
+            checks(&actions)
+        };
+        let mut lane = Lane::new();
+        happen(&mut lane, 0, &|lane, cx| lane.join(waiter(1, TERMS), cx));
+        let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+        let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
+        happen(&mut lane, 7, &|lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
+
+        assert_eq!(lane.due(), at(100));
+        assert_eq!(happen(&mut lane, 100, &Lane::tick), 1);
+        assert!(lane.due() > at(5_000), "{:?}", lane.due());
+        assert_eq!(happen(&mut lane, 400, &|lane, cx| lane.reconnected(false, cx)), 1);
     }
 }

@@ -73,9 +73,10 @@ impl<S: Clone + PartialEq> Hold<S> {
         waiter: &Waiter<S>,
         token: Token,
         deadline: Deadline,
-        since: BootTime,
         streak: Streak,
+        cx: &Cx<'_, S>,
     ) -> Self {
+        let since = cx.now;
         let terms = &waiter.terms;
         Self {
             seat: waiter.seat.clone(),
@@ -89,7 +90,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             streak,
             next_renewal: BootTime::NEVER,
             overdue: false,
-            check: Check::NEVER,
+            check: Check::of_hold(since, cx.rules),
             levels: Levels::new(),
         }
     }

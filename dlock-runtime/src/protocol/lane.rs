@@ -244,7 +244,12 @@ impl<S: Clone + PartialEq> Lane<S> {
                 asking.note_hint();
                 self.ask_again(true, cx);
             }
-            Stage::Held(hold) => hold.renew_if_overdue(moved, cx),
+            Stage::Held(hold) => {
+                hold.renew_if_overdue(moved, cx);
+                if cx.rules.tracking {
+                    hold.check_soon(cx); // nobody told of changes meanwhile
+                }
+            }
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Rules {
     pub(crate) hold_back: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
+    /// Whether the backend can tell of changes of a key that it was asked about.
+    pub(crate) tracking: bool,
 }
 
 impl Rules {
@@ -77,5 +79,6 @@ impl Rules {
         share: Share::Ours,
         hold_back: Duration::ZERO,
         replica_acks: 0,
+        tracking: false,
     };
 }

@@ -9,22 +9,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redis::Value;
+use redis::aio::MultiplexedConnection;
 
 use crate::backend::Request;
 use crate::backend::redis::acks::Acks;
 use crate::backend::redis::codec;
 use crate::backend::redis::health::Link;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::tracking::Wire;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 
 /// Over which of a link's connections a pipeline goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) enum Way {
     Commands,
     /// That on which replicas are waited for.
     Acks,
+    /// That on which what is read is tracked.
+    Tracked(Wire),
 }
 
 /// Requests in one pipeline.
@@ -82,34 +86,33 @@ impl Batch {
 
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
-        let (acks, asking) = (self.acks(), self.passage.asking);
+        let besides = match self.way {
+            Way::Commands => None,
+            Way::Acks => Some("write"),
+            Way::Tracked(_) => Some("read"),
+        };
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
         for request in &self.requests {
-            if asking {
+            if self.passage.asking {
                 pipeline.cmd("ASKING");
             }
-            self.node.layout().encode(
-                request,
-                self.node.grant_lease,
-                loaded,
-                acks.map(|_| "write"),
-                &mut pipeline,
-            );
+            self.node.layout().encode(request, self.node.grant_lease, loaded, besides, &mut pipeline);
         }
-        let mut connection = match acks {
-            Some(acks) => {
-                pipeline.add_command(acks.wait());
-                acks.connection.clone()
-            }
-            None => self.link.connection.clone(),
-        };
+        if let Some(acks) = self.acks() {
+            pipeline.add_command(acks.wait());
+        }
+        let (mut connection, _) = self.path();
         match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
             Ok(answers) => self.deliver(&answers),
             Err(error) => {
-                // The other connection is looked at now and then; this one is not.
-                let gone = !error.is_timeout() || self.way == Way::Acks;
+                let timeout = error.is_timeout();
                 let failure = self.link.route.failure(error);
-                self.link.unanswered(&failure, gone);
+                match self.way {
+                    Way::Commands => self.link.unanswered(&failure, !timeout),
+                    // Nobody looks now and then whether this one is alive.
+                    Way::Acks => self.link.give_up(failure.clone()),
+                    Way::Tracked(_) => self.node.tracking.give_up(),
+                }
                 self.fail(&failure);
                 None
             }
@@ -141,12 +144,15 @@ impl Batch {
                     (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
                     (reply, _) => reply,
                 };
+                if self.node.is_a_strangers(request.command, &reply) {
+                    self.node.tracking.stranger_has(&request.key);
+                }
                 replies.push((request, reply));
             }
         }
         self.reply(replies);
         if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
-            if let Some(acks) = self.link.acks.as_ref().filter(|_| self.way == Way::Commands) {
+            if let Some(acks) = self.link.acks.as_ref().filter(|_| self.acks().is_none()) {
                 acks.answered(
                     &sent_away.iter().map(|(request, _)| Arc::clone(&request.key)).collect::<Vec<_>>(),
                 );
@@ -156,7 +162,7 @@ impl Batch {
         }
         let again = !forgotten.is_empty();
         again.then(|| {
-            let mut again = Self::new(&self.node, &self.link, self.way, forgotten, self.passage);
+            let mut again = Self::new(&self.node, &self.link, self.way.clone(), forgotten, self.passage);
             again.by_text = true;
             again
         })
@@ -169,7 +175,16 @@ impl Batch {
 
     /// Returns the way over which it goes, where that is the one on which replicas are waited for.
     fn acks(&self) -> Option<&Acks> {
-        self.link.acks.as_ref().filter(|_| self.way == Way::Acks)
+        self.link.acks.as_ref().filter(|_| matches!(self.way, Way::Acks))
+    }
+
+    /// Returns the connection that it goes over, and which one that is.
+    fn path(&self) -> (MultiplexedConnection, u64) {
+        match (&self.way, self.acks()) {
+            (Way::Tracked(wire), _) => (wire.connection.clone(), wire.epoch),
+            (_, Some(acks)) => (acks.connection.clone(), acks.epoch),
+            _ => (self.link.connection.clone(), self.link.epoch),
+        }
     }
 
     fn fail(&mut self, failure: &Failure) {
@@ -178,15 +193,15 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
-        let Some(acks) = &self.link.acks else {
-            return self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
-        };
-        if self.way == Way::Acks {
-            return self.node.answers.replies(replies, self.sent, Some(acks.epoch));
+        let (_, epoch) = self.path();
+        let behind = self.link.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
+            let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
+            (acks, keys)
+        });
+        self.node.answers.replies(replies, self.sent, Some(epoch));
+        if let Some((acks, keys)) = behind {
+            acks.answered(&keys);
         }
-        let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
-        self.node.answers.replies(replies, self.sent, Some(self.link.epoch));
-        acks.answered(&keys);
     }
 }
 

@@ -79,6 +79,8 @@ impl Link {
         };
         if gone || late_in_a_row >= 2 {
             self.give_up(failure.clone());
+        } else {
+            self.doubt.notify_one(); // what comes next may go another way, or not come for long
         }
     }
 

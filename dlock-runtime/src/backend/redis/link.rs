@@ -9,10 +9,10 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion, PushInfo,
     RedisConnectionInfo, RedisError, Value,
 };
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::redis::address::Address;
 use crate::backend::redis::codec::Redacted;
@@ -41,6 +41,8 @@ pub(super) struct Route {
     connect_timeout: Duration,
     /// How many replicas are waited for.
     pub(super) replica_acks: u8,
+    /// Whether changes of keys are to be told.
+    pub(super) tracking: bool,
 }
 
 impl Route {
@@ -54,6 +56,7 @@ impl Route {
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
+            tracking: settings.rules.tracking,
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -155,6 +158,23 @@ impl Route {
         match answer.map_err(|error| self.not_opened(error))? {
             Value::ServerError(error) => Err(self.shown.failure(&error)),
             _ => Ok(Some(connection)),
+        }
+    }
+
+    /// Connects for keys whose changes are told, and returns where they are.
+    pub(super) async fn track(
+        &self,
+    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
+        let (tell, told) = unbounded_channel();
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = self.new_client(ProtocolVersion::RESP3).await?;
+        let opened = opened.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = opened.map_err(|error| self.not_opened(error))?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
+        match connection.send_packed_command(&tracking).await.map_err(|error| self.failure(error))? {
+            Value::ServerError(error) => Err(self.failure(error.into())),
+            _ => Ok((connection, told)),
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `layout`, `redisson` | how locks stand in a server |
 //! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
+//! | `tracking` | who tells of changes of a key, and of which keys |
 //! | `acks` | what replicas must have before it counts |
 //! | `tls` | whom we trust |
 //! | `examine` | what `doctor` asks the servers |
@@ -43,6 +44,7 @@ mod shards;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracking;
 mod undoing;
 mod whereabouts;
 

@@ -31,6 +31,7 @@ use crate::backend::redis::health::Link;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::shared::Shared;
+use crate::backend::redis::tracking::Tracking;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::clock::boot_time;
 use crate::config::Settings;
@@ -57,6 +58,7 @@ pub(super) struct Node {
     /// Told when there is reason to try to connect again at once.
     hope: Notify,
     pub(super) bells: Bells,
+    pub(super) tracking: Tracking,
 }
 
 enum State {
@@ -89,6 +91,7 @@ impl Node {
             listening,
             hope: Notify::new(),
             bells,
+            tracking: Tracking::default(),
         }
     }
 
@@ -106,6 +109,11 @@ impl Node {
         };
         drop(state);
         self.refuse(requests, &failure);
+    }
+
+    /// Returns the epoch of a new connection.
+    pub(super) fn next_epoch(&self) -> u64 {
+        self.shared.next_epoch()
     }
 
     /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
@@ -218,6 +226,7 @@ impl Node {
 
     fn stand_down(&self, failure: Failure) {
         self.listening.store(false, Ordering::Release);
+        self.tracking.close();
         self.become_(State::Down(failure));
         self.answers.disconnected();
     }
@@ -235,6 +244,7 @@ impl Node {
             () = link.broken.notified() => {}
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
+            () = self.track(link) => {}
         }
         link.failure()
     }
@@ -273,7 +283,7 @@ impl Node {
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
-            let batch = Batch::new(self, link, beside, later, passage);
+            let batch = Batch::new(self, link, beside.clone(), later, passage);
             batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
             requests = now;
         }
@@ -283,12 +293,32 @@ impl Node {
         if let Some(acks) = link.acks.as_ref().filter(|_| !is_sent_here) {
             requests = acks.keep(requests);
         }
+        if !is_sent_here && let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
+            self.send_over(link, &Way::Tracked(wire), batches, tracked, passage);
+        }
+        self.send_over(link, &way, batches, requests, passage);
+        while batches.try_join_next().is_some() {}
+    }
+
+    /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
+    pub(super) fn is_a_strangers(&self, command: Command, reply: &Reply) -> bool {
+        matches!((command, reply), (Command::Enqueue { mode: Enqueue::First, .. }, Reply::NotQueued { .. }))
+            && self.layout() == Layout::Native
+    }
+
+    fn send_over(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        way: &Way,
+        batches: &mut JoinSet<()>,
+        requests: Vec<Request>,
+        passage: Passage,
+    ) {
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, way, requests.by_ref().take(LONGEST_BATCH), passage);
+            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
             batches.spawn(batch.exchange());
         }
-        while batches.try_join_next().is_some() {}
     }
 
     /// Sends what replicas must acknowledge, one pipeline after the other, without end.

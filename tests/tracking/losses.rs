@@ -1,0 +1,230 @@
+//! A lock that is taken away is lost at once, not at its next renewal.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
+use dlock_tests::world::{FOREIGN, name};
+use dlock_tests::{Moment, Proxy, RedisServer, within};
+
+use crate::{AT_ONCE, LEASE, LONG, manager_of, until, until_armed};
+
+const KEY: &str = "order:7";
+
+/// A lock that has been held for long enough to be told of.
+async fn held(server: &RedisServer, manager: &LockManager) -> LockGuard {
+    let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("the lock is free");
+    until_armed(server, 1).await;
+    guard
+}
+
+/// Returns the id of the connection that is told of changes, once it has asked about a lock.
+fn tracker(server: &RedisServer) -> Option<String> {
+    let clients = server.call(&["CLIENT", "LIST"]);
+    let mut clients = clients.text()?.lines();
+    let tracker = clients.find(|client| client.contains(" flags=t") && client.contains(" cmd=evalsha"))?;
+    tracker.split(' ').find_map(|part| part.strip_prefix("id=")).map(str::to_owned)
+}
+
+async fn assert_told_at_once(server: &RedisServer, guard: &LockGuard, deeds: &[&[&str]]) {
+    let since = Moment::now();
+    for deed in deeds {
+        server.call(deed);
+    }
+    let cause = within(LONG, "the loss", guard.lost()).await;
+    let took = since.elapsed();
+
+    assert!(took < AT_ONCE && cause == LossCause::NotOurs, "{deeds:?}: {cause:?} after {took:?}");
+}
+
+#[tokio::test]
+async fn whatever_is_done_to_a_held_lock_is_told_at_once() {
+    let deeds: [&[&[&str]]; 5] = [
+        &[&["SET", &name(KEY), FOREIGN, "PX", "60000"]],
+        &[&["DEL", &name(KEY)]],
+        &[&["FLUSHALL"]],
+        &[&["RPUSH", "list", "x"], &["RENAME", "list", &name(KEY)]],
+        &[&["PEXPIRE", &name(KEY), "1"]],
+    ];
+    for deeds in deeds {
+        let server = RedisServer::start();
+        let manager = manager_of(&server).await;
+        let guard = held(&server, &manager).await;
+
+        assert_told_at_once(&server, &guard, deeds).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stolen_lock_stops_its_body_at_once() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    let lock = manager.lock(KEY).lease(LEASE);
+    let body = tokio::spawn(async move { lock.run(async |_| std::future::pending::<()>().await).await });
+    until_armed(&server, 1).await;
+    let since = Moment::now();
+    server.call(&["SET", &name(KEY), FOREIGN, "PX", "60000"]);
+    let ended = within(LONG, "the end of the body", body).await.expect("no panic");
+
+    assert!(matches!(ended, Err(Error::Lost { .. })), "{ended:?}");
+    assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_fixed_lease_is_told_of_as_well_and_not_prolonged() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
+    let since = Moment::now();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    until_armed(&server, 1).await;
+
+    let (held, left) = (since.elapsed(), server.call(&["PTTL", &name(KEY)]).integer());
+    let left = Duration::from_millis(left.and_then(|left| left.try_into().ok()).expect("it is held"));
+    assert!(left + held <= LEASE + Duration::from_millis(1), "{left:?} left after {held:?}");
+    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_was_renewed_is_still_told_of() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let lease = Duration::from_secs(6);
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    let left = || server.call(&["PTTL", &name(KEY)]).integer().unwrap_or_default();
+    until(|| left() < 4_600).await;
+    until(|| left() > 5_000).await;
+
+    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_handed_on_in_memory_is_told_of_to_its_new_holder() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let first = held(&server, &manager).await;
+    let waiting = manager.lock(KEY).lease(LEASE).wait(LONG);
+    let second = tokio::spawn(async move { waiting.acquire().await });
+    drop(first);
+    let second = within(LONG, "its turn", second).await.expect("no panic").expect("the lock is free");
+    until_armed(&server, 1).await;
+
+    assert_told_at_once(&server, &second, &[&["DEL", &name(KEY)]]).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_was_killed_is_made_anew_and_tells_again() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let guard = held(&server, &manager).await;
+
+    let first = tracker(&server).expect("somebody tracks");
+    assert_eq!(server.call(&["CLIENT", "KILL", "ID", &first]).integer(), Some(1));
+    until(|| tracker(&server).is_some_and(|second| second != first)).await;
+
+    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_empty_is_told_of_though_the_lease_is_fixed() {
+    let mut server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+
+    server.restart();
+    let since = Moment::now();
+    let cause = within(LONG, "the loss", guard.lost()).await;
+
+    // Up to a second until the connection is made anew.
+    assert!(since.elapsed() < Duration::from_secs(2) && cause == LossCause::NotOurs, "{cause:?}");
+}
+
+#[tokio::test]
+async fn a_flood_of_touches_leads_to_a_bounded_number_of_questions() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let guard = held(&server, &manager).await;
+
+    let before = server.command_count("evalsha");
+    let since = Moment::now();
+    let mut touches = 0;
+    while since.elapsed() < Duration::from_secs(1) {
+        server.call(&["PEXPIRE", &name(KEY), "60000"]);
+        touches += 1;
+    }
+    let asked = server.command_count("evalsha") - before;
+
+    assert!(touches > 200 && asked <= 110, "{asked} questions after {touches} touches");
+    assert!(guard.check().is_ok());
+}
+
+#[tokio::test]
+async fn locks_that_are_held_for_a_moment_are_never_told_of() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    for _ in 0..200 {
+        let guard = manager.lock(KEY).acquire().await.expect("the lock is free");
+        assert_eq!(manager.inspect(KEY).await.expect("it is there").map(|seen| seen.is_ours()), Some(true));
+        guard.release().await.expect("it was held");
+    }
+
+    let tracked = server.call(&["INFO", "stats"]);
+    let tracked = tracked.text().unwrap_or_default();
+    assert!(tracked.contains("tracking_total_keys:0"), "{tracked}");
+}
+
+#[tokio::test]
+async fn ten_thousand_locks_that_are_let_go_of_leave_nothing_that_is_told_of() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let mut held = Vec::new();
+    for number in 0..10_000 {
+        held.push(manager.lock(format!("order:{number}")).lease(LEASE).acquire().await.expect("it is free"));
+    }
+    until_armed(&server, 10_000).await;
+
+    let last = held.split_off(9_999);
+    drop(held);
+    until_armed(&server, 1).await;
+
+    assert_told_at_once(&server, &last[0], &[&["DEL", &name("order:9999")]]).await;
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_do_not_lose_a_lock_that_has_time_left() {
+    let lease = Duration::from_secs(2);
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+
+    let answer = proxy.on_reply(b":1\r\n");
+    proxy.swallow_replies();
+    // The connection that has lost one carries no further answer.
+    within(LONG, "the answer", answer).await;
+    proxy.pass();
+    let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
+
+    assert!(lost.is_err(), "{lost:?}");
+    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_one_command_and_told_to_nobody() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let lease = Duration::from_millis(1_500);
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let before = server.command_count("evalsha");
+    tokio::time::sleep(lease * 2).await;
+    let scripts = server.command_count("evalsha") - before;
+
+    assert!((5..=8).contains(&scripts), "{scripts} scripts in two leases");
+    drop(guard);
+}

@@ -1,0 +1,48 @@
+//! Where the server does not let us track keys, or nobody wants it, all works by renewals and by looking.
+
+use std::time::Duration;
+
+use dlock_runtime::{LockManager, LossCause};
+use dlock_tests::world::{FOREIGN, name};
+use dlock_tests::{Moment, RedisServer, within};
+
+use crate::{LONG, armed};
+
+const KEY: &str = "order:7";
+
+/// A theft is found out by a renewal, and a stranger's release by looking.
+async fn assert_works_without(server: &RedisServer, manager: &LockManager) {
+    let lease = Duration::from_secs(3);
+    let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let since = Moment::now();
+    server.call(&["SET", &name(KEY), FOREIGN, "PX", "60000"]);
+    let cause = within(LONG, "the loss", guard.lost()).await;
+    let took = since.elapsed();
+    assert!(cause == LossCause::NotOurs && took > lease / 6 && took < lease / 2, "{cause:?} after {took:?}");
+    drop(guard);
+
+    let lock = manager.lock(KEY).wait(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.call(&["DEL", &name(KEY)]);
+    let taken = within(Duration::from_secs(1), "the lock", waiting).await.expect("no panic");
+    assert!(taken.is_ok(), "{taken:?}");
+    assert_eq!(armed(server), 0);
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_track_loses_nothing_else() {
+    let server = RedisServer::builder().line("user default on nopass ~* &* +@all -client|tracking").start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+
+    assert_works_without(&server, &manager).await;
+}
+
+#[tokio::test]
+async fn tracking_that_is_off_is_off() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("it is open");
+
+    assert_works_without(&server, &manager).await;
+}
