@@ -28,8 +28,30 @@ pub(crate) enum Start {
 impl Server {
     /// Starts a server that keeps nothing on disk.
     pub(crate) async fn start() -> Result<Start, Failure> {
+        Self::start_with(free_port()?, &[]).await
+    }
+
+    /// Starts a server that is a whole cluster.
+    pub(crate) async fn start_cluster() -> Result<Start, Failure> {
+        let mut port = free_port()?;
+        while port.checked_add(10_000).is_none() {
+            port = free_port()?; // the servers of a cluster talk to each other so far above
+        }
+        let started = Self::start_with(port, &["--cluster-enabled", "yes"]).await?;
+        if let Start::Running(server) = &started {
+            let mut connection = server.connect().await?;
+            redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).exec_async(&mut connection).await?;
+            let is_up = async || -> Result<bool, Failure> {
+                let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
+                Ok(info.contains("cluster_state:ok"))
+            };
+            until(is_up).await?;
+        }
+        Ok(started)
+    }
+
+    async fn start_with(port: u16, more: &[&str]) -> Result<Start, Failure> {
         let binary = std::env::var("DLOCK_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let folder = std::env::temp_dir().join(format!("dlock-benches-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let started = Command::new(&binary)
@@ -37,6 +59,7 @@ impl Server {
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .arg("--dir")
             .arg(&folder)
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn();
@@ -94,6 +117,21 @@ impl Server {
         let client = redis::Client::open(self.url().into_connection_info()?.set_tcp_settings(tcp))?;
         Ok(client.get_multiplexed_async_connection().await?)
     }
+}
+
+/// Waits for something to come true, ten seconds at most.
+async fn until(mut is: impl AsyncFnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    for _ in 0..400 {
+        if is().await? {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    Err("the cluster did not come up within 10 s".into())
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 impl Drop for Server {

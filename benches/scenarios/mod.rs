@@ -1,5 +1,6 @@
 //! What is measured, one scenario a file. A row that has a goal says so where it is added.
 
+mod cluster;
 mod held;
 mod hot_key;
 mod killed;
@@ -41,6 +42,7 @@ type Scenario = (&'static str, fn(Bench<'_>) -> Measured<'_>);
 /// All scenarios.
 pub(crate) const SCENARIOS: [Scenario; 7] = [
     ("uncontended", |bench| Box::pin(uncontended::measure(bench))),
+    ("cluster", |bench| Box::pin(cluster::measure(bench))),
     ("hot-key", |bench| Box::pin(hot_key::measure(bench))),
     ("processes", |bench| Box::pin(processes::measure(bench))),
     ("wake-up", |bench| Box::pin(wake_up::measure(bench))),

@@ -24,22 +24,22 @@ async fn locked(locks: &LockManager, id: u64) -> Result<(), dlock_runtime::Error
 
 /// Who takes the locks.
 #[derive(Clone, Debug)]
-enum Side {
+pub(super) enum Side {
     Us(LockManager),
     Raw(Raw),
 }
 
 /// What one side did in one round.
 #[derive(Clone, Copy, Debug)]
-struct Speed {
-    pairs_per_second: f64,
+pub(super) struct Speed {
+    pub(super) pairs_per_second: f64,
     /// Processor time of this process and of the server, in microseconds.
-    cost_of_a_pair: f64,
+    pub(super) cost_of_a_pair: f64,
 }
 
 /// What one side spent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+pub(super) struct Spent {
     pairs: u64,
     time: Duration,
     /// Of this process and of the server.
@@ -47,13 +47,13 @@ struct Spent {
 }
 
 impl Spent {
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.pairs += other.pairs;
         self.time += other.time;
         self.cpu += other.cpu;
     }
 
-    fn speed(&self) -> Speed {
+    pub(super) fn speed(&self) -> Speed {
         let pairs = float(self.pairs.max(1));
         Speed {
             pairs_per_second: pairs / self.time.as_secs_f64(),
@@ -62,7 +62,7 @@ impl Spent {
     }
 }
 
-const SLICE: Duration = Duration::from_millis(150);
+pub(super) const SLICE: Duration = Duration::from_millis(150);
 
 pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
     let us = Side::Us(LockManager::connect(&bench.server.url()).await?);
@@ -112,7 +112,7 @@ pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
 
 impl Side {
     /// Takes and releases locks from `tasks` tasks for as long as `span`.
-    async fn run(
+    pub(super) async fn run(
         &self,
         tasks: u64,
         span: Duration,

@@ -1,10 +1,12 @@
 //! Masters that fall while locks are in use.
 
-use dlock_runtime::LockManager;
+use std::time::Duration;
+
+use dlock_runtime::{LockManager, LossCause};
 use dlock_tests::judge::{self, FailOver};
 use dlock_tests::sentinel::End;
 use dlock_tests::work::Work;
-use dlock_tests::{ClusterFleet, Moment};
+use dlock_tests::{ClusterFleet, Moment, within};
 
 const MANAGERS: usize = 3;
 
@@ -52,7 +54,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
     judge::no_call_takes_longer_than_its_limit(&history);
     judge::every_refusal_has_its_type(&history);
     judge::tokens_rise(&history);
-    let (mut ended, mut overlaps, mut longest) = (0, 0, std::time::Duration::ZERO);
+    let (mut ended, mut overlaps, mut longest) = (0, 0, Duration::ZERO);
     for part in 0..fleet.masters().len() {
         let history = history.of(|key| fleet.part(key) == part);
         let of_part: Vec<_> = fail_overs.iter().filter(|(of, _)| *of == part).map(|(_, one)| *one).collect();
@@ -68,3 +70,22 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
         history.holds.len(),
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_due() {
+    let mut fleet = ClusterFleet::start();
+    let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");
+    let [lost, kept] = [0, 1].map(|part| fleet.key_in(part, "order"));
+    let kept = manager.lock(&*kept).lease(LONG).acquire().await.expect("the lock is free");
+
+    let lock = manager.lock(&*lost).lease(LONG);
+    let held = fleet.kill_before_replication(0, lock.acquire()).await.expect("the lock is free");
+    let switch = fleet.switched().await;
+    let cause = within(LONG / 6, "the loss", held.lost()).await;
+
+    assert_eq!(cause, LossCause::NotOurs);
+    assert!(switch.at.elapsed() < Duration::from_secs(1), "{:?}", switch.at.elapsed());
+    kept.release().await.expect("its master is the same");
+}
+
+const LONG: Duration = Duration::from_secs(30);

@@ -116,8 +116,9 @@ async fn locks_are_had_held_and_handed_on_while_their_slot_is_between_two_master
     // The lock is here, and its counter, which there is not yet, would be there: no server has both.
     let between = held.fencing_token().await;
     let moving = Moment::now();
-    fleet.finish_the_move(slot, to);
-    let fence = held.fencing_token().await.expect("it has moved with its lock");
+    let finish = async { tokio::task::block_in_place(|| fleet.finish_the_move(slot, to)) };
+    let (fence, ()) = tokio::join!(held.fencing_token(), finish);
+    let fence = fence.expect("it has moved with its lock, while it was asked for");
     held.release().await.expect("it has moved");
     let granted = within(LONG, "the turn", waiter).await.expect("no panic").expect("its turn comes");
 

@@ -14,8 +14,10 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
     let count = std::env::var("DLOCK_MIGRATIONS").map_or(3, |count| count.parse().expect("a number"));
     let fleet = ClusterFleet::start();
     let mut managers = Vec::new();
-    for _ in 0..MANAGERS {
-        let manager = LockManager::connect(&fleet.url_with("")).await;
+    for number in 0..MANAGERS {
+        // One of them relies on what the replicas have, too, over a connection of its own.
+        let acks = u8::from(number == 2);
+        let manager = LockManager::builder(&fleet.url_with("")).replica_acks(acks).connect().await;
         managers.push(manager.expect("the cluster takes managers"));
     }
     let work = Work::start(&managers, |prefix| vec![fleet.key_in(0, prefix)]);

@@ -15,7 +15,7 @@ async fn each_keeps_the_other_out_and_wakes_it_in_a_cluster() {
         let guard = ours.lock(key).acquire().await.expect("free");
         java.does("t1", &format!("trylock {key} 50 1000"), "refused").await;
         java.tell("t1", &format!("trylock {key} 20000 0"));
-        tokio::time::sleep(2 * SOON).await;
+        crate::until_listened_to(fleet.servers(), key).await;
 
         let released = Moment::now();
         guard.release().await.expect("ours");
@@ -25,7 +25,7 @@ async fn each_keeps_the_other_out_and_wakes_it_in_a_cluster() {
             let lock = ours.lock(key).wait(LONG);
             async move { lock.acquire().await.map(|_guard| Moment::now()) }
         });
-        tokio::time::sleep(2 * SOON).await;
+        crate::until_listened_to(fleet.servers(), key).await;
         java.tell("t1", &format!("unlock {key}"));
 
         let acquired = waits.await.expect("it does not panic").expect("it comes free");
@@ -45,7 +45,7 @@ async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told_in_a_cluster
             let lock = other.lock(publish).wait(LONG);
             async move { lock.acquire().await.map(|_guard| Moment::now()) }
         });
-        tokio::time::sleep(2 * SOON).await;
+        crate::until_listened_to(fleet.servers(), publish).await;
 
         let released = Moment::now();
         guard.release().await.expect("ours");

@@ -11,7 +11,8 @@ use crate::{Fleet, LONG};
 
 #[tokio::test]
 async fn java_and_we_count_together_and_lose_nothing() {
-    let seconds = std::env::var("DLOCK_SOAK").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    let seconds =
+        std::env::var("DLOCK_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
     let time = Duration::from_secs(seconds);
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let other = crate::manager(&server.url_with(crate::OPTIONS)).await;

@@ -4,7 +4,7 @@
 //! short; the long form counts for as many seconds as it is told:
 //!
 //! ```text
-//! DLOCK_SOAK=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
+//! DLOCK_SOAK_SECONDS=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
 //! ```
 
 mod cluster;
@@ -19,7 +19,8 @@ mod wrong_kind;
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{RedisServer, Redisson, acl};
+use dlock_tests::resp::Reply;
+use dlock_tests::{RedisServer, Redisson, acl, within};
 
 /// A server, a manager of ours on it, and a Redisson.
 struct Fleet {
@@ -49,13 +50,33 @@ async fn manager(url: &str) -> LockManager {
     LockManager::connect(url).await.expect("the server takes managers")
 }
 
+/// Returns when somebody listens to the channel of `key` at one of `servers`, and has had the time to look once more after that.
+async fn until_listened_to(servers: &[RedisServer], key: &str) {
+    let name = if key.contains('{') { key.to_owned() } else { format!("{{{key}}}") };
+    let channel = format!("redisson_lock__channel:{name}");
+    let heard = |server: &RedisServer, kind| {
+        let listening = server.call(&["PUBSUB", kind, &channel]);
+        matches!(listening, Reply::List(listening) if listening.last().is_some_and(|count| *count != Reply::Integer(0)))
+    };
+    let listened_to = async {
+        while !servers.iter().any(|server| heard(server, "NUMSUB") || heard(server, "SHARDNUMSUB")) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(LONG, "somebody listens", listened_to).await;
+    tokio::time::sleep(MOMENT).await;
+}
+
 /// Redisson's layout, with the names of Java's locks.
 const OPTIONS: &str = "?layout=redisson&namespace=&poll=10s";
 
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// Whoever is woken is so within this: a message takes a millisecond, and the machine may be busy.
-const SOON: Duration = Duration::from_millis(50);
+/// Whoever is woken is so within this, far below every poll: a message takes a millisecond, and the machine may be busy.
+const SOON: Duration = Duration::from_millis(250);
+
+/// Whoever is about to wait does so by then.
+const MOMENT: Duration = Duration::from_millis(50);
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -12,7 +12,7 @@ async fn each_keeps_the_other_out_and_wakes_it_behind_sentinels() {
     let guard = ours.lock("k").acquire().await.expect("free");
     java.does("t1", "trylock k 50 1000", "refused").await;
     java.tell("t1", "trylock k 20000 0");
-    tokio::time::sleep(SOON).await;
+    crate::until_listened_to(std::slice::from_ref(fleet.master()), "k").await;
 
     let released = Moment::now();
     guard.release().await.expect("ours");
@@ -24,7 +24,7 @@ async fn each_keeps_the_other_out_and_wakes_it_behind_sentinels() {
         let lock = ours.lock("k").wait(LONG);
         async move { lock.acquire().await.map(|_guard| Moment::now()) }
     });
-    tokio::time::sleep(SOON).await;
+    crate::until_listened_to(std::slice::from_ref(fleet.master()), "k").await;
     java.tell("t1", "unlock k");
 
     let acquired = waits.await.expect("it does not panic").expect("it comes free");

@@ -1,11 +1,11 @@
 //! A release by one wakes who waits with the other: at once, and not because he looked again.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::resp::Reply;
-use dlock_tests::world::held_or_heard;
-use dlock_tests::{Moment, RedisServer, within};
+use dlock_tests::{Moment, within};
 use tokio::task::JoinHandle;
 
 use crate::{Fleet, LONG, OPTIONS, SOON};
@@ -15,7 +15,7 @@ async fn a_release_of_ours_wakes_java() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let guard = ours.lock("k").acquire().await.expect("free");
     java.tell("t1", "trylock k 20000 0");
-    until_heard(&server, "k", 1).await;
+    crate::until_listened_to(from_ref(&server), "k").await;
 
     let released = Moment::now();
     guard.release().await.expect("ours");
@@ -29,7 +29,7 @@ async fn a_release_of_java_wakes_us() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     java.does("t1", "lock k 0", "acquired").await;
     let waits = waiting(&ours, "k");
-    until_heard(&server, "k", 1).await;
+    crate::until_listened_to(from_ref(&server), "k").await;
 
     java.tell("t1", "unlock k");
 
@@ -48,7 +48,7 @@ async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told() {
         let (one, other) = (crate::manager(&url).await, crate::manager(&url).await);
         let guard = one.lock(*publish).acquire().await.expect("free");
         let waits = waiting(&other, publish);
-        until_quiet(&server).await;
+        crate::until_listened_to(from_ref(&server), publish).await;
 
         let released = Moment::now();
         guard.release().await.expect("ours");
@@ -65,7 +65,7 @@ async fn every_thread_of_java_gets_its_turn_after_ours() {
     for thread in ["t1", "t2", "t3"] {
         java.tell(thread, "lock k 0");
     }
-    until_heard(&server, "k", 1).await;
+    crate::until_listened_to(from_ref(&server), "k").await;
 
     guard.release().await.expect("ours");
 
@@ -87,7 +87,7 @@ async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() 
     let guard = lock.acquire().await.expect("free");
     let taken = Moment::now();
     java.tell("t1", "trylock k 20000 0");
-    until_heard(&server, "k", 1).await;
+    crate::until_listened_to(from_ref(&server), "k").await;
 
     drop(guard);
     ours.shutdown(Duration::ZERO).await; // nobody is left to say so when the time has come
@@ -119,28 +119,4 @@ fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
         guard.release().await.expect("ours");
         at
     })
-}
-
-/// Returns when nobody has asked the server for anything for a while.
-async fn until_quiet(server: &RedisServer) {
-    let mut asked = server.command_total();
-    loop {
-        tokio::time::sleep(SOON).await;
-        let now = server.command_total();
-        if now == asked {
-            return;
-        }
-        asked = now;
-    }
-}
-
-/// Returns when `count` clients listen to the channel of `key`, and have had the time to look once more after that.
-async fn until_heard(server: &RedisServer, key: &str, count: usize) {
-    let heard = async {
-        while held_or_heard(server, key) <= count {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within(LONG, "somebody waits", heard).await;
-    tokio::time::sleep(SOON).await;
 }

@@ -163,6 +163,24 @@ impl ClusterFleet {
         at
     }
 
+    /// Kills the present master of a part once `granted` is done, of which nothing is replicated; returns what came of it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the fleet is not whole.
+    pub async fn kill_before_replication<R>(&mut self, part: usize, granted: impl Future<Output = R>) -> R {
+        self.wait_until_whole();
+        let old = self.masters[part];
+        let successor = self.replica_of(old);
+        self.broken = Some((old, successor));
+        self.server(successor).pause();
+        self.server(old).call(&["CLIENT", "KILL", "TYPE", "replica"]); // what lies in a socket is read by and by
+        let granted = granted.await;
+        self.server_mut(old).kill();
+        self.server(successor).resume();
+        granted
+    }
+
     /// Waits until the replica of the broken master is a master.
     ///
     /// # Panics
@@ -255,27 +273,32 @@ impl ClusterFleet {
 
     /// Waits until all servers see the same masters, each with its replica, and all replicas follow.
     fn wait_until_whole(&mut self) {
-        let mut seen = Vec::new();
-        wait_until("the cluster is whole", || {
-            let views: Vec<_> = self.servers.iter().map(ranges).collect();
-            let up = self.servers.iter().all(|server| {
-                let info = server.call(&["CLUSTER", "INFO"]);
-                let nodes = server.call(&["CLUSTER", "NODES"]);
-                info.text().is_some_and(|text| text.contains("cluster_state:ok"))
-                    && nodes.text().is_some_and(|text| !text.contains("fail") && !text.contains("handshake"))
-            });
-            let following = self.servers.iter().filter(|server| is_following(server)).count();
-            let whole = views.iter().all(|ranges| ranges.iter().all(|range| range.ports.len() == 2));
-            let same = views.windows(2).all(|pair| pair[0] == pair[1]);
-            seen.clone_from(&views[0]);
-            up && whole && same && following == MASTERS
-        });
+        let started = Instant::now();
+        while !self.is_whole() {
+            let nodes = self.servers.iter().map(|server| server.call(&["CLUSTER", "NODES"]));
+            let late = started.elapsed() > LIMIT;
+            assert!(!late, "not whole within {LIMIT:?}: {:#?}", nodes.collect::<Vec<_>>());
+            std::thread::sleep(POLL);
+        }
         // The masters of the parts, where they changed by themselves.
-        for (part, port) in self.masters.iter_mut().enumerate() {
-            let first = i64::try_from(SLOTS * part / MASTERS).expect("a slot");
-            let range = seen.iter().find(|range| range.ports.contains(port) || range.first == first);
+        let ranges = ranges(&self.servers[0]);
+        for port in &mut self.masters {
+            let range = ranges.iter().find(|range| range.ports.contains(port));
             *port = range.expect("each part is served").ports[0];
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        let views: Vec<_> = self.servers.iter().map(ranges).collect();
+        let is_content = |server: &RedisServer| {
+            let (info, nodes) = (server.call(&["CLUSTER", "INFO"]), server.call(&["CLUSTER", "NODES"]));
+            info.text().is_some_and(|text| text.contains("cluster_state:ok"))
+                && nodes.text().is_some_and(|text| !text.contains("fail") && !text.contains("handshake"))
+        };
+        views.iter().all(|ranges| ranges.iter().all(|range| range.ports.len() == 2))
+            && views.windows(2).all(|pair| pair[0] == pair[1])
+            && self.servers.iter().all(is_content)
+            && self.servers.iter().filter(|server| is_following(server)).count() == MASTERS
     }
 }
 
@@ -323,7 +346,7 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is() {
         assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(POLL);
     }
 }
 
@@ -333,3 +356,4 @@ const SLOTS: usize = 16_384;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1_500);
 const LIMIT: Duration = Duration::from_secs(30);
 const CALL_LIMIT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(10);

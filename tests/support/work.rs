@@ -126,7 +126,9 @@ impl Work {
         let entered = async {
             loop {
                 let enough = with(&self.history, |history| {
-                    let after: Vec<_> = history.holds.iter().filter(|hold| hold.enter > since).collect();
+                    // From the end: going through all of a long history would hold up the tasks.
+                    let newest = history.holds.iter().rev();
+                    let after: Vec<_> = newest.take_while(|hold| hold.enter > since).collect();
                     let all = history.own.iter().all(|key| after.iter().any(|hold| hold.key == *key));
                     all && after.len() >= more
                 });

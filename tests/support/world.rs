@@ -167,8 +167,7 @@ pub struct Thief {
 }
 
 /// Returns how many hold a lock of Redisson's layout or listen for its release.
-#[must_use]
-pub fn held_or_heard(server: &RedisServer, name: &str) -> usize {
+fn held_or_heard(server: &RedisServer, name: &str) -> usize {
     let number =
         |reply: &Reply| reply.integer().and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
     let held = server.call(&["EXISTS", name]);

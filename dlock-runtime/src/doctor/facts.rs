@@ -16,6 +16,8 @@ pub(crate) struct Facts {
     pub(crate) servers: Vec<Server>,
     /// Those who say which of them is master.
     pub(crate) sentinels: Vec<Sentinel>,
+    /// Those by which a cluster was found.
+    pub(crate) seeds: Vec<Seed>,
     /// What is asked of them.
     pub(crate) terms: Terms,
 }
@@ -24,10 +26,33 @@ pub(crate) struct Facts {
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) namespace: String,
+    /// The pattern of the channels that tell those who wait.
+    pub(crate) channels: String,
     pub(crate) response_timeout: Duration,
     pub(crate) poll: Duration,
-    /// Whether somebody promotes a replica where a master is gone.
-    pub(crate) fails_over: bool,
+    /// How many replicas must confirm a lock.
+    pub(crate) replica_acks: u8,
+    pub(crate) topology: Topology,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// There is one.
+    One,
+    /// A master and its replicas, which sentinels watch.
+    Sentinels,
+    /// Masters that share the keys, and their replicas, which watch each other.
+    Cluster,
+    /// Masters that know nothing of each other, and vote.
+    Quorum,
+}
+
+impl Topology {
+    /// Returns whether a replica is promoted where a master is gone, and we go to it.
+    pub(crate) const fn fails_over(self) -> bool {
+        matches!(self, Self::Sentinels | Self::Cluster)
+    }
 }
 
 /// A server, and what it is to us.
@@ -145,8 +170,8 @@ impl fmt::Display for Offset {
 pub(crate) struct Probe {
     /// The command, as one types it.
     pub(crate) command: &'static str,
-    /// What an ACL allows it by.
-    pub(crate) rule: &'static str,
+    /// What an ACL allows it by; `None` for a step of a lock's life, which is several commands.
+    pub(crate) rule: Option<&'static str>,
     pub(crate) need: Need,
     pub(crate) answer: Result<(), Refusal>,
 }
@@ -169,6 +194,15 @@ pub(crate) struct Refusal {
     pub(crate) is_forbidden: bool,
     /// The server's words.
     pub(crate) said: Arc<str>,
+}
+
+/// What a server that was named says of its cluster.
+#[derive(Debug)]
+pub(crate) struct Seed {
+    /// Its address.
+    pub(crate) address: String,
+    /// Whether every slot is served and the cluster is up, or why not.
+    pub(crate) whole: Read<()>,
 }
 
 /// What one sentinel answered.
@@ -204,9 +238,11 @@ pub(super) mod tests {
     pub(in crate::doctor) fn terms() -> Terms {
         Terms {
             namespace: "dlock".to_owned(),
+            channels: "dlock:grant:*".to_owned(),
             response_timeout: Duration::from_millis(500),
             poll: Duration::from_millis(100),
-            fails_over: false,
+            replica_acks: 0,
+            topology: Topology::One,
         }
     }
 

@@ -1,17 +1,21 @@
 //! Judges what was read: pure, from values to findings.
 //!
-//! Not here: the questions about one server (`keeping`, `standing`, `reaching`), about several (`fleet`), and how they are asked
+//! Not here: the questions about one server (`keeping`, `standing`, `reaching`), about several (`fleet`, `voters`), and how they are asked
 //! (`backend`).
 
-use crate::doctor::facts::{Answers, Facts, Part, Server, Terms};
+use crate::doctor::facts::{Answers, Facts, Part, Server, Terms, Topology};
 use crate::doctor::report::{Finding, Report, Severity};
-use crate::doctor::{fleet, keeping, reaching, standing};
+use crate::doctor::{fleet, keeping, reaching, standing, voters};
 
 /// Judges everything.
 pub(super) fn judge(facts: &Facts) -> Report {
     let mut findings: Vec<_> =
         facts.servers.iter().flat_map(|server| of_server(server, &facts.terms)).collect();
     findings.extend(fleet::sentinels(&facts.sentinels));
+    findings.extend(fleet::cluster(&facts.seeds, &facts.servers));
+    if facts.terms.topology == Topology::Quorum {
+        findings.extend(voters::votes(&facts.servers));
+    }
     findings.extend(fleet::clocks(&facts.servers));
     let was_examined = facts.servers.iter().any(|server| server.answers.is_ok());
     Report::new(findings, was_examined)
@@ -58,15 +62,18 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     match &answers.info {
         Ok(info) => {
             findings.push(standing::version(info));
-            findings.extend(standing::role(info));
+            findings.extend(standing::role(info, terms));
             findings.push(keeping::eviction(info));
             findings.push(keeping::memory(info));
-            findings.push(keeping::persistence(info, answers));
+            findings.push(keeping::persistence(info, answers, terms));
             findings.extend(keeping::failing_disk(info));
             findings.push(standing::replication(info, answers, terms));
             findings.extend(reaching::forks(info, terms));
         }
-        Err(why) => findings.extend(unread(why)),
+        Err(why) => {
+            findings.extend(unread(why));
+            findings.extend(reaching::not_introduced(why, terms));
+        }
     }
     findings.push(reaching::clock(answers));
     findings.push(reaching::latency(answers, terms));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Sentinel, Server};
+use crate::doctor::facts::{Part, Seed, Sentinel, Server};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
 
@@ -100,6 +100,42 @@ fn number(known: u64, named: usize) -> Option<Finding> {
     None
 }
 
+/// Whether a cluster is whole, by those that were named.
+pub(super) fn cluster(seeds: &[Seed], servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "cluster";
+    if seeds.is_empty() {
+        return Vec::new();
+    }
+    let nobody = seeds.iter().all(|seed| seed.whole.is_err());
+    let mut findings: Vec<_> = seeds.iter().map(|seed| of_seed(seed, nobody)).collect();
+    let masters = servers.iter().filter(|server| server.part == Part::Master).count();
+    if (1..3).contains(&masters) {
+        let found = format!("it has {masters} of the three masters that it needs");
+        let finding = Finding::new(Warning, CHECK, found, "no new master is elected when one goes");
+        findings.push(finding.advice("have three masters at least, on three machines"));
+    }
+    findings
+}
+
+fn of_seed(seed: &Seed, nobody: bool) -> Finding {
+    const CHECK: &str = "cluster";
+    let finding = match &seed.whole {
+        Ok(()) => Finding::new(
+            Fine,
+            CHECK,
+            "every slot is served, by what it says",
+            "locks of every key can be had",
+        ),
+        Err(why) if nobody => {
+            Finding::new(Danger, CHECK, &**why, "locks of some keys, or of all, cannot be had")
+                .advice("do what the words say; `CLUSTER INFO` and `CLUSTER NODES` have more")
+        }
+        Err(why) => Finding::new(Warning, CHECK, &**why, "we cannot find the cluster by this one")
+            .advice("check its address, and that it is a part of the cluster"),
+    };
+    finding.of(&seed.address)
+}
+
 /// A replica keeps when a lock ends by its own wall clock.
 pub(super) fn clocks(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "clocks";
@@ -134,7 +170,7 @@ const FAR_APART: Duration = Duration::from_secs(10);
 mod tests {
     use super::*;
     use crate::doctor::facts::tests::answers;
-    use crate::doctor::facts::{Answers, Offset, Part};
+    use crate::doctor::facts::{Answers, Offset};
     use crate::doctor::report::Severity;
 
     fn sentinel(master: Result<&str, &str>, known: u64, quorum: Result<(), &str>) -> Sentinel {
@@ -169,6 +205,18 @@ mod tests {
         }
         assert_eq!(worst(&[sentinel(Err("gone"), 1, Ok(()))]).0, Danger);
         assert!(sentinels(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_cluster_must_be_whole_by_those_that_are_named() {
+        let seed =
+            |whole: Result<(), &str>| Seed { address: "h:1".to_owned(), whole: whole.map_err(Into::into) };
+        let worst = |seeds: &[Seed]| cluster(seeds, &[]).iter().map(Finding::severity).max();
+
+        assert_eq!(worst(&[]), None);
+        assert_eq!(worst(&[seed(Ok(())), seed(Ok(()))]), Some(Fine));
+        assert_eq!(worst(&[seed(Ok(())), seed(Err("gone"))]), Some(Warning));
+        assert_eq!(worst(&[seed(Err("nobody serves 5 of its slots"))]), Some(Danger));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Not here: whether others keep it too (`standing`).
 
-use crate::doctor::facts::{Answers, Info};
+use crate::doctor::facts::{Answers, Info, Terms, Topology};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -56,7 +56,7 @@ pub(super) fn memory(info: &Info) -> Finding {
 }
 
 /// What a restart loses.
-pub(super) fn persistence(info: &Info, answers: &Answers) -> Finding {
+pub(super) fn persistence(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "persistence";
     const CURE: &str = "set `appendonly yes` and `appendfsync always` where no restart may lose a lock";
     if info.number("aof_enabled") == Some(1) {
@@ -79,6 +79,10 @@ pub(super) fn persistence(info: &Info, answers: &Answers) -> Finding {
                 Finding::unread(CHECK, what, &why, "`CONFIG GET appendfsync`: only `always` loses nothing")
             }
         };
+    }
+    if terms.topology == Topology::Quorum {
+        let meaning = "a restart loses its locks, which the others keep: its votes count again once the longest lease is over";
+        return Finding::new(Fine, CHECK, "`appendonly` is not set", meaning);
     }
     let (found, meaning) = if let Ok("") = answers.setting("save") {
         ("neither `appendonly` nor `save` is set", "a restart loses every lock")
@@ -107,7 +111,7 @@ fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::answers;
+    use crate::doctor::facts::tests::{answers, terms};
     use crate::doctor::report::Severity;
 
     fn info(text: &str) -> Info {
@@ -146,12 +150,14 @@ mod tests {
         };
         let (aof, none) = (info("aof_enabled:1"), info("aof_enabled:0"));
 
-        assert_is(&persistence(&aof, &set("appendfsync", "always")), Fine, "always");
-        assert_is(&persistence(&aof, &set("appendfsync", "everysec")), Note, "last second");
-        assert_is(&persistence(&aof, &set("appendfsync", "no")), Note, "half minute");
-        assert_is(&persistence(&aof, &answers()), Note, "`CONFIG GET appendfsync`");
-        assert_is(&persistence(&none, &set("save", "")), Warning, "loses every lock");
-        assert_is(&persistence(&none, &set("save", "3600 1")), Warning, "last snapshot");
+        assert_is(&persistence(&aof, &set("appendfsync", "always"), &terms()), Fine, "always");
+        assert_is(&persistence(&aof, &set("appendfsync", "everysec"), &terms()), Note, "last second");
+        assert_is(&persistence(&aof, &set("appendfsync", "no"), &terms()), Note, "half minute");
+        assert_is(&persistence(&aof, &answers(), &terms()), Note, "`CONFIG GET appendfsync`");
+        assert_is(&persistence(&none, &set("save", ""), &terms()), Warning, "loses every lock");
+        assert_is(&persistence(&none, &set("save", "3600 1"), &terms()), Warning, "last snapshot");
+        let voter = Terms { topology: Topology::Quorum, ..terms() };
+        assert_is(&persistence(&none, &set("save", ""), &voter), Fine, "not set");
     }
 
     #[test]

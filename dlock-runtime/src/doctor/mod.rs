@@ -11,7 +11,7 @@
 //! | `facts` | what was read |
 //! | `findings` | what is looked at on whom |
 //! | `keeping`, `standing`, `reaching` | the questions about one server |
-//! | `fleet` | the questions about several |
+//! | `fleet`, `voters` | the questions about several |
 //!
 //! Not here: how servers are asked (`backend::redis::examine`).
 
@@ -22,9 +22,11 @@ mod keeping;
 mod reaching;
 mod report;
 mod standing;
+mod voters;
 
 use crate::backend::redis;
 use crate::config::url::{Place, Target};
+use crate::doctor::facts::Topology;
 use crate::error::Result;
 use crate::manager::LockManager;
 
@@ -68,9 +70,9 @@ pub(crate) async fn examine(target: Target) -> Result<Report> {
     let Target { place, settings } = target;
     let facts = match place {
         Place::Memory { .. } => return Ok(findings::of_memory()),
-        Place::Redis(server) => redis::examine(vec![server], settings).await?,
-        Place::Cluster(seeds) => redis::examine(seeds.servers, settings).await?,
-        Place::Quorum(voters) => redis::examine(voters.0, settings).await?,
+        Place::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
+        Place::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
+        Place::Quorum(voters) => redis::examine(voters.0, Topology::Quorum, settings).await?,
         Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

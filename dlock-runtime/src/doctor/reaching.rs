@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms};
+use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms, Topology};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
-use crate::token::CHANNEL_PREFIX;
 
 /// How far its clock is from ours. Leases are spans of time on either side, so that none is wrong for it.
 pub(super) fn clock(answers: &Answers) -> Finding {
@@ -78,7 +77,9 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
-    let (forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    // Of the steps in a lock's life the first is told: those behind it need the same.
+    forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
         forbidden.iter().map(|(probe, refusal)| not_allowed(probe, refusal, terms)).collect();
     // What keeps a server from one command keeps it from others: it is told once.
@@ -99,6 +100,14 @@ pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     findings
 }
 
+/// A server that votes must say which it is, and since when it is up.
+pub(super) fn not_introduced(why: &str, terms: &Terms) -> Option<Finding> {
+    let found = format!("this user may not do `INFO`: {why}");
+    let finding =
+        Finding::new(Danger, "commands", found, "a server that does not say since when it is up has no vote");
+    (terms.topology == Topology::Quorum).then(|| finding.advice("allow by `ACL SETUSER` `+info`"))
+}
+
 fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let Probe { command, rule, need, .. } = probe;
     let (severity, check, meaning) = match need {
@@ -112,25 +121,30 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     } else {
         (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
     };
-    let cure = match need {
-        Need::Locks => format!("allow it by `ACL SETUSER`: `{rule}`, on the keys `{keys}`"),
-        Need::Telling => format!("allow it by `ACL SETUSER`: `{rule}`, on the channels `&{CHANNEL_PREFIX}*`"),
-        Need::Fencing => format!("allow it by `ACL SETUSER`: `{rule}`, on the keys `{counters}`"),
+    let on = match need {
+        Need::Locks => format!("on the keys `{keys}`"),
+        Need::Telling => format!("on the channels `&{}`", terms.channels),
+        Need::Fencing => format!("on the keys `{counters}`"),
     };
+    let rule = rule.map_or("what it is made of".to_owned(), |rule| format!("`{rule}`"));
+    let cure = format!("allow by `ACL SETUSER` {rule} {on}");
     let found = format!("this user may not do `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the whole line"))
 }
 
-/// Whether we are told of grants.
+/// Whether we are told of releases.
 pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "channel";
     match &answers.listening {
-        Ok(()) => Finding::new(Fine, CHECK, "we may listen for grants", "a release wakes the next who waits"),
+        Ok(()) => {
+            Finding::new(Fine, CHECK, "we may listen for releases", "a release wakes the next who waits")
+        }
         Err(why) => {
             let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll));
-            let cure = format!("allow it by `ACL SETUSER`: `+subscribe &{CHANNEL_PREFIX}*`");
-            Finding::new(Warning, CHECK, format!("we may not listen for grants: {why}"), meaning).advice(cure)
+            let cure = format!("allow by `ACL SETUSER` `+subscribe` on the channels `&{}`", terms.channels);
+            Finding::new(Warning, CHECK, format!("we may not listen for releases: {why}"), meaning)
+                .advice(cure)
         }
     }
 }
@@ -195,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_command_that_is_forbidden_is_told_and_what_else_is_wrong_but_once() {
-        let probe = |command, need, answer| Probe { command, rule: "+it", need, answer };
+        let probe = |command, need, answer| Probe { command, rule: Some("+it"), need, answer };
         let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
         let of = |probes| commands(&Answers { probes, ..answers() }, &terms());
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: several servers seen together (`fleet`).
 
-use crate::doctor::facts::{Answers, Info, Terms};
+use crate::doctor::facts::{Answers, Info, Terms, Topology};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -41,7 +41,7 @@ pub(super) fn version(info: &Info) -> Finding {
 }
 
 /// A replica takes no writes, and one node of a cluster only those of its slots.
-pub(super) fn role(info: &Info) -> Vec<Finding> {
+pub(super) fn role(info: &Info, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "role";
     let mut findings = Vec::new();
     if info.get("role") == Some("slave") {
@@ -54,10 +54,10 @@ pub(super) fn role(info: &Info) -> Vec<Finding> {
     } else {
         findings.push(Finding::new(Fine, CHECK, "it is a master", "it takes writes"));
     }
-    if info.number("cluster_enabled") == Some(1) {
+    if info.number("cluster_enabled") == Some(1) && terms.topology != Topology::Cluster {
         let meaning = "it refuses the locks whose keys belong to other nodes";
         let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
-        findings.push(finding.advice("give locks a server without `cluster-enabled`"));
+        findings.push(finding.advice("name the cluster: `redis+cluster://`"));
     }
     findings
 }
@@ -73,7 +73,13 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
         1 => "one replica".to_owned(),
         more => format!("{more} replicas"),
     };
-    if !terms.fails_over {
+    let wanted = usize::from(terms.replica_acks);
+    if online < wanted {
+        let found = format!("{replicas} online, and `replica_acks` asks for {wanted}");
+        let finding = Finding::new(Danger, CHECK, found, "no lock can be had, since so few can confirm it");
+        return finding.advice("start replicas, or ask for fewer");
+    }
+    if !terms.topology.fails_over() {
         let found = format!("{replicas} online");
         if online == 0 {
             return Finding::new(Fine, CHECK, found, "nobody else has its locks, or gives them away");
@@ -162,10 +168,10 @@ mod tests {
 
     #[test]
     fn a_replica_is_no_place_for_locks() {
-        let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"));
+        let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
         assert_is(&replica[0], Danger, "a replica of 10.0.0.1:6379");
-        assert_is(&role(&info("role:master"))[0], Fine, "a master");
-        assert_is(&role(&info("role:master cluster_enabled:1"))[1], Warning, "of a cluster");
+        assert_is(&role(&info("role:master"), &terms())[0], Fine, "a master");
+        assert_is(&role(&info("role:master cluster_enabled:1"), &terms())[1], Warning, "of a cluster");
     }
 
     #[test]
@@ -176,8 +182,8 @@ mod tests {
             answers.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
             answers
         };
-        let alone = Terms { fails_over: false, ..terms() };
-        let watched = Terms { fails_over: true, ..terms() };
+        let alone = terms();
+        let watched = Terms { topology: Topology::Sentinels, ..terms() };
 
         assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
         assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");
@@ -185,6 +191,9 @@ mod tests {
         assert_is(&replication(&info("role:master"), &least("0"), &watched), Warning, "nobody can take over");
         assert_is(&replication(&with, &least("0"), &alone), Note, "does not follow");
         assert_is(&replication(&info("role:master"), &least("0"), &alone), Fine, "no replica");
+        let acked = |replica_acks| Terms { replica_acks, ..terms() };
+        assert_is(&replication(&with, &least("1"), &acked(2)), Danger, "asks for 2");
+        assert_is(&replication(&with, &least("1"), &acked(1)), Note, "one replica");
     }
 
     #[test]

@@ -91,6 +91,15 @@ impl AbandonList {
         true
     }
 
+    /// Makes leaves due at once that were refused, or got no answer, of keys that `concerns` takes: their server is there again.
+    pub(crate) fn hasten(&mut self, concerns: impl Fn(&str) -> bool) {
+        for entry in self.entries.values_mut() {
+            if !entry.left_once && entry.due != BootTime::NEVER && concerns(&entry.key) {
+                entry.due = BootTime::START;
+            }
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -168,6 +177,31 @@ mod tests {
 
         assert!(list.due_now(at(1_000)).is_empty());
         assert_eq!(list.due_now(at(1_010)).len(), 1);
+    }
+
+    #[test]
+    fn a_leave_without_an_answer_is_repeated_at_once_where_its_server_is_there_again() {
+        let (mut list, token) = abandoned_on(1);
+        let refused = Reply::Refused(Failure::new(FailureKind::Passing, "no master"));
+        list.left(token, &refused, 1, at(10));
+
+        list.hasten(|key| key == "another");
+        assert!(list.due_now(at(20)).is_empty());
+        list.hasten(|key| key == "k");
+        assert_eq!(list.due_now(at(20)).len(), 1);
+        list.hasten(|_| true);
+
+        assert!(list.due_now(at(20)).is_empty(), "it is on its way");
+    }
+
+    #[test]
+    fn a_second_leave_is_not_hastened() {
+        let (mut list, token) = abandoned_on(1);
+        list.left(token, &Reply::Ours, 2, at(10));
+
+        list.hasten(|_| true);
+
+        assert_eq!(list.due(), at(1_010));
     }
 
     #[test]

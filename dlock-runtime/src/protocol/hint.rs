@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::protocol::Rules;
-use crate::protocol::acquire::Step;
+use crate::protocol::acquire::{Asking, Step};
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::Hold;
@@ -54,14 +54,20 @@ impl<S: Clone + PartialEq> Lane<S> {
                         };
                         *until = (*until).min(soon.max(*earliest));
                     }
-                    Step::Enqueuing(_) => asking.hinted = true,
-                    Step::Trying | Step::Queued { .. } | Step::Confirming => {}
+                    _ => asking.note_hint(),
                 }
                 self.ask_again(false, cx);
             }
             Stage::Held(hold) => hold.check_soon(cx),
             Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
         }
+    }
+}
+
+impl Asking {
+    /// Notes a hint while a look is on its way: what it says may be older.
+    pub(super) fn note_hint(&mut self) {
+        self.hinted |= matches!(self.step, Step::Enqueuing(_));
     }
 }
 
@@ -153,6 +159,16 @@ mod tests {
 
         assert_eq!(lane.due(), at(5));
         assert_eq!(happen(&mut lane, 5, Lane::tick).len(), 1);
+    }
+
+    #[test]
+    fn who_looks_while_a_connection_is_made_anew_looks_once_more() {
+        let (mut lane, token, enqueue) = looking();
+
+        happen(&mut lane, 2, |lane, cx| lane.reconnected(false, cx));
+        happen(&mut lane, 3, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx));
+
+        assert_eq!(lane.due(), at(5));
     }
 
     #[test]

@@ -240,7 +240,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
-            Stage::Asking(_) => self.ask_again(true, cx),
+            Stage::Asking(asking) => {
+                asking.note_hint();
+                self.ask_again(true, cx);
+            }
             Stage::Held(hold) => {
                 hold.renew_if_overdue(moved, cx);
                 if cx.rules.tracking {

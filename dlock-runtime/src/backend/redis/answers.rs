@@ -102,8 +102,16 @@ impl Answers for ToEngine {
     }
 
     fn connected(&self, moved: bool) {
+        self.reconnected(moved, |_| true);
+    }
+}
+
+impl ToEngine {
+    /// Says that keys which `concerns` takes can be asked for again; where they `moved`, at another server than before.
+    pub(super) fn reconnected(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
+        self.shared.undoing.hasten(&concerns);
         if let Some(engine) = self.engine.upgrade() {
-            engine.reconnected(moved, |_| true);
+            engine.reconnected(moved, concerns);
         }
     }
 }

@@ -147,8 +147,9 @@ pub(super) fn is_unknown_script(value: &Value) -> bool {
 /// not know it.
 pub(super) fn is_forbidden(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
+    let words = ["nknown command", "permission", "user executing the script", "ACL failure"];
     says(error, "NOPERM")
-        || error.details().is_some_and(|said| said.contains("nknown command") || said.contains("permission"))
+        || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
 }
 
 /// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.

@@ -82,7 +82,7 @@ use crate::protocol::deadline::BootTime;
 use crate::telemetry;
 use crate::token::{ProcessId, TokenSource};
 
-pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels};
+pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels, examine_cluster};
 
 /// The engine's side.
 #[derive(Debug)]

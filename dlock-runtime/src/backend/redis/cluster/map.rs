@@ -105,6 +105,28 @@ impl View {
         Err(Failure::new(FailureKind::Passing, text))
     }
 
+    /// Returns the masters that serve slots.
+    pub(super) fn masters(&self) -> Vec<&Address> {
+        let mut masters: Vec<_> = self.ranges.iter().map(|range| &range.master).collect();
+        masters.sort_by(|a, b| (&a.host, a.port).cmp(&(&b.host, b.port)));
+        masters.dedup();
+        masters
+    }
+
+    /// Returns the masters, each with a key that begins with `stem` and that it serves.
+    pub(super) fn keys(&self, stem: &str) -> Vec<(Address, String)> {
+        let owners = self.owners();
+        let serves = |master: &Address, key: &str| {
+            owners.get(Slot::of(key).index()).is_some_and(|owner| *owner == Some(master))
+        };
+        let key = |master: &Address| {
+            // Every slot has a key among so many, nearly always.
+            let keys = (0..Slot::all().count() * 8).map(|number| format!("{stem}:{number}"));
+            Some((master.clone(), keys.into_iter().find(|key| serves(master, key))?))
+        };
+        self.masters().into_iter().filter_map(key).collect()
+    }
+
     /// Returns who serves each slot, in the order of the slots.
     fn owners(&self) -> Vec<Option<&Address>> {
         let mut owners = vec![None; Slot::all().count()];

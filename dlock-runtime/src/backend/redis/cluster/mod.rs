@@ -9,6 +9,7 @@
 //! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
 //! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
 
+pub(super) mod examine;
 mod map;
 mod members;
 mod moving;
@@ -16,7 +17,7 @@ pub(super) mod redirects;
 mod slots;
 mod watching;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::{Notify, oneshot};
@@ -116,20 +117,23 @@ impl Cluster {
         let mut parcels: Vec<(Arc<Member>, Vec<Request>)> = Vec::new();
         let (mut unserved, mut torn) = (Vec::new(), Vec::new());
         let mut state = lock(&self.state);
+        let mut behind = state.parked_keys();
+        behind.extend(state.held_back.iter().map(|request| Arc::clone(&request.key)));
         for request in requests {
             let slot = Slot::of(&request.key);
             if self.tears(&request, slot) {
                 torn.push(request);
                 continue;
             }
-            if state.holds_back(slot, &request.key) {
+            let whom = if let Command::Ping = request.command {
+                let down = state.serving().find(|member| !member.node.is_ready());
+                down.or_else(|| state.table.owner(slot))
+            } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
+                behind.insert(Arc::clone(&request.key));
                 state.held_back.push(request);
                 continue;
-            }
-            let down = || state.serving().find(|member| !member.node.is_ready());
-            let whom = match request.command {
-                Command::Ping => down().or_else(|| state.table.owner(slot)),
-                _ => state.table.owner(slot),
+            } else {
+                state.table.owner(slot)
             };
             let Some(member) = whom else {
                 unserved.push(request);
@@ -251,10 +255,9 @@ impl Cluster {
 }
 
 impl State {
-    /// Returns whether a request must wait behind others.
-    fn holds_back(&self, slot: Slot, key: &str) -> bool {
-        let parked = self.parked.iter().map(|errand| &errand.request);
-        self.settling.contains_key(&slot) || parked.chain(&self.held_back).any(|other| *other.key == *key)
+    /// Returns the keys of requests that cannot be sent yet: what comes in for them waits behind.
+    fn parked_keys(&self) -> HashSet<Arc<str>> {
+        self.parked.iter().map(|errand| Arc::clone(&errand.request.key)).collect()
     }
 
     /// Returns the masters that serve slots.

@@ -54,11 +54,9 @@ impl Cluster {
         moved
     }
 
-    /// Has what is held and waited for in some slots looked at again.
+    /// Has what is held and waited for, and what is to be undone, in some slots looked at again.
     pub(super) fn look_again(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
-        if let Some(engine) = self.engine.engine.upgrade() {
-            engine.reconnected(moved, |key| concerns(Slot::of(key)));
-        }
+        self.engine.reconnected(moved, |key| concerns(Slot::of(key)));
     }
 
     /// Has requests that waited behind others sent, where these are out of the way.

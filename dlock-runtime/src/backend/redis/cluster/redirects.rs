@@ -125,8 +125,9 @@ impl Cluster {
     pub(super) fn dispatch(&self, errands: Vec<Errand>) {
         let now = boot_time();
         let mut parcels: Vec<(Arc<Member>, Passage, Vec<Request>)> = Vec::new();
-        let (mut waiting, mut too_long): (Vec<Errand>, _) = (Vec::new(), Vec::new());
+        let (mut waiting, mut too_long) = (Vec::new(), Vec::new());
         let mut state = lock(&self.state);
+        let mut behind = state.parked_keys();
         for errand in errands {
             let Errand { request, passage, to, .. } = &errand;
             let since = passage.since.unwrap_or(now);
@@ -134,9 +135,10 @@ impl Cluster {
                 too_long.push(errand);
                 continue;
             }
-            let is_behind = state.parked.iter().chain(&waiting).any(|other| other.request.key == request.key);
             let member = to.as_ref().or_else(|| state.table.owner(Slot::of(&request.key)));
-            let Some(member) = member.filter(|member| !is_behind && member.node.is_ready()) else {
+            let can_go = |member: &&Arc<Member>| member.node.is_ready() && !behind.contains(&request.key);
+            let Some(member) = member.filter(can_go) else {
+                behind.insert(Arc::clone(&request.key));
                 waiting.push(errand);
                 continue;
             };
@@ -187,3 +189,51 @@ const MOST_HOPS: u32 = 5;
 
 /// How long a request waits before it is sent again.
 const A_LITTLE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<Elsewhere> {
+        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
+        Elsewhere::read(&answer, &at("10.0.0.1", 7000))
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn it_is_read_where_a_request_belongs() {
+        let moved = |host, port| Slot::numbered(3999).map(|slot| Elsewhere::Moved(slot, at(host, port)));
+
+        assert_eq!(read("MOVED 3999 127.0.0.1:6381"), moved("127.0.0.1", 6381));
+        assert_eq!(read("MOVED 3999 ::1:6381"), moved("::1", 6381));
+        assert_eq!(
+            read("MOVED 3999 :6381"),
+            moved("10.0.0.1", 6381),
+            "a host without a name is the one that was asked"
+        );
+        assert_eq!(read("ASK 3999 redis-2.example:6381"), Some(Elsewhere::Ask(at("redis-2.example", 6381))));
+        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Elsewhere::Both));
+        assert_eq!(read("CLUSTERDOWN The cluster is down"), Some(Elsewhere::Nobody));
+    }
+
+    #[test]
+    fn what_names_no_server_is_an_answer_like_any_other() {
+        for line in [
+            "MOVED",
+            "MOVED 3999",
+            "MOVED 16384 h:1",
+            "MOVED -1 h:1",
+            "MOVED 1 h",
+            "MOVED 1 h:0",
+            "MOVED 1 h:70000",
+            "ASK x h:1",
+            "ERR MOVED 1 h:1",
+            "WRONGTYPE no",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+}

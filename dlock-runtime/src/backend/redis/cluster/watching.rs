@@ -113,7 +113,8 @@ impl Cluster {
     /// Returns whether a change is to be expected.
     fn is_troubled(&self) -> bool {
         let state = lock(&self.state);
-        state.is_down || state.serving().any(|member| !member.node.is_ready())
+        let mut serving = state.serving().peekable();
+        state.is_down || serving.peek().is_none() || serving.any(|member| !member.node.is_ready())
     }
 }
 

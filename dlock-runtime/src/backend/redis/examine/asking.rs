@@ -58,7 +58,7 @@ impl<'a> Asker<'a> {
     }
 
     /// Asks several questions at once. Where the connection fails, each has that for an answer.
-    pub(super) async fn ask_all(&mut self, questions: &Pipeline) -> Vec<Read<Value>> {
+    pub(in crate::backend::redis) async fn ask_all(&mut self, questions: &Pipeline) -> Vec<Read<Value>> {
         let (route, count) = (self.route, questions.len());
         let asked = async {
             let answers = self.connection.send_packed_commands(questions, 0, count).await;

@@ -6,7 +6,7 @@
 //! | `server` | what is asked of one server |
 //! | `probe` | the commands that locks need, tried |
 //!
-//! What sentinels are asked is with them (`sentinel::examine`). Not here: what the answers mean (`doctor`).
+//! What sentinels are asked, and clusters about themselves, is with them (`sentinel::examine`, `cluster::examine`). Not here: what the answers mean (`doctor`).
 
 pub(super) mod asking;
 mod probe;
@@ -17,63 +17,97 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
+use crate::backend::redis::address::Address;
+use crate::backend::redis::cluster;
 use crate::backend::redis::examine::asking::Patience;
+use crate::backend::redis::examine::probe::Usage;
+use crate::backend::redis::layout::Layout;
 use crate::backend::redis::link::Route;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::config::Settings;
+use crate::config::cluster::Seeds;
 use crate::config::sentinel::Watched;
 use crate::config::url;
-use crate::doctor::facts::{Facts, Part, Server, Terms};
+use crate::doctor::facts::{Facts, Part, Terms, Topology};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
+use crate::token::CHANNEL_PREFIX;
 
-/// Reads what there is to know of servers that are written to, each by itself.
-pub(crate) async fn examine(servers: Vec<url::Server>, settings: Settings) -> Result<Facts> {
-    let terms = terms(&settings, false);
-    let namespace = terms.namespace.clone();
+/// Reads what there is to know of servers that are named, each of which keeps locks.
+pub(crate) async fn examine(
+    servers: Vec<url::Server>,
+    topology: Topology,
+    settings: Settings,
+) -> Result<Facts> {
+    let usage = Usage::new(topology, &settings);
+    let terms = terms(&settings, topology, usage.layout);
     let routes = servers.into_iter().map(|server| Route::new(server, &settings));
     let routes = routes.collect::<Result<Vec<_>>>()?;
     let ask = async move {
         let patience = Patience::new(LIMIT);
-        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &namespace, patience))).await
+        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, patience))).await
     };
-    Ok(Facts { servers: on_a_thread(ask).await?, sentinels: Vec::new(), terms })
+    let servers = on_a_thread(ask).await?;
+    Ok(Facts { servers, sentinels: Vec::new(), seeds: Vec::new(), terms })
 }
 
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
 pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -> Result<Facts> {
-    let terms = terms(&settings, true);
-    let namespace = terms.namespace.clone();
+    let usage = Usage::new(Topology::Sentinels, &settings);
+    let terms = terms(&settings, Topology::Sentinels, usage.layout);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
         // One that does not answer must leave time for the servers.
-        let said = sentinels.examine(Patience::new(FOR_SENTINELS)).await;
-        let patience = Patience::new(AFTER_SENTINELS);
-        let Some(master) = said.master else { return (Vec::new(), said.sentinels) };
-        let at = |(host, port)| Route::new(url::Server { host, port, ..entry.clone() }, &settings).ok();
-        let replicas: Vec<_> = said.replicas.into_iter().filter_map(at).collect();
-        let others = replicas.iter().map(|route| server::ask(route, Part::Replica, &namespace, patience));
-        let master = at(master);
-        let master = async {
-            match &master {
-                Some(route) => Some(server::ask(route, Part::Master, &namespace, patience).await),
-                None => None,
-            }
-        };
-        let (master, others): (_, Vec<Server>) = tokio::join!(master, join_all(others));
-        (master.into_iter().chain(others).collect(), said.sentinels)
+        let said = sentinels.examine(Patience::new(TO_FIND_THEM)).await;
+        let patience = Patience::new(ONCE_FOUND);
+        let masters = said.master.into_iter().map(|at| (at, Part::Master));
+        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica));
+        let routes = masters.chain(replicas).filter_map(|((host, port), part)| {
+            Some((Route::new(url::Server { host, port, ..entry.clone() }, &settings).ok()?, part))
+        });
+        let routes: Vec<_> = routes.collect();
+        let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, patience));
+        (join_all(asked).await, said.sentinels)
     };
     let (servers, sentinels) = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels, terms })
+    Ok(Facts { servers, sentinels, seeds: Vec::new(), terms })
 }
 
-fn terms(settings: &Settings, fails_over: bool) -> Terms {
+/// Reads what there is to know of a cluster, by some of its servers, and of each of its masters and replicas.
+pub(crate) async fn examine_cluster(seeds: Seeds, settings: Settings) -> Result<Facts> {
+    let usage = Usage::new(Topology::Cluster, &settings);
+    let terms = terms(&settings, Topology::Cluster, usage.layout);
+    let Seeds { servers, access } = seeds;
+    let named = servers.into_iter().map(|server| Route::new(server, &settings));
+    let named = named.collect::<Result<Vec<_>>>()?;
+    let ask = async move {
+        let said = cluster::examine::look(&named, &usage.key, Patience::new(TO_FIND_THEM)).await;
+        let patience = Patience::new(ONCE_FOUND);
+        let masters = said.masters.into_iter().map(|(at, key)| (at, Part::Master, key));
+        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
+        let routes = masters.chain(replicas).filter_map(|(Address { host, port }, part, key)| {
+            let route = Route::new(url::Server { host, port, ..access.clone() }, &settings).ok()?;
+            Some((route, part, Usage::new(Topology::Cluster, &settings).on(key)))
+        });
+        let routes: Vec<_> = routes.collect();
+        let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, patience));
+        (join_all(asked).await, said.seeds)
+    };
+    let (servers, seeds) = on_a_thread(ask).await?;
+    Ok(Facts { servers, sentinels: Vec::new(), seeds, terms })
+}
+
+/// Says how a manager with these settings is going to use its servers.
+fn terms(settings: &Settings, topology: Topology, layout: Layout) -> Terms {
+    let rules = &settings.rules;
     Terms {
         namespace: settings.namespace.clone(),
-        response_timeout: settings.rules.response_timeout,
-        poll: settings.rules.poll,
-        fails_over,
+        channels: layout.bell("*").unwrap_or_else(|| format!("{CHANNEL_PREFIX}*")),
+        response_timeout: rules.response_timeout,
+        poll: rules.poll,
+        replica_acks: rules.replica_acks,
+        topology,
     }
 }
 
@@ -100,5 +134,5 @@ async fn on_a_thread<T: Send + 'static>(ask: impl Future<Output = T> + Send + 's
 
 /// What an examination may take in all.
 const LIMIT: Duration = Duration::from_secs(5);
-const FOR_SENTINELS: Duration = Duration::from_secs(2);
-const AFTER_SENTINELS: Duration = LIMIT.saturating_sub(FOR_SENTINELS);
+const TO_FIND_THEM: Duration = Duration::from_secs(2);
+const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);

@@ -2,43 +2,106 @@
 //!
 //! Not here: what it means where one is refused (`doctor`).
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use redis::{Pipeline, Value};
 
+use crate::backend::Request;
 use crate::backend::redis::codec;
 use crate::backend::redis::examine::asking::Asker;
-use crate::doctor::facts::{Need, Probe, Read, Refusal};
+use crate::backend::redis::layout::Layout;
+use crate::config::Settings;
+use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
+use crate::layout::Publish;
+use crate::protocol::command::{Command, Enqueue};
 use crate::token::TokenSource;
 
-/// Tries each of them.
-pub(super) async fn all(asker: &mut Asker<'_>, namespace: &str, us: &TokenSource) -> Vec<Probe> {
-    let token = us.next().to_string();
-    let separator = if namespace.is_empty() { "" } else { ":" };
-    let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
-    let counter = codec::counter(&key);
-    let channel = us.process().channel();
+/// How the server is going to be used, and by whom.
+pub(super) struct Usage {
+    topology: Topology,
+    pub(super) layout: Layout,
+    /// Whether replicas are waited for.
+    waits: bool,
+    /// A key in the namespace that nobody else has.
+    pub(super) key: String,
+    us: TokenSource,
+}
 
+impl Usage {
+    pub(super) fn new(topology: Topology, settings: &Settings) -> Self {
+        let layout = match (topology, settings.layout) {
+            (Topology::Quorum, _) => Layout::Plain,
+            (_, crate::Layout::Native) => Layout::Native,
+            (Topology::Cluster, crate::Layout::Redisson) => Layout::Redisson(settings.publish),
+            (_, crate::Layout::Redisson) => Layout::Redisson(Publish::Publish),
+        };
+        let (us, namespace) = (TokenSource::new(), &settings.namespace);
+        let separator = if namespace.is_empty() { "" } else { ":" };
+        let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
+        Self { topology, layout, waits: settings.rules.replica_acks > 0, key, us }
+    }
+
+    /// Returns the same use on another key.
+    pub(super) fn on(self, key: String) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Returns the channel that tells who waits.
+    pub(super) fn channel(&self) -> String {
+        self.layout.bell(&self.key).unwrap_or_else(|| self.us.process().channel())
+    }
+}
+
+/// Tries each of them: by itself, so that it is named where it is refused, and then as locks do.
+pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
+    let mut probes = match usage.layout {
+        Layout::Native | Layout::Plain => of_strings(asker, usage).await,
+        Layout::Redisson(_) => Vec::new(),
+    };
+    let others = tries(asker, |to| {
+        to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
+        if usage.topology.fails_over() {
+            to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
+        }
+        if usage.topology == Topology::Cluster {
+            to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
+        }
+        if usage.waits {
+            to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
+        }
+    });
+    probes.extend(others.await);
+    if probes.iter().all(|probe| probe.answer.is_ok() || probe.need != Need::Locks) {
+        probes.extend(tries(asker, |to| to.live_through(usage)).await);
+    }
+    probes
+}
+
+/// Tries the commands that the scripts of a layout of strings call.
+async fn of_strings(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
+    let (key, token, counter) = (&*usage.key, usage.us.next().to_string(), codec::counter(&usage.key));
     let mut probes = tries(asker, |to| {
         to.command("PING", "+ping", Need::Locks, &["PING"]);
-        to.command("SET", "+set", Need::Locks, &["SET", &key, &token, "NX", "PX", LIFE]);
+        to.command("SET", "+set", Need::Locks, &["SET", key, &token, "NX", "PX", LIFE]);
     })
     .await;
     let has_key = probes.iter().all(|probe| probe.answer.is_ok());
     probes.extend(
         tries(asker, |to| {
-            to.command("GET", "+get", Need::Locks, &["GET", &key]);
-            to.command("PTTL", "+pttl", Need::Locks, &["PTTL", &key]);
+            to.command("GET", "+get", Need::Locks, &["GET", key]);
+            to.command("PTTL", "+pttl", Need::Locks, &["PTTL", key]);
             // It would make a key that has no end.
             if has_key {
-                to.command("APPEND", "+append", Need::Locks, &["APPEND", &key, &token]);
+                to.command("APPEND", "+append", Need::Locks, &["APPEND", key, &token]);
             }
-            to.command("PEXPIRE", "+pexpire", Need::Locks, &["PEXPIRE", &key, LIFE]);
+            to.command("PEXPIRE", "+pexpire", Need::Locks, &["PEXPIRE", key, LIFE]);
             to.command("SCRIPT LOAD", "+script|load", Need::Locks, &["SCRIPT", "LOAD", SCRIPT]);
-            to.command("EVAL", "+eval", Need::Locks, &["EVAL", SCRIPT, "1", &key]);
-            to.command("EVALSHA", "+evalsha", Need::Locks, &["EVALSHA", NO_SCRIPT, "1", &key]);
+            to.command("EVAL", "+eval", Need::Locks, &["EVAL", SCRIPT, "1", key]);
+            to.command("EVALSHA", "+evalsha", Need::Locks, &["EVALSHA", NO_SCRIPT, "1", key]);
             to.command("TIME", "+time", Need::Fencing, &["TIME"]);
             to.command("SET", "+set", Need::Fencing, &["SET", &counter, "0", "PX", "1"]);
-            to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &channel, ""]);
-            to.command("DEL", "+del", Need::Locks, &["DEL", &key]);
+            to.command("DEL", "+del", Need::Locks, &["DEL", key]);
         })
         .await,
     );
@@ -56,16 +119,32 @@ async fn tries(asker: &mut Asker<'_>, name: impl FnOnce(&mut Tries)) -> Vec<Prob
 }
 
 struct Tries {
-    named: Vec<(&'static str, &'static str, Need)>,
+    named: Vec<(&'static str, Option<&'static str>, Need)>,
     questions: Pipeline,
 }
 
 impl Tries {
     fn command(&mut self, command: &'static str, rule: &'static str, need: Need, words: &[&str]) {
-        self.named.push((command, rule, need));
+        self.named.push((command, Some(rule), need));
         let mut question = redis::Cmd::new();
         question.arg(words);
         self.questions.add_command(question);
+    }
+
+    /// The life of a lock, by the very scripts. It has no fencing token, whose counter would be left behind.
+    fn live_through(&mut self, usage: &Usage) {
+        let (key, token) = (Arc::<str>::from(&*usage.key), usage.us.next());
+        for (name, command) in [
+            ("taking a lock", Command::Acquire { lease: SHORT }),
+            ("renewing it", Command::Renew { lease: SHORT }),
+            ("waiting for it", Command::Enqueue { lease: SHORT, mode: Enqueue::Peek }),
+            ("inspecting it", Command::Inspect),
+            ("releasing it", Command::Release),
+        ] {
+            self.named.push((name, None, Need::Locks));
+            let request = Request::new(Arc::clone(&key), token, command);
+            usage.layout.encode(&request, SHORT, None, None, &mut self.questions);
+        }
     }
 }
 
@@ -88,3 +167,4 @@ const SCRIPT: &str = "return 1";
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 /// Milliseconds after which a key of ours ends, should it not be deleted.
 const LIFE: &str = "5000";
+const SHORT: Duration = Duration::from_secs(5);

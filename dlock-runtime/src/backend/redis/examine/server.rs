@@ -8,14 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::backend::redis::examine::asking::{Asker, Patience};
-use crate::backend::redis::examine::probe;
+use crate::backend::redis::examine::probe::{self, Usage};
 use crate::backend::redis::link::Route;
 use crate::doctor::facts::{Answers, Info, Offset, Part, Read, Server};
-use crate::token::TokenSource;
 
 /// Asks one server everything.
-pub(super) async fn ask(route: &Route, part: Part, namespace: &str, patience: Patience) -> Server {
-    let us = TokenSource::new();
+pub(super) async fn ask(route: &Route, part: Part, usage: &Usage, patience: Patience) -> Server {
     let asking = async {
         let mut asker = Asker::connect(route, patience).await?;
         if let Value::ServerError(error) = asker.ask(&redis::cmd("PING")).await?
@@ -28,14 +26,14 @@ pub(super) async fn ask(route: &Route, part: Part, namespace: &str, patience: Pa
         let settings = settings(&mut asker).await;
         let clock = clock(&mut asker).await;
         let (probes, pings) = match part {
-            Part::Master => (probe::all(&mut asker, namespace, &us).await, pings(&mut asker).await),
+            Part::Master => (probe::all(&mut asker, usage).await, pings(&mut asker).await),
             Part::Replica => (Vec::new(), Vec::new()),
         };
         Ok(Answers { info, settings, clock, pings, listening: Ok(()), probes })
     };
     let listening = async {
         match part {
-            Part::Master => patience.wait(route.listen(us.process())).await.map(drop),
+            Part::Master => patience.wait(route.subscribe(&usage.channel())).await.map(drop),
             Part::Replica => Ok(()),
         }
     };

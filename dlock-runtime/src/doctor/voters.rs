@@ -1,0 +1,72 @@
+//! Servers that vote: whether more than half can be asked, and whether each is a server of its own.
+//!
+//! Not here: what is true of each by itself (`keeping`, `standing`, `reaching`).
+
+use crate::doctor::facts::{Info, Server};
+use crate::doctor::report::Finding;
+use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
+
+/// Judges the servers of a quorum.
+pub(super) fn votes(servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "quorum";
+    let (all, asked) = (servers.len(), servers.iter().filter(|server| server.answers.is_ok()).count());
+    let found = format!("{asked} of {all} servers can be asked");
+    let cure = "see the findings of those that cannot";
+    let majority = if asked * 2 <= all {
+        Finding::new(Danger, CHECK, found, "no lock can be had: more than half must say yes").advice(cure)
+    } else if asked < all {
+        Finding::new(Warning, CHECK, found, "fewer may go now until no lock can be had").advice(cure)
+    } else {
+        Finding::new(Fine, CHECK, found, "locks are had as long as more than half can be")
+    };
+    let mut findings = vec![majority];
+    findings.extend(twice(servers));
+    findings
+}
+
+/// A server that is named twice has two votes.
+fn twice(servers: &[Server]) -> Option<Finding> {
+    let id = |server: &Server| Some(run_id(server.answers.as_ref().ok()?.info.as_ref().ok()?)?.to_owned());
+    let known: Vec<_> = servers.iter().filter_map(|server| Some((&server.address, id(server)?))).collect();
+    let (one, other) = known.iter().enumerate().find_map(|(at, (address, id))| {
+        let (other, _) = known.iter().skip(at + 1).find(|(_, other)| other == id)?;
+        Some((*address, *other))
+    })?;
+    let found = format!("{one} and {other} are the same server");
+    let finding = Finding::new(Danger, "quorum", found, "it votes twice: two may get the same lock");
+    Some(finding.advice("name each server once"))
+}
+
+fn run_id(info: &Info) -> Option<&str> {
+    info.get("run_id").filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::facts::tests::answers;
+    use crate::doctor::facts::{Answers, Part};
+    use crate::doctor::report::Severity;
+
+    fn server(run_id: Option<&str>) -> Server {
+        let answers = run_id.map(|id| Answers { info: Ok(Info(format!("run_id:{id}\r\n"))), ..answers() });
+        Server {
+            address: "h:1".to_owned(),
+            part: Part::Master,
+            answers: answers.ok_or_else(|| "gone".into()),
+        }
+    }
+
+    fn worst(ids: [Option<&str>; 3]) -> Severity {
+        let findings = votes(&ids.map(server));
+        findings.iter().map(Finding::severity).max().expect("there are findings")
+    }
+
+    #[test]
+    fn more_than_half_must_answer_and_each_be_another() {
+        assert_eq!(worst([Some("a"), Some("b"), Some("c")]), Fine);
+        assert_eq!(worst([Some("a"), Some("b"), None]), Warning);
+        assert_eq!(worst([Some("a"), None, None]), Danger);
+        assert_eq!(worst([Some("a"), Some("b"), Some("a")]), Danger);
+    }
+}

@@ -1,0 +1,46 @@
+//! Clusters, found by some of their servers.
+
+use dlock_runtime::doctor::Severity::{Danger, Ok as Fine, Warning};
+use dlock_runtime::doctor::{Finding, Report};
+use dlock_tests::{ClusterFleet, RedisServer};
+
+use super::{assert_finds, examine};
+
+#[tokio::test]
+async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers() {
+    let mut fleet = ClusterFleet::start();
+    let url = fleet.url_with("");
+    let count = |report: &Report, check: &str, said: &str| {
+        report.findings().iter().filter(|at| at.check() == check && at.found().contains(said)).count()
+    };
+
+    let whole = examine(&url).await;
+    let other_server = RedisServer::start();
+    let with_a_stranger = examine(&format!("{url},127.0.0.1:{}", other_server.port())).await;
+    let lost = fleet.masters()[0];
+    fleet.break_master(0, dlock_tests::sentinel::End::Kill);
+    let broken = examine(&url).await;
+
+    assert_finds(&whole, "cluster", Fine, "every slot");
+    assert_finds(&whole, "commands", Fine, "");
+    assert_finds(&whole, "replication", Warning, "`min-replicas-to-write` is 0");
+    assert_eq!(
+        (count(&whole, "commands", "is allowed"), count(&whole, "role", "follows")),
+        (3, 3),
+        "{whole}"
+    );
+    assert_finds(&with_a_stranger, "cluster", Warning, "is none of a cluster");
+    let unreached = broken.findings().iter().filter(|at| at.check() == "connection");
+    let unreached = unreached.filter(|at| at.server().is_some_and(|at| at.ends_with(&lost.to_string())));
+    assert!(unreached.map(Finding::severity).max() >= Some(Warning), "{broken}");
+}
+
+#[tokio::test]
+async fn a_cluster_without_slots_is_found() {
+    let node = RedisServer::builder().line("cluster-enabled yes").start();
+
+    let report = examine(&format!("redis+cluster://127.0.0.1:{}", node.port())).await;
+
+    assert_finds(&report, "cluster", Danger, "nobody serves 16384 of its slots");
+    assert!(!report.was_examined(), "{report}");
+}

@@ -1,0 +1,45 @@
+//! Servers that vote.
+
+use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
+use dlock_tests::{RedisServer, acl};
+
+use super::{assert_at_worst, assert_finds, examine, well_configured};
+
+fn url(access: &str, servers: &[RedisServer]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    format!("redis+quorum://{access}{}", hosts.join(","))
+}
+
+#[tokio::test]
+async fn a_quorum_is_examined_server_by_server_and_by_its_votes() {
+    let mut servers = [(); 3].map(|()| well_configured().start());
+    let url = url("", &servers);
+
+    let whole = examine(&url).await;
+    servers[0].kill();
+    let one_less = examine(&url).await;
+    servers[1].kill();
+    let too_few = examine(&url).await;
+
+    assert_at_worst(&whole, Fine);
+    assert_finds(&whole, "quorum", Fine, "3 of 3");
+    assert_finds(&one_less, "quorum", Warning, "2 of 3");
+    assert_finds(&too_few, "quorum", Danger, "1 of 3");
+}
+
+#[tokio::test]
+async fn what_a_quorum_needs_besides_is_found_where_the_documented_user_may_not() {
+    let servers = [(); 3].map(|()| well_configured().start());
+    let give = |more: &[&str]| servers.iter().for_each(|server| acl::give_user(server, acl::USER, &[], more));
+    let url = url(&format!("{}:{}@", acl::USER, acl::PASSWORD), &servers);
+
+    give(&[]);
+    let without = examine(&url).await;
+    give(&["+info", "&dlock:free:*"]);
+    let with = examine(&url).await;
+
+    assert_finds(&without, "commands", Danger, "`INFO`");
+    assert_finds(&without, "channel", Warning, "NOPERM");
+    assert_at_worst(&with, Note);
+    assert_finds(&with, "commands", Fine, "");
+}
