@@ -1,6 +1,6 @@
 //! Reads the hosts of a URL that names several.
 //!
-//! Not here: what they are for (`sentinel`, `cluster`).
+//! Not here: what they are for (`sentinel`, `cluster`, `quorum`).
 
 use ::url::Url;
 
@@ -21,7 +21,19 @@ pub(super) fn parse(rest: &str, tls: bool, port: u16) -> Result<Hosts> {
     let (authority, rest) = rest.split_at(end);
     let (access, hosts) =
         authority.rsplit_once('@').map_or(("", authority), |(access, hosts)| (access, hosts));
-    let servers = hosts.split(',').map(|host| server(host, tls, port)).collect::<Result<_>>()?;
+    if hosts.ends_with(':') && rest.starts_with("//") {
+        return Err(config(
+            "host",
+            "one scheme stands before all of them: write `redis+cluster://host,host`",
+        ));
+    }
+    let servers = hosts.split(',').map(|host| server(host, tls, port)).collect::<Result<Vec<_>>>()?;
+    let is_again = |(at, server): (usize, &Server)| {
+        servers.iter().take(at).any(|other| (&other.host, other.port) == (&server.host, server.port))
+    };
+    if servers.iter().enumerate().any(is_again) {
+        return Err(config("host", "one of them is named twice, and would count twice: name each once"));
+    }
     let at = if access.is_empty() { "" } else { "@" };
     Ok(Hosts { servers, rest: url::url(&format!("redis://{access}{at}host{rest}"))? })
 }
@@ -31,8 +43,9 @@ fn server(host: &str, tls: bool, default: u16) -> Result<Server> {
     let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "@/?#".contains(c));
     let url = Url::parse(&format!("redis://{host}")).ok().filter(|_| is_host);
     let Some(url) = url else {
-        let problem =
-            format!("write them as `host:port,host:port`, each with a port or without for {default}");
+        let problem = format!(
+            "write them as `host:port,host:port`, each with a port or without for {default}, and IPv6 as `[::1]:port`"
+        );
         return Err(config("host", problem));
     };
     let port = url.port().unwrap_or(default);

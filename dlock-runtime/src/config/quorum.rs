@@ -68,7 +68,7 @@ mod tests {
             let access = (server.username.as_deref(), server.password.as_deref(), server.tls);
             assert_eq!(access, (Some("shop"), Some("p@ss"), false));
         }
-        assert_eq!((&*settings.namespace, &*voters.to_string()), ("n", "h1:7000,h2:6379,::1:7001"));
+        assert_eq!((&*settings.namespace, &*voters.to_string()), ("n", "h1:7000,h2:6379,[::1]:7001"));
     }
 
     #[test]

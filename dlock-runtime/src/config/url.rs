@@ -10,7 +10,8 @@
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "share=" ( "ours" | "setnx" )
-//!          | "replica_acks=" number | "tracking=" ( "on" | "off" )      not of memory
+//!          | "replica_acks=" number      not of memory, nor of a quorum
+//!          | "tracking=" ( "on" | "off" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -18,6 +19,7 @@
 //! There is no fragment. A `#`, `?`, `/` or `@` in user, password or an option is percent-encoded: raw, the first three end the
 //! address, and a password is cut in two. No error shows the URL itself, nor a piece of it that a password could be.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -71,9 +73,14 @@ impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.socket {
             Some(path) => write!(f, "{}", path.display()),
-            None => write!(f, "{}:{}", self.host, self.port),
+            None => show(&self.host, self.port, f),
         }
     }
+}
+
+/// Shows host and port as they are written in a URL.
+pub(crate) fn show(host: &str, port: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
 }
 
 impl fmt::Debug for Server {
@@ -85,6 +92,11 @@ impl fmt::Debug for Server {
 
 /// Reads a URL.
 pub(crate) fn parse(text: &str) -> Result<Target> {
+    let text = text.trim(); // a variable that is read from a file ends with a line
+    let text = &*match text.split_once("://") {
+        Some((scheme, rest)) => Cow::Owned(format!("{}://{rest}", scheme.to_ascii_lowercase())),
+        None => Cow::Borrowed(text),
+    };
     if is_cut_in_two(text) {
         let problem =
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
@@ -284,6 +296,10 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
+            "db" | "user" | "password" => {
+                let problem = "it is an option of `redis+unix` alone: elsewhere write `redis://user:password@host/database`";
+                return Err(config(&name, problem));
+            }
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
                 let looks_like_a_name = unknown.len() <= 24
@@ -316,8 +332,9 @@ pub(super) fn decoded(text: &str) -> Option<String> {
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         if byte == b'%' {
-            let hex = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+            let mut digit =
+                || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            bytes.push(digit()? << 4 | digit()?);
         } else {
             bytes.push(byte);
         }
@@ -363,6 +380,18 @@ mod tests {
 
         assert_eq!((&*server.host, server.port, server.database), ("::1", 7000, 3));
         assert_eq!((server.username.as_deref(), server.password.as_deref()), (Some("shop"), Some("p@ss/")));
+    }
+
+    #[test]
+    fn a_scheme_may_be_written_in_capitals_and_a_line_may_end_the_url() {
+        for url in ["REDIS://h1\n", " Redis+Sentinel://h1/m", "redis+CLUSTER://h1\r\n", "MEMORY://"] {
+            assert!(parse(url).is_ok(), "{url:?}: {:?}", parse(url));
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_is_shown_apart_from_its_port() {
+        assert_eq!(redis("redis://[::1]:7000").to_string(), "[::1]:7000");
     }
 
     #[test]
@@ -441,7 +470,15 @@ mod tests {
             ("redis+unix:///run/redis.sock?passwort=hunter2", "options"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
-            ("redis://host?password=hunter2", "options"),
+            ("redis://host?password=hunter2", "`redis://user:password@host/database`"),
+            ("redis+sentinel://h1,h2/m?db=2", "`redis://user:password@host/database`"),
+            ("redis://:hunter2%+1@host", "password"),
+            ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
+            ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),
+            ("redis+quorum://:hunter2@[::1],h2,[0:0::1]", "twice"),
+            ("redis+cluster://::1:7000,::1:7001", "`[::1]:port`"),
+            ("redis+quorum://redis://h1,redis://h2,redis://h3", "one scheme"),
+            ("redis+cluster://h1:6379,redis://h2:6379", "one scheme"),
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
