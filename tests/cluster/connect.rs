@@ -44,7 +44,7 @@ async fn servers_that_are_all_away_are_unavailable_and_named() {
     let mut server = RedisServer::start();
     server.kill();
 
-    let refused = connect(&format!("redis+cluster://127.0.0.1:{0},127.0.0.1:{0}", server.port())).await;
+    let refused = connect(&format!("redis+cluster://127.0.0.1:{0},localhost:{0}", server.port())).await;
 
     assert_unavailable(refused, &format!("127.0.0.1:{}", server.port()));
 }
