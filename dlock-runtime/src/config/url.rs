@@ -127,9 +127,9 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
             return Err(config("scheme", problem));
         }
         scheme => {
+            let known = SCHEMES.map(|known| format!("`{known}`")).join(", ");
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `redis+quorum`, `memory`, \
-                 and with the feature `tls` `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum`"
+                "`{scheme}` is not known; allowed are {known}; those of `rediss` need the feature `tls`"
             );
             return Err(config("scheme", problem));
         }
@@ -344,6 +344,19 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
+const SCHEMES: [&str; 10] = [
+    "redis",
+    "redis+unix",
+    "redis+sentinel",
+    "redis+cluster",
+    "redis+quorum",
+    "rediss",
+    "rediss+sentinel",
+    "rediss+cluster",
+    "rediss+quorum",
+    "memory",
+];
+
 const OPTIONS: [&str; 15] = [
     "namespace",
     "layout",
@@ -518,5 +531,22 @@ mod tests {
         let server = redis("redis://shop:a%23b%3Fc%2Fd%40e@host?namespace=x%40y");
 
         assert_eq!(server.password.as_deref(), Some("a#b?c/d@e"));
+    }
+
+    #[test]
+    fn the_guide_and_the_readme_have_every_option_and_every_scheme() {
+        for (name, text) in [
+            ("operating.md", include_str!("../docs/operating.md")),
+            ("README.md", include_str!("../../../README.md")),
+        ] {
+            let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+            let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
+            for option in OPTIONS {
+                assert!(options.contains(&&*format!("`{option}`")), "{option} is not in {name}");
+            }
+            for scheme in SCHEMES {
+                assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in {name}");
+            }
+        }
     }
 }
