@@ -108,13 +108,15 @@ async fn each_command_that_is_taken_from_the_documented_user_is_found_by_its_nam
         let check = match rule {
             "+publish" | "+subscribe" => "channel",
             "+time" => "fencing",
+            "+client|tracking" => "tracking",
             _ => "commands",
         };
+        let severity = if check == "tracking" { Note } else { Warning };
 
         let report = examine(&url).await;
 
         let finding = worst(&report, check);
-        assert!(finding.severity() >= Warning, "{rule}: {report}");
+        assert!(finding.severity() >= severity, "{rule}: {report}");
         assert!(finding.what_to_do().is_some_and(|advice| advice.contains(rule)), "{rule}: {report}");
     }
 }
@@ -145,6 +147,8 @@ async fn what_the_options_of_a_url_need_is_tried_too() {
     let acks = examine(&format!("{user}?replica_acks=1")).await;
     let no_replicas = examine(&format!("{}?replica_acks=1", server.url())).await;
     let redisson = examine(&format!("{user}?layout=redisson")).await;
+    let untold = documented_user(&server, "+client|tracking", &[]);
+    let not_tracking = examine(&format!("{untold}?tracking=off")).await;
     let fine = examine(&format!("{}?layout=redisson", server.url())).await;
 
     assert_finds(&acks, "commands", Danger, "`WAIT`");
@@ -152,4 +156,5 @@ async fn what_the_options_of_a_url_need_is_tried_too() {
     assert_finds(&redisson, "commands", Danger, "`taking a lock`");
     assert_finds(&redisson, "channel", Warning, "NOPERM");
     assert_at_worst(&fine, Fine);
+    assert!(not_tracking.findings().iter().all(|finding| finding.check() != "tracking"), "{not_tracking}");
 }

@@ -185,6 +185,8 @@ pub(crate) enum Need {
     Telling,
     /// Fencing tokens.
     Fencing,
+    /// Being told of changes.
+    Tracking,
 }
 
 /// Why a command was not done.
@@ -194,6 +196,13 @@ pub(crate) struct Refusal {
     pub(crate) is_forbidden: bool,
     /// The server's words.
     pub(crate) said: Arc<str>,
+}
+
+impl Refusal {
+    /// Returns whether the server has no such command.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.said.contains("nknown command")
+    }
 }
 
 /// What a server that was named says of its cluster.

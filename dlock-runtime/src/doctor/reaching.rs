@@ -77,7 +77,8 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
-    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    let (mut forbidden, unable): (Vec<_>, Vec<_>) =
+        refused.partition(|(probe, refusal)| refusal.is_forbidden || probe.need == Need::Tracking);
     // Of the steps in a lock's life the first is told: those behind it need the same.
     forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
@@ -114,6 +115,9 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Locks => (Danger, "commands", "locks cannot be taken, or cannot be renewed and released"),
         Need::Telling => (Warning, "channel", NOT_TOLD),
         Need::Fencing => (Warning, "fencing", "locks can be had, and calls for a fencing token fail"),
+        Need::Tracking => {
+            (Note, "tracking", "a lock that is taken away is found out at its next renewal, and not at once")
+        }
     };
     let namespace = &terms.namespace;
     let (keys, counters) = if namespace.is_empty() {
@@ -122,12 +126,13 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
     };
     let on = match need {
-        Need::Locks => format!("on the keys `{keys}`"),
-        Need::Telling => format!("on the channels `&{}`", terms.channels),
-        Need::Fencing => format!("on the keys `{counters}`"),
+        Need::Locks => format!(" on the keys `{keys}`"),
+        Need::Telling => format!(" on the channels `&{}`", terms.channels),
+        Need::Fencing => format!(" on the keys `{counters}`"),
+        Need::Tracking => String::new(),
     };
     let rule = rule.map_or("what it is made of".to_owned(), |rule| format!("`{rule}`"));
-    let cure = format!("allow by `ACL SETUSER` {rule} {on}");
+    let cure = format!("allow by `ACL SETUSER` {rule}{on}");
     let found = format!("this user may not do `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the whole line"))

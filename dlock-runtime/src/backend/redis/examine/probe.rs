@@ -23,6 +23,8 @@ pub(super) struct Usage {
     pub(super) layout: Layout,
     /// Whether replicas are waited for.
     waits: bool,
+    /// Whether the server is asked to tell of changes.
+    tracks: bool,
     /// A key in the namespace that nobody else has.
     pub(super) key: String,
     us: TokenSource,
@@ -39,7 +41,8 @@ impl Usage {
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
-        Self { topology, layout, waits: settings.rules.replica_acks > 0, key, us }
+        let rules = &settings.rules;
+        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us }
     }
 
     /// Returns the same use on another key.
@@ -60,18 +63,35 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
         Layout::Redisson(_) => Vec::new(),
     };
     let others = tries(asker, |to| {
-        to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
+        for (command, rule, not_with) in
+            [("PUBLISH", "+publish", Publish::Spublish), ("SPUBLISH", "+spublish", Publish::Publish)]
+        {
+            if usage.layout.publish() != not_with {
+                to.command(command, rule, Need::Telling, &[command, &usage.channel(), ""]);
+            }
+        }
         if usage.topology.fails_over() {
             to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
         }
         if usage.topology == Topology::Cluster {
             to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
         }
+        if usage.tracks {
+            // To switch it on needs the same rule, and another version of the protocol.
+            to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
+        }
         if usage.waits {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
         }
     });
-    probes.extend(others.await);
+    let mut others = others.await;
+    if usage.layout.publish() == Publish::Auto {
+        // One of the two does: a server without shards has no SPUBLISH, and one with it is told by nothing else.
+        let is_unknown = |probe: &Probe| probe.answer.as_ref().is_err_and(Refusal::is_unknown);
+        let unused = if others.iter().any(is_unknown) { "SPUBLISH" } else { "PUBLISH" };
+        others.retain(|probe| probe.command != unused);
+    }
+    probes.extend(others);
     if probes.iter().all(|probe| probe.answer.is_ok() || probe.need != Need::Locks) {
         probes.extend(tries(asker, |to| to.live_through(usage)).await);
     }
