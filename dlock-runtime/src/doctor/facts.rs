@@ -185,7 +185,7 @@ pub(crate) enum Need {
     Telling,
     /// Fencing tokens.
     Fencing,
-    /// Being told of changes.
+    /// Being told at once of what is done to a lock.
     Tracking,
 }
 

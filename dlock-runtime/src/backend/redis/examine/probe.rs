@@ -23,7 +23,7 @@ pub(super) struct Usage {
     pub(super) layout: Layout,
     /// Whether replicas are waited for.
     waits: bool,
-    /// Whether the server is asked to tell of changes.
+    /// Whether we are told of what is done to keys.
     tracks: bool,
     /// A key in the namespace that nobody else has.
     pub(super) key: String,
@@ -77,7 +77,6 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
             to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
         }
         if usage.tracks {
-            // To switch it on needs the same rule, and another version of the protocol.
             to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
         }
         if usage.waits {
