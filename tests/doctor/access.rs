@@ -111,7 +111,6 @@ async fn each_command_that_is_taken_from_the_documented_user_is_found_by_its_nam
             "+client|tracking" => ("tracking", Note),
             _ => ("commands", Warning),
         };
-        let severity = if check == "tracking" { Note } else { Warning };
 
         let report = examine(&url).await;
 

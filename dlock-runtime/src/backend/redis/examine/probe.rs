@@ -86,8 +86,10 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
     let mut others = others.await;
     if usage.layout.publish() == Publish::Auto {
         // One of the two does: a server without shards has no SPUBLISH, and one with it is told by nothing else.
-        let is_unknown = |probe: &Probe| probe.answer.as_ref().is_err_and(Refusal::is_unknown);
-        let unused = if others.iter().any(is_unknown) { "SPUBLISH" } else { "PUBLISH" };
+        let has_none = |probe: &Probe| {
+            probe.command == "SPUBLISH" && probe.answer.as_ref().is_err_and(Refusal::is_unknown)
+        };
+        let unused = if others.iter().any(has_none) { "SPUBLISH" } else { "PUBLISH" };
         others.retain(|probe| probe.command != unused);
     }
     probes.extend(others);
