@@ -73,7 +73,7 @@ impl Builder {
         self
     }
 
-    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    /// Sets by which command a release is told in [`Layout::Redisson`], and in no other layout. Default: [`Publish::Auto`].
     pub fn publish(mut self, publish: Publish) -> Self {
         self.changes.publish = Some(publish);
         self
