@@ -65,7 +65,7 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(key).await? else {
-        say(&format!("nobody holds `{key}`\n"));
+        say(&format!("nobody holds `{key}`; {TYPED_SO}\n"));
         return Ok(ExitCode::FAILURE);
     };
     let holder = seen.holder().unwrap_or("somebody whose value is not of our making");
@@ -78,7 +78,11 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
 async fn release(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let was_held = manager.force_release(key).await?;
-    say(&if was_held { format!("`{key}` is released\n") } else { format!("nobody held `{key}`\n") });
+    if was_held {
+        say(&format!("`{key}` is released\n"));
+    } else {
+        say(&format!("nobody held `{key}`; {TYPED_SO}\n"));
+    }
     manager.shutdown(Duration::ZERO).await;
     Ok(if was_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -92,6 +96,9 @@ fn failed(problem: &str) -> ExitCode {
     eprintln!("dlock: {problem}");
     ExitCode::from(NOT_DONE)
 }
+
+/// Who copies a name from Redis finds no such lock.
+const TYPED_SO: &str = "a key is typed without its namespace, which is the URL's";
 
 /// What is asked for could not be done: bad usage, or no server that could be asked.
 const NOT_DONE: u8 = 2;

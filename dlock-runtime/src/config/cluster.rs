@@ -101,7 +101,7 @@ mod tests {
             ("redis+cluster://:hunter2@h1,h2/hunter2", "redis+sentinel://"),
             ("redis+cluster://u@h1", "password"),
             ("redis+cluster://h1?sentinel_password=hunter2", "options"),
-            ("redis+cluster://h1?db=1", "db: "),
+            ("redis+cluster://h1?db=1", "options"),
             ("redis+cluster://h1#hunter2", "fragment"),
             ("redis+cluster+sentinel://h1", "scheme"),
             ("redis+sentinel+cluster://h1", "scheme"),

@@ -140,10 +140,12 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
 /// Reads what all URLs have in common.
 pub(super) fn url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
+        let has_scheme = text.contains("://");
+        let problem = if has_scheme { error.to_string() } else { "it is missing".to_owned() };
         let problem = format!(
-            "{error}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
+            "{problem}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
         );
-        config(if text.contains("://") { "url" } else { "scheme" }, problem)
+        config(if has_scheme { "url" } else { "scheme" }, problem)
     })?;
     if url.fragment().is_some() {
         return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
@@ -297,8 +299,9 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
             "db" | "user" | "password" => {
-                let problem = "it is an option of `redis+unix` alone: elsewhere write `redis://user:password@host/database`";
-                return Err(config(&name, problem));
+                let problem =
+                    format!("`{name}` is no option here: write `redis://user:password@host:port/database`");
+                return Err(config("options", problem));
             }
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
@@ -307,8 +310,9 @@ fn settings(url: &Url) -> Result<Settings> {
                 let shown =
                     if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
                 let problem = format!(
-                    "{shown} not known; allowed are {}",
-                    OPTIONS.map(|name| format!("`{name}`")).join(", ")
+                    "{shown} not known; allowed are {}{}",
+                    OPTIONS.map(|name| format!("`{name}`")).join(", "),
+                    if url.scheme() == "redis+unix" { ", `db`, `user`, `password`" } else { "" }
                 );
                 return Err(config("options", problem));
             }
@@ -457,7 +461,7 @@ mod tests {
     #[test]
     fn a_wrong_url_names_the_part_and_never_the_password() {
         for (url, part) in [
-            ("127.0.0.1:6379", "scheme"),
+            ("127.0.0.1:6379", "scheme: it is missing"),
             ("", "scheme"),
             ("http://u:hunter2@host", "scheme"),
             ("redis://", "host"),
@@ -480,11 +484,14 @@ mod tests {
             ("redis+unix:///run/redis.sock?db=hunter2", "db"),
             ("redis+unix:///run/redis.sock?user=shop", "password"),
             ("redis+unix:///run/redis.sock?password=hunter2&password=hunter2", "password"),
-            ("redis+unix:///run/redis.sock?passwort=hunter2", "options"),
+            ("redis+unix:///run/redis.sock?passwort=hunter2", "`tls_key`, `db`, `user`, `password`"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
-            ("redis://host?password=hunter2", "`redis://user:password@host/database`"),
-            ("redis+sentinel://h1,h2/m?db=2", "`redis://user:password@host/database`"),
+            (
+                "redis://host?password=hunter2",
+                "options: `password` is no option here: write `redis://user:password@host",
+            ),
+            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is no option here"),
             ("redis://:hunter2%+1@host", "password"),
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
             ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),

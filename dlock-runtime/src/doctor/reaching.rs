@@ -129,7 +129,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Fencing => format!(" on the keys `{counters}`"),
         Need::Tracking => ", or write `tracking=off`".to_owned(),
     };
-    let rule = rule.map_or("what it is made of".to_owned(), |rule| format!("`{rule}`"));
+    let rule = rule.map_or("what this layout needs besides".to_owned(), |rule| format!("`{rule}`"));
     let cure = format!("allow by `ACL SETUSER` {rule}{on}");
     let found = format!("this user may not do `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
