@@ -7,6 +7,7 @@
 //! Two connections have no order between them. What goes this way waits until what was sent before about its key is answered: an acquire
 //! must not overtake the release of the same task. The other way round nothing waits. A release overtakes a renewal at most, which finds
 //! nothing then; a leave may overtake the enqueue that it follows, and the answer to that enqueue, whom nobody waits for, is left again.
+//! What another server of a cluster has sent on comes all this way, to keep its order; the replicas count for what carries a body.
 //!
 //! Not here: a pipeline and its answers (`batch`), what carries a body (`protocol::command`).
 

@@ -86,9 +86,9 @@ impl Batch {
 
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
-        let besides = match self.way {
-            Way::Commands => None,
-            Way::Acks => Some("write"),
+        let besides = |request: &Request| match self.way {
+            Way::Acks if request.command.carries_a_body() => Some("write"),
+            Way::Commands | Way::Acks => None,
             Way::Tracked(_) => Some("read"),
         };
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
@@ -96,7 +96,8 @@ impl Batch {
             if self.passage.asking {
                 pipeline.cmd("ASKING");
             }
-            self.node.layout().encode(request, self.node.grant_lease, loaded, besides, &mut pipeline);
+            let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
+            layout.encode(request, grant_lease, loaded, besides(request), &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
@@ -141,7 +142,9 @@ impl Batch {
             } else {
                 let layout = self.node.layout();
                 let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
-                    (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
+                    (Reply::Ours, Some(missing)) if request.command.carries_a_body() => {
+                        Reply::Unknown(missing.clone())
+                    }
                     (reply, _) => reply,
                 };
                 if self.node.is_a_strangers(request.command, &reply) {

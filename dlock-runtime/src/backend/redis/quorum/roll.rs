@@ -169,8 +169,16 @@ mod tests {
     fn what_a_server_says_is_read() {
         let text = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Replication\r\nrole:slave\r\n# Cluster\r\ncluster_enabled:1\r\n";
 
-        assert_eq!(Info::read(text), Some(Info { is_replica: true, is_in_cluster: true, ..info("abc", 12) }));
+        assert_eq!(Info::read(text), Some(Info { is_replica: true, is_in_cluster: true, ..info("abc", 11) }));
         assert_eq!(Info::read("run_id:abc"), None);
+    }
+
+    #[test]
+    fn a_server_that_was_started_at_the_end_of_a_second_is_not_taken_to_be_a_second_old() {
+        let read = |up| Info::read(up).map(|info| info.up);
+
+        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:1\r\n"), Some(Duration::ZERO));
+        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:0\r\n"), Some(Duration::ZERO));
     }
 
     #[test]
