@@ -136,8 +136,9 @@ impl<S: Clone + PartialEq> Lane<S> {
                     }
                 }
             }
-            // Nobody queues there: what was to be confirmed is gone.
+            // Nobody queues there, and nobody tells whether what was to be confirmed is ours: it would be in our own way for a lease.
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                cx.send(token, Command::Release);
                 self.taken(ttl, cx);
                 self.pause(ttl, cx);
             }
