@@ -160,9 +160,7 @@ impl Batch {
         self.reply(replies);
         if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
             if let Some(acks) = self.link.acks.as_ref().filter(|_| self.acks().is_none()) {
-                acks.answered(
-                    &sent_away.iter().map(|(request, _)| Arc::clone(&request.key)).collect::<Vec<_>>(),
-                );
+                acks.answered(&Acks::changed(sent_away.iter().map(|(request, _)| request)));
             }
             let since = self.passage.since.or(Some(self.sent));
             redirects.follow(sent_away, Passage { since, ..self.passage });
@@ -208,10 +206,12 @@ impl Batch {
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
         let (_, epoch) = self.path();
-        let behind = self.link.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
-            let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
-            (acks, keys)
-        });
+        let behind = self
+            .link
+            .acks
+            .as_ref()
+            .filter(|_| self.acks().is_none())
+            .map(|acks| (acks, Acks::changed(replies.iter().map(|(request, _)| request))));
         self.node.answers.replies(replies, self.sent, Some(epoch));
         if let Some((acks, keys)) = behind {
             acks.answered(&keys);
