@@ -68,9 +68,10 @@ dlock: for those who run distributed locks over Redis
   dlock inspect [URL] KEY          who holds a lock, for how long, and how many wait
   dlock release [URL] KEY --yes    takes a lock from its holder, who is gone for good
 
-URL is that of the program that locks: redis://user:password@host:port, rediss://.., redis+sentinel://.., redis+unix:///path.
+URL is that of the program that locks, with its options: redis://user:password@host:port, rediss://.., redis+sentinel://..,
+redis+cluster://.., redis+quorum://.., redis+unix:///path. Quote it where it has a `?` or a `&`.
 Without one it is taken from DLOCK_URL, so that a password need not stand on the command line, where others see it.
-KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given.
+KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given. In Redis `order:7` is `dlock:order:7`.
 
 --json prints one finding on each line.
 

@@ -66,7 +66,7 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(key).await? else {
-        println!("nobody holds `{key}`");
+        println!("nobody holds `{key}`; {TYPED_SO}");
         return Ok(ExitCode::FAILURE);
     };
     let holder = seen.holder().unwrap_or("somebody whose value is not of our making");
@@ -79,7 +79,11 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
 async fn release(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let was_held = manager.force_release(key).await?;
-    println!("{}", if was_held { format!("`{key}` is released") } else { format!("nobody held `{key}`") });
+    if was_held {
+        println!("`{key}` is released");
+    } else {
+        println!("nobody held `{key}`; {TYPED_SO}");
+    }
     manager.shutdown(Duration::ZERO).await;
     Ok(if was_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -88,6 +92,9 @@ fn failed(problem: &str) -> ExitCode {
     eprintln!("dlock: {problem}");
     ExitCode::from(NOT_DONE)
 }
+
+/// Who copies a name from Redis finds no such lock.
+const TYPED_SO: &str = "a key is typed without its namespace, which is the URL's";
 
 /// What is asked for could not be done: bad usage, or no server that could be asked.
 const NOT_DONE: u8 = 2;

@@ -108,7 +108,7 @@ async fn a_lock_is_looked_at_and_taken_from_its_holder_only_by_who_says_so() {
     assert!(held == 0 && of_held.contains(&manager.id()) && of_held.contains("0 wait"), "{of_held}");
     assert!(refused == 2 && of_refused.contains("--yes") && before.is_some(), "{of_refused}");
     assert!(released == 0 && of_released.contains("is released") && after.is_none(), "{of_released}");
-    assert!(free == 1 && of_free.contains("nobody holds"), "{of_free}");
+    assert!(free == 1 && of_free.contains("nobody holds `order:7`; a key is typed without"), "{of_free}");
     assert!(again == 1 && of_again.contains("nobody held"), "{of_again}");
     assert!(guard.release().await.is_err_and(|error| error.is_lost()));
 }

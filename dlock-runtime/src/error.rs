@@ -73,8 +73,8 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// Something that is not a lock of this kind stands under the lock's name.
-    #[error("`{key}` is not a lock of this kind: {found}")]
+    /// Something that is not a lock of this kind stands under the lock's name: no lock at all, or one of another layout.
+    #[error("what stands as `{}` is no lock of this layout, and all who share one need the same `layout`: {found}", .key.full_name())]
     #[non_exhaustive]
     WrongKind {
         /// The lock that was asked for.

@@ -118,7 +118,7 @@ impl LockManager {
     /// held it.
     ///
     /// For the operator who knows that the holder is gone for good and does not want to wait for the lease. A holder that lives is
-    /// told of the loss at its next renewal; until then two bodies may run.
+    /// told at once, or finds out at its next renewal where the server does not tell; until then two bodies may run.
     ///
     /// # Errors
     ///

@@ -187,7 +187,7 @@ mod planted {
     }
 
     #[test]
-    #[should_panic(expected = "goes on after")]
+    #[should_panic(expected = "is had again after")]
     fn work_that_rests_for_more_than_a_second_is_seen() {
         let [fail_over] = killed_at(1_000, 3_000);
 

@@ -128,10 +128,12 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
 /// Reads what all URLs have in common.
 pub(super) fn url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
+        let has_scheme = text.contains("://");
+        let problem = if has_scheme { error.to_string() } else { "it is missing".to_owned() };
         let problem = format!(
-            "{error}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
+            "{problem}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
         );
-        config(if text.contains("://") { "url" } else { "scheme" }, problem)
+        config(if has_scheme { "url" } else { "scheme" }, problem)
     })?;
     if url.fragment().is_some() {
         return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
@@ -284,6 +286,11 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
+            "db" | "user" | "password" => {
+                let problem =
+                    format!("`{name}` is no option here: write `redis://user:password@host:port/database`");
+                return Err(config("options", problem));
+            }
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
                 let looks_like_a_name = unknown.len() <= 24
@@ -291,8 +298,9 @@ fn settings(url: &Url) -> Result<Settings> {
                 let shown =
                     if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
                 let problem = format!(
-                    "{shown} not known; allowed are {}",
-                    OPTIONS.map(|name| format!("`{name}`")).join(", ")
+                    "{shown} not known; allowed are {}{}",
+                    OPTIONS.map(|name| format!("`{name}`")).join(", "),
+                    if url.scheme() == "redis+unix" { ", `db`, `user`, `password`" } else { "" }
                 );
                 return Err(config("options", problem));
             }
@@ -415,7 +423,7 @@ mod tests {
     #[test]
     fn a_wrong_url_names_the_part_and_never_the_password() {
         for (url, part) in [
-            ("127.0.0.1:6379", "scheme"),
+            ("127.0.0.1:6379", "scheme: it is missing"),
             ("", "scheme"),
             ("http://u:hunter2@host", "scheme"),
             ("redis://", "host"),
@@ -438,10 +446,13 @@ mod tests {
             ("redis+unix:///run/redis.sock?db=hunter2", "db"),
             ("redis+unix:///run/redis.sock?user=shop", "password"),
             ("redis+unix:///run/redis.sock?password=hunter2&password=hunter2", "password"),
-            ("redis+unix:///run/redis.sock?passwort=hunter2", "options"),
+            ("redis+unix:///run/redis.sock?passwort=hunter2", "`tls_key`, `db`, `user`, `password`"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
-            ("redis://host?password=hunter2", "options"),
+            (
+                "redis://host?password=hunter2",
+                "options: `password` is no option here: write `redis://user:password@host",
+            ),
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),

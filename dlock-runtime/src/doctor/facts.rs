@@ -185,6 +185,8 @@ pub(crate) enum Need {
     Telling,
     /// Fencing tokens.
     Fencing,
+    /// Being told at once of what is done to a lock.
+    Tracking,
 }
 
 /// Why a command was not done.

@@ -51,7 +51,10 @@ fn unreached(part: Part, why: &str) -> Finding {
             let meaning =
                 "whether it could take over is not known: the clients of a fail-over must reach it from here";
             let finding = Finding::new(Severity::Warning, "connection", why, meaning);
-            finding.advice("have it announce an address that is reachable from here (`replica-announce-ip`)")
+            finding.advice(
+                "give it the same user, as users are not replicated; and have it announce an address that is reachable \
+                 from here (`replica-announce-ip`)",
+            )
         }
     }
 }

@@ -114,6 +114,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Locks => (Danger, "commands", "locks cannot be taken, or cannot be renewed and released"),
         Need::Telling => (Warning, "channel", NOT_TOLD),
         Need::Fencing => (Warning, "fencing", "locks can be had, and calls for a fencing token fail"),
+        Need::Tracking => (Note, "tracking", NOT_TRACKED),
     };
     let namespace = &terms.namespace;
     let (keys, counters) = if namespace.is_empty() {
@@ -122,12 +123,13 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
     };
     let on = match need {
-        Need::Locks => format!("on the keys `{keys}`"),
-        Need::Telling => format!("on the channels `&{}`", terms.channels),
-        Need::Fencing => format!("on the keys `{counters}`"),
+        Need::Locks => format!(" on the keys `{keys}`"),
+        Need::Telling => format!(" on the channels `&{}`", terms.channels),
+        Need::Fencing => format!(" on the keys `{counters}`"),
+        Need::Tracking => ", or write `tracking=off`".to_owned(),
     };
-    let rule = rule.map_or("what it is made of".to_owned(), |rule| format!("`{rule}`"));
-    let cure = format!("allow by `ACL SETUSER` {rule} {on}");
+    let rule = rule.map_or("what this layout needs besides".to_owned(), |rule| format!("`{rule}`"));
+    let cure = format!("allow by `ACL SETUSER` {rule}{on}");
     let found = format!("this user may not do `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the whole line"))
@@ -155,6 +157,8 @@ fn millis(time: Duration) -> String {
 
 const NOT_TOLD: &str =
     "nobody who waits is told of a release: locks are handed over late, as each looks every `poll`";
+const NOT_TRACKED: &str = "a lock that is taken away is found out at its next renewal, a third of its lease later; who waits for a client \
+                           of another library looks each `poll`";
 /// Clocks that are kept by NTP are closer than this.
 const APART: Duration = Duration::from_secs(1);
 /// So far apart are clocks that nobody keeps.

@@ -210,12 +210,7 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
-        let hint = if matches!(error.code(), "MOVED" | "ASK") {
-            "; it is one of a cluster: write `redis+cluster://host:port`"
-        } else {
-            ""
-        };
-        Failure::new(kind, format!("redis at {self} answered: {}{hint}", self.said(error)))
+        Failure::new(kind, format!("redis at {self} answered: {}{}", self.said(error), hint(error)))
     }
 
     /// Returns the words of an error that a server answered with.
@@ -244,6 +239,22 @@ impl Redacted {
 
 fn is_of_a_token(c: char) -> bool {
     c.is_ascii_hexdigit() || matches!(c, '-' | ':')
+}
+
+/// Returns what whoever reads an error should do, where the server's words do not say it.
+fn hint(error: &ServerError) -> &'static str {
+    let details = error.details().unwrap_or_default();
+    if matches!(error.code(), "MOVED" | "ASK") {
+        "; it is one of a cluster: write `redis+cluster://host:port`"
+    } else if says(error, "READONLY") {
+        "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`"
+    } else if says(error, "NOPERM") || details.contains("user executing the script") {
+        "; `dlock doctor` says what to allow"
+    } else if details.contains("nknown command") {
+        "; if it is a sentinel, write `redis+sentinel://host,host,host/master-name`"
+    } else {
+        ""
+    }
 }
 
 /// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
@@ -313,6 +324,25 @@ mod tests {
         assert_eq!(counter("dlock:order:7"), "{dlock:order:7}:token");
         assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7:token");
         assert_eq!(counter("a{}b"), "{a{}b}:token");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_write() {
+        let server = Redacted::new("h:1");
+        for (code, said, hint) in [
+            ("MOVED", "15123 h:2", "`redis+cluster://host:port`"),
+            ("READONLY", "You can't write against a read only replica.", "name the master"),
+            ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
+            ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
+            ("ERR", "unknown command 'SCRIPT'", "if it is a sentinel"),
+        ] {
+            let answer = redis::parse_redis_value(format!("-{code} {said}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
+
+            let failure = server.failure(&error);
+
+            assert!(failure.reason.contains(said) && failure.reason.contains(hint), "{}", failure.reason);
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) struct Usage {
     pub(super) layout: Layout,
     /// Whether replicas are waited for.
     waits: bool,
+    /// Whether we are told of what is done to keys.
+    tracks: bool,
     /// A key in the namespace that nobody else has.
     pub(super) key: String,
     us: TokenSource,
@@ -39,7 +41,8 @@ impl Usage {
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
-        Self { topology, layout, waits: settings.rules.replica_acks > 0, key, us }
+        let rules = &settings.rules;
+        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us }
     }
 
     /// Returns the same use on another key.
@@ -66,6 +69,9 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
         }
         if usage.topology == Topology::Cluster {
             to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
+        }
+        if usage.tracks {
+            to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
         }
         if usage.waits {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
