@@ -58,7 +58,7 @@ pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
     let url = format!("redis+quorum://{}?lease=1s", hosts.join(","));
     let us = Side::Us(LockManager::connect(&url).await?);
     let raw = Side::Raw(Fan::connect(&servers).await?);
-    tokio::time::sleep(Duration::from_millis(1_500)).await; // until the word of each counts
+    tokio::time::sleep(Duration::from_millis(2_200)).await; // until the word of each counts
 
     compare(&mut bench, "all there", &us, &raw, Goal::AtLeast(0.90)).await?;
     for server in servers.iter().take(FROZEN) {

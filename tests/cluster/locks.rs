@@ -1,5 +1,7 @@
 //! What locks promise, over a cluster that is whole.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, LossCause};
@@ -127,4 +129,44 @@ async fn locks_are_had_held_and_handed_on_while_their_slot_is_between_two_master
     assert!(moving.elapsed() < PROMPT, "{:?}", moving.elapsed());
     assert!(granted.fencing_token().await.expect("it is held") > fence);
     fresh.release().await.expect("it has moved");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_passed_over_does_not_believe_what_another_server_handed_on() {
+    let fleet = ClusterFleet::start();
+    let key = fleet.key_in(0, "order");
+    let owner = fleet.server(fleet.owner(fleet.slot(&key)));
+    let first = manager_of(&fleet, "").await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(manager_of(&fleet, "").await);
+    }
+
+    for _ in 0..5 {
+        let held = first.lock(&*key).lease(LONG).acquire().await.expect("the lock is free");
+        let inside = Arc::new(AtomicU32::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (number, other) in others.iter().enumerate() {
+            let (lock, inside) = (other.lock(&*key).lease(LONG).wait(LONG), Arc::clone(&inside));
+            tasks.spawn(async move {
+                let guard = lock.acquire().await.expect("its turn comes");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.expect("it was held");
+            });
+            until_ids_in(&fleet, &key, number + 2).await;
+        }
+
+        // Nobody is heard there to listen, while each still hears at the other servers what that one says.
+        owner.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        held.release().await.expect("it was held");
+
+        within(LONG, "their turns", async {
+            while let Some(ended) = tasks.join_next().await {
+                ended.expect("one at a time");
+            }
+        })
+        .await;
+    }
 }

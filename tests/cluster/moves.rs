@@ -5,7 +5,8 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 use dlock_tests::judge;
 use dlock_tests::work::{WAIT, Work};
-use dlock_tests::{ClusterFleet, Moment};
+use dlock_tests::world::{ids_in, name};
+use dlock_tests::{ClusterFleet, Moment, within};
 
 const MANAGERS: usize = 3;
 
@@ -49,4 +50,38 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
         history.holds.len(),
         history.tries.len()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_no_replica_is_sent_on_as_it_is() {
+    let fleet = ClusterFleet::start();
+    let (key, never_looks) = (fleet.key_in(0, "moved"), fleet.url_with("?grant_lease=30s&poll=30s"));
+    let connect = || LockManager::builder(&never_looks).replica_acks(1).connect();
+    let ours = connect().await.expect("the cluster takes managers");
+    let theirs = connect().await.expect("the cluster takes managers");
+    let held = ours.lock(&*key).wait(WAIT).acquire().await.expect("nobody holds");
+    let waiting = tokio::spawn({
+        let lock = theirs.lock(&*key).wait(Duration::from_secs(20));
+        async move { lock.acquire().await }
+    });
+    let (slot, name) = (fleet.slot(&key), name(&key));
+    let queued = async {
+        while fleet.server(fleet.owner(slot)).call(&["GET", &name]).text().map_or(0, ids_in) < 2 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(WAIT, "a place in the queue", queued).await;
+
+    let to = fleet.masters()[1];
+    fleet.begin_to_move(slot, to);
+    fleet.finish_the_move(slot, to);
+    held.fencing_token().await.expect("it is held where it has moved");
+    // Back again: whoever knows of the last move only is sent on once more.
+    let to = fleet.masters()[0];
+    fleet.begin_to_move(slot, to);
+    fleet.finish_the_move(slot, to);
+    held.release().await.expect("it is held where it has moved");
+
+    let next = within(Duration::from_secs(2), "the next turn", waiting).await.expect("no panic");
+    next.expect("it was handed over").release().await.expect("it was held");
 }

@@ -110,7 +110,7 @@ async fn servers_that_have_just_come_up_are_waited_for() {
         "{refused:?}"
     );
 
-    assert!(manager.lock("order:7").wait(2 * LEASE).acquire().await.is_ok());
+    assert!(manager.lock("order:7").wait(3 * LEASE).acquire().await.is_ok());
 }
 
 #[tokio::test]

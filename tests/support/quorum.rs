@@ -1,7 +1,7 @@
 //! Servers that know nothing of each other, of which a majority decides: any few of them can be killed, frozen, or started again empty.
 //!
-//! A server's word counts once it has been up for a lease. Leases are a second here, and [`start`](QuorumFleet::start) returns when
-//! all have been up for longer than that.
+//! A server's word counts once it has been up for a lease, and a second longer since it says whole seconds. Leases are a second here,
+//! and [`start`](QuorumFleet::start) returns when all have been up for longer than both.
 //!
 //! Not here: what clients do meanwhile.
 
@@ -34,7 +34,7 @@ impl QuorumFleet {
     /// Starts `count` servers, and returns when the word of each counts.
     pub async fn start(count: usize) -> Self {
         let fleet = Self::start_young(count);
-        tokio::time::sleep(LEASE + Duration::from_millis(100)).await;
+        tokio::time::sleep(LEASE + Duration::from_millis(1_200)).await;
         fleet
     }
 

@@ -5,14 +5,15 @@
 //!    |taken                                                           ^
 //!    v            queued            granted in time                   |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or replicas count   |
+//!    | full, foreign          |  ^ |granted late, or not proved       |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //! ```
 //!
 //! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
 //! once. And a grant is counted from what is *proved*: it came after the last enqueue that was answered "queued" was sent, so the
-//! hold ends a grant lease after that, however late the message arrives.
+//! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
+//! of (a cluster), or replicas count, it is confirmed before anybody starts.
 //!
 //! Not here: what a holder does (`hold`), how long a call waits (`patience`).
 
@@ -136,8 +137,9 @@ impl<S: Clone + PartialEq> Lane<S> {
                     }
                 }
             }
-            // Nobody queues there: what was to be confirmed is gone.
+            // Nobody queues there, and nobody tells whether what was to be confirmed is ours: it would be in our own way for a lease.
             (Step::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                cx.send(token, Command::Release);
                 self.taken(ttl, cx);
                 self.pause(ttl, cx);
             }
@@ -194,7 +196,8 @@ impl<S: Clone + PartialEq> Lane<S> {
                 *streak = offer.streak;
                 let deadline = Deadline::of_lease(proof, offer.lease.min(cx.rules.grant_lease));
                 // What replicas must have, too, they have once the confirmation is answered.
-                if cx.rules.replica_acks == 0 && deadline.holds_at(cx.now) {
+                let is_proof = cx.rules.told_is_given && cx.rules.replica_acks == 0;
+                if is_proof && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm(cx);

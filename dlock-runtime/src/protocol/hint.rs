@@ -96,7 +96,7 @@ const TOGETHER: Duration = Duration::from_millis(20);
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
 /// A renewal by less than any lease only asks.
-pub(super) const NOTHING: Duration = Duration::from_millis(1);
+pub(in crate::protocol) const NOTHING: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -398,6 +398,30 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_is_let_go_of_that_nobody_said_is_still_ours_where_nobody_queues() {
+        let (mut lane, held) = held(TERMS);
+        let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
+        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+        happen(&mut lane, 100, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&1, &mut cx);
+        });
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+        let renew = Command::Renew { lease: terms.lease };
+        happen(&mut lane, 600, |lane, cx| lane.reply(held, renew, at(100), unknown, cx));
+
+        let again = Command::Enqueue { lease: terms.lease, mode: crate::protocol::command::Enqueue::Again };
+        let kept = Reply::NotQueued { ttl: Some(TERMS.lease) };
+        let let_go = happen(&mut lane, 800, |lane, cx| lane.reply(held, again, at(790), kept, cx));
+
+        assert!(
+            matches!(let_go[..], [Action::Send { token, command: Command::Release }] if token == held),
+            "{let_go:?}"
+        );
+    }
+
+    #[test]
     fn a_yield_without_an_answer_leaves_both_its_tokens() {
         let (mut lane, old, next) = yielding();
 

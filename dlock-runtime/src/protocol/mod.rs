@@ -68,6 +68,8 @@ pub(crate) struct Rules {
     pub(crate) replica_acks: u8,
     /// Whether the backend can tell of changes of a key that it was asked about.
     pub(crate) tracking: bool,
+    /// Whether who is told of a grant has been given it. Elsewhere one who was passed over may be told, too.
+    pub(crate) told_is_given: bool,
 }
 
 impl Rules {
@@ -80,5 +82,6 @@ impl Rules {
         hold_back: Duration::ZERO,
         replica_acks: 0,
         tracking: false,
+        told_is_given: true,
     };
 }

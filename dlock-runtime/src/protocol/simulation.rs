@@ -44,6 +44,8 @@ struct Weather {
     /// How many processes leave turns to others.
     sharing: u64,
     hints: u64,
+    /// Out of a hundred who are told of a grant, how many are told of one that they were passed over for.
+    unseen: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -160,6 +162,7 @@ impl World {
             rules: Rules {
                 hand_off,
                 grant_lease: Duration::from_millis(weather.grant_lease),
+                told_is_given: weather.unseen == 0,
                 ..Rules::DEFAULT
             },
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -490,11 +493,16 @@ impl World {
 
     /// What the server makes of a command.
     fn execute(&mut self, token: Token, command: Command) -> Reply {
-        let living: Vec<_> = self.processes.iter().map(|p| (p.tokens.process(), p.alive)).collect();
+        let seen: Vec<_> = (0..self.processes.len())
+            .map(|at| {
+                self.processes[at].alive && !(self.weather.unseen > 0 && self.chance(self.weather.unseen))
+            })
+            .collect();
+        let seen: Vec<_> = self.processes.iter().map(|p| p.tokens.process()).zip(seen).collect();
         let mut granted = Vec::new();
         let told = |token: Token, offer| {
-            granted.push((token, offer));
-            living.iter().any(|(id, alive)| *id == token.process() && *alive)
+            granted.push((token, offer)); // whom the server does not see may hear of it all the same
+            seen.iter().any(|(id, seen)| *id == token.process() && *seen)
         };
         let reply = self.server.run(token, command, at(self.now), self.rules.grant_lease, told);
         for (token, offer) in granted {
@@ -570,6 +578,7 @@ fn weather(seed: u64) -> Weather {
         at_least: pick(54, &[0, 0, 0, 100, 1_200]),
         sharing: pick(57, &[0, 1, u64::from(PROCESSES)]),
         hints: pick(57, &[0, 0, 5, 50]),
+        unseen: pick(36, &[0, 0, 20]),
     }
 }
 

@@ -4,9 +4,10 @@
 //! way, one pipeline at a time with one `WAIT` for all of it; all else goes over the connection for commands, where no replica holds
 //! it up.
 //!
-//! Two connections have no order between them. What goes this way waits until what was sent before about its key is answered: an acquire
-//! must not overtake the release of the same task. The other way round nothing waits. A release overtakes a renewal at most, which finds
+//! Two connections have no order between them. What goes this way waits until what may change its key is answered that was sent before: an
+//! acquire must not overtake the release of the same task. The other way round nothing waits. A release overtakes a renewal at most, which finds
 //! nothing then; a leave may overtake the enqueue that it follows, and the answer to that enqueue, whom nobody waits for, is left again.
+//! What another server of a cluster has sent on comes all this way, to keep its order; the replicas count for what carries a body.
 //!
 //! Not here: a pipeline and its answers (`batch`), what carries a body (`protocol::command`).
 
@@ -22,7 +23,7 @@ use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::link::Route;
 use crate::clock::boot_time;
-use crate::protocol::command::{Failure, FailureKind, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 
 /// The way over which replicas are waited for.
@@ -40,7 +41,7 @@ pub(super) struct Acks {
 #[derive(Default)]
 struct Queue {
     ready: Vec<Request>,
-    /// The keys about which something is under way on the connection for commands.
+    /// The keys that something under way on the connection for commands may change.
     busy: HashMap<Arc<str>, Busy>,
 }
 
@@ -68,7 +69,13 @@ impl Acks {
         others
     }
 
-    /// Requests about these keys that went over the connection for commands were answered.
+    /// Returns the keys of those requests that others may wait for.
+    pub(super) fn changed<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Arc<str>> {
+        let change = requests.into_iter().filter(|request| changes(request.command));
+        change.map(|request| Arc::clone(&request.key)).collect()
+    }
+
+    /// Requests that [changed](Self::changed) these keys and went over the connection for commands were answered.
     pub(super) fn answered(&self, keys: &[Arc<str>]) {
         let mut queue = lock(&self.queue);
         for key in keys {
@@ -131,7 +138,9 @@ impl Queue {
         let mut others = Vec::new();
         for request in requests {
             if !request.command.carries_a_body() {
-                self.busy.entry(Arc::clone(&request.key)).or_default().under_way += 1;
+                if changes(request.command) {
+                    self.busy.entry(Arc::clone(&request.key)).or_default().under_way += 1;
+                }
                 others.push(request);
             } else if let Some(busy) = self.busy.get_mut(&request.key) {
                 busy.behind.push(request);
@@ -157,6 +166,11 @@ impl Queue {
     }
 }
 
+/// Returns whether a command that carries no body may change its key: who only looks, be it without end, holds up nobody.
+fn changes(command: Command) -> bool {
+    !matches!(command, Command::Inspect | Command::Ping | Command::Renew { .. })
+}
+
 /// Long enough that one `WAIT` serves many, and answered well before it is late.
 const LONGEST_BATCH: usize = 1_000;
 
@@ -166,10 +180,10 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::command::Command;
     use crate::token::TokenSource;
 
     const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
+    const CHECK: Command = Command::Renew { lease: Duration::from_millis(1) };
 
     fn request(key: &str, command: Command) -> Request {
         Request::new(key.into(), TokenSource::of_process(1).next(), command)
@@ -213,10 +227,21 @@ mod tests {
     }
 
     #[test]
+    fn who_only_looks_holds_up_nobody() {
+        let mut queue = Queue::default();
+        let looks = || vec![request("a", Command::Inspect), request("a", CHECK)];
+
+        let others = queue.keep(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
+
+        assert_eq!((others.len(), keys(&queue.take())), (2, vec!["a"]));
+        assert!(Acks::changed(&looks()).is_empty());
+    }
+
+    #[test]
     fn what_only_asks_whether_a_hold_is_ours_waits_for_no_replica() {
         let mut queue = Queue::default();
 
-        let others = queue.keep(vec![request("a", Command::Renew { lease: Duration::from_millis(1) })]);
+        let others = queue.keep(vec![request("a", CHECK)]);
 
         assert_eq!(keys(&others), ["a"]);
     }

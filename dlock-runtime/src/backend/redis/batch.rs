@@ -86,9 +86,9 @@ impl Batch {
 
     async fn exchange_once(&mut self) -> Option<Self> {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
-        let besides = match self.way {
-            Way::Commands => None,
-            Way::Acks => Some("write"),
+        let besides = |request: &Request| match self.way {
+            Way::Acks if request.command.carries_a_body() => Some("write"),
+            Way::Commands | Way::Acks => None,
             Way::Tracked(_) => Some("read"),
         };
         let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
@@ -96,7 +96,8 @@ impl Batch {
             if self.passage.asking {
                 pipeline.cmd("ASKING");
             }
-            self.node.layout().encode(request, self.node.grant_lease, loaded, besides, &mut pipeline);
+            let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
+            layout.encode(request, grant_lease, loaded, besides(request), &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
@@ -137,13 +138,19 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
+                self.asked_in_vain(&request);
                 sent_away.push((request, elsewhere));
             } else {
                 let layout = self.node.layout();
                 let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
-                    (Reply::Ours, Some(missing)) => Reply::Unknown(missing.clone()),
+                    (Reply::Ours, Some(missing)) if request.command.carries_a_body() => {
+                        Reply::Unknown(missing.clone())
+                    }
                     (reply, _) => reply,
                 };
+                if let Reply::NotOurs = reply {
+                    self.asked_in_vain(&request);
+                }
                 if self.node.is_a_strangers(request.command, &reply) {
                     self.node.tracking.stranger_has(&request.key);
                 }
@@ -153,9 +160,7 @@ impl Batch {
         self.reply(replies);
         if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
             if let Some(acks) = self.link.acks.as_ref().filter(|_| self.acks().is_none()) {
-                acks.answered(
-                    &sent_away.iter().map(|(request, _)| Arc::clone(&request.key)).collect::<Vec<_>>(),
-                );
+                acks.answered(&Acks::changed(sent_away.iter().map(|(request, _)| request)));
             }
             let since = self.passage.since.or(Some(self.sent));
             redirects.follow(sent_away, Passage { since, ..self.passage });
@@ -166,6 +171,13 @@ impl Batch {
             again.by_text = true;
             again
         })
+    }
+
+    /// What was asked about over the connection that tells of changes is not ours, or not there.
+    fn asked_in_vain(&self, request: &Request) {
+        if let Way::Tracked(_) = self.way {
+            self.node.tracking.forget(&request.key);
+        }
     }
 
     /// Returns how many answers there are to each request, of which the last is its own.
@@ -194,10 +206,12 @@ impl Batch {
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
         let (_, epoch) = self.path();
-        let behind = self.link.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
-            let keys: Vec<_> = replies.iter().map(|(request, _)| Arc::clone(&request.key)).collect();
-            (acks, keys)
-        });
+        let behind = self
+            .link
+            .acks
+            .as_ref()
+            .filter(|_| self.acks().is_none())
+            .map(|acks| (acks, Acks::changed(replies.iter().map(|(request, _)| request))));
         self.node.answers.replies(replies, self.sent, Some(epoch));
         if let Some((acks, keys)) = behind {
             acks.answered(&keys);

@@ -66,11 +66,14 @@ impl Sinks {
         by_shard | (plainly && self.plain.subscribe(channels).await.is_ok())
     }
 
+    /// Both are sent at once: whoever subscribes meanwhile comes behind both.
     async fn unsubscribe(&mut self, channels: &[String]) {
-        if let Some(shard) = &mut self.shard {
-            shard.unsubscribe(channels).await;
-        }
-        let _ = self.plain.unsubscribe(channels).await;
+        let by_shard = async {
+            if let Some(shard) = &mut self.shard {
+                shard.unsubscribe(channels).await;
+            }
+        };
+        let _ = tokio::join!(self.plain.unsubscribe(channels), by_shard);
     }
 }
 

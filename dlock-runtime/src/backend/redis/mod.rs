@@ -105,8 +105,11 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, hold_back) = (format!("the cluster of {seeds}"), Layout::hold_back(settings.layout));
-    start(place, settings, hold_back, |answers, process| {
+    let place = format!("the cluster of {seeds}");
+    // Its servers hand a message on to each other, also to whom the one that published it did not see, and passed over.
+    let rules =
+        Rules { told_is_given: false, hold_back: Layout::hold_back(settings.layout), ..settings.rules };
+    start(place, settings, rules, |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
     .await
@@ -115,7 +118,8 @@ pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Res
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
     let place = format!("the quorum of {voters}");
-    start(place, settings, layout::HOLD_BACK, |answers, process| {
+    let rules = Rules { hold_back: layout::HOLD_BACK, ..settings.rules };
+    start(place, settings, rules, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
     })
     .await
@@ -123,8 +127,9 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, hold_back) = (whereabouts.to_string(), Layout::hold_back(settings.layout));
-    start(place, settings, hold_back, |answers, process| {
+    let place = whereabouts.to_string();
+    let rules = Rules { hold_back: Layout::hold_back(settings.layout), ..settings.rules };
+    start(place, settings, rules, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
         Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
@@ -136,15 +141,14 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 async fn start(
     place: String,
     settings: &Settings,
-    hold_back: Duration,
+    rules: Rules,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
-    let response_timeout = settings.rules.response_timeout;
+    let response_timeout = rules.response_timeout;
     let shared = Arc::new(Shared::default());
     let backend = Redis { shared: Arc::clone(&shared), response_timeout };
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let rules = Rules { hold_back, ..settings.rules };
     let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
     let engine = Arc::new(engine);
     let of_thread = Arc::downgrade(&engine);

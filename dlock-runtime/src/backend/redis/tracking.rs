@@ -11,7 +11,8 @@
 //! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
 //! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll`.
 //!
-//! What is remembered is what the server remembers of us: it says each key that it forgets.
+//! What is remembered is what the server remembers of us, since it says each key that it forgets; but for what a check came too late for.
+//! Nobody changes a key that is gone, so the server would never say it.
 //!
 //! Not here: who is told (`answers`), what a hint leads to (`protocol::hint`), pipelines (`batch`).
 
@@ -95,6 +96,11 @@ impl Tracking {
             state.strangers.push(Arc::clone(key));
             self.more.notify_one();
         }
+    }
+
+    /// The lock of `key` was asked about and is not ours: nobody is to be told of it.
+    pub(super) fn forget(&self, key: &Arc<str>) {
+        lock(&self.state).armed.remove(key);
     }
 
     /// The connection has failed.
@@ -272,4 +278,24 @@ fn is_check(command: Command) -> bool {
 
 fn is_ours(value: &[u8]) -> bool {
     value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_key_whose_check_came_too_late_is_not_remembered() {
+        let tracking = Tracking::default();
+        let check = Command::Renew { lease: Duration::from_millis(1) };
+        let request = Request::new("k".into(), TokenSource::of_process(1).next(), check);
+        assert!(lock(&tracking.state).arms(&request));
+
+        tracking.forget(&request.key);
+
+        assert!(lock(&tracking.state).armed.is_empty());
+    }
 }

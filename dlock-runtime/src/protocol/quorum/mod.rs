@@ -113,7 +113,11 @@ impl Ballot {
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
                 Some(if ours { Follow::Unsure } else { Follow::Abandon })
             }
-            (Command::Renew { lease }, Reply::NotOurs) if ours && !self.let_go => Some(Follow::Repair(lease)),
+            (Command::Renew { lease }, Reply::NotOurs)
+                if ours && !self.let_go && self.command.carries_a_body() =>
+            {
+                Some(Follow::Repair(lease))
+            }
             (command, Reply::Unknown(_) | Reply::Refused(_))
                 if command.lets_go() || matches!(command, Command::Yield { .. }) =>
             {

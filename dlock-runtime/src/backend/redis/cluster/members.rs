@@ -79,8 +79,8 @@ impl Answers for Voice {
         }
     }
 
-    /// The servers of a cluster hand each message on to all others, and we listen to every master: it counts from the one that serves
-    /// the key, or from any while that one cannot be heard.
+    /// The servers of a cluster hand each message on to all others, and we listen to every master: it is passed on once, from the one
+    /// that serves the key, or from any while that one cannot be heard. It is no proof: who published it saw only those who listen there.
     fn granted(&self, grant: Grant) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let owner = lock(&cluster.state).table.owner(Slot::of(&grant.key)).cloned();

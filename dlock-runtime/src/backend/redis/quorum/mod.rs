@@ -171,10 +171,10 @@ impl Quorum {
         }
     }
 
-    /// A server has answered what it was asked over the connection of `epoch`, or will not.
-    fn voted(&self, server: usize, votes: Vec<(Request, Reply)>, epoch: Option<u64>) {
+    /// A server has answered what it was asked at `sent` over the connection of `epoch`, or will not.
+    fn voted(&self, server: usize, votes: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
         let now = boot_time();
-        let counts = self.roll.counts(server, now);
+        let counts = self.roll.counts(server, sent);
         let mut fan: Vec<_> = self.voters.iter().map(|_| Vec::new()).collect();
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
         {
@@ -284,9 +284,9 @@ struct Votes {
 }
 
 impl Answers for Votes {
-    fn replies(&self, replies: Vec<(Request, Reply)>, _sent: BootTime, epoch: Option<u64>) {
+    fn replies(&self, replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.voted(self.server, replies, epoch);
+            quorum.voted(self.server, replies, sent, epoch);
         }
     }
 

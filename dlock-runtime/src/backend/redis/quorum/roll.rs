@@ -51,19 +51,20 @@ impl Roll {
         Self { entries: Mutex::new(Entries { servers, longest_lease: lease }) }
     }
 
-    /// Notes for how long locks are asked for.
+    /// Notes for how long locks are asked for, or are to be kept.
     pub(super) fn is_asked(&self, command: Command) {
-        if let Command::Acquire { lease } = command {
+        if let Command::Acquire { lease } | Command::Renew { lease } | Command::Keep { ttl: lease } = command
+        {
             let longest = &mut lock(&self.entries).longest_lease;
             *longest = lease.max(*longest);
         }
     }
 
-    /// Returns whether the server's "yes" counts.
-    pub(super) fn counts(&self, server: usize, now: BootTime) -> bool {
+    /// Returns whether the server's "yes" counts to what was asked at `sent`.
+    pub(super) fn counts(&self, server: usize, sent: BootTime) -> bool {
         let entries = lock(&self.entries);
         let entry = entries.servers.get(server).and_then(Option::as_ref);
-        entry.is_some_and(|entry| entry.up.saturating_add(now.since(entry.met)) >= entries.longest_lease)
+        entry.is_some_and(|entry| entry.up.saturating_add(sent.since(entry.met)) >= entries.longest_lease)
     }
 
     /// Enters what a server says of itself.
@@ -132,6 +133,7 @@ impl Place {
 struct Info<'a> {
     /// Another one after each start.
     run_id: &'a str,
+    /// For how long it has been up at least.
     up: Duration,
     is_replica: bool,
     is_in_cluster: bool,
@@ -144,12 +146,15 @@ impl<'a> Info<'a> {
         };
         Some(Self {
             run_id: field("run_id").filter(|id| !id.is_empty())?,
-            up: Duration::from_secs(field("uptime_in_seconds")?.parse().ok()?),
+            up: Duration::from_secs(field("uptime_in_seconds")?.parse().ok()?).saturating_sub(WHOLE_SECONDS),
             is_replica: field("role") == Some("slave"),
             is_in_cluster: field("cluster_enabled") == Some("1"),
         })
     }
 }
+
+/// A server subtracts two times of which each is cut to whole seconds: it may be so much younger than it says.
+const WHOLE_SECONDS: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -169,8 +174,16 @@ mod tests {
     fn what_a_server_says_is_read() {
         let text = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Replication\r\nrole:slave\r\n# Cluster\r\ncluster_enabled:1\r\n";
 
-        assert_eq!(Info::read(text), Some(Info { is_replica: true, is_in_cluster: true, ..info("abc", 12) }));
+        assert_eq!(Info::read(text), Some(Info { is_replica: true, is_in_cluster: true, ..info("abc", 11) }));
         assert_eq!(Info::read("run_id:abc"), None);
+    }
+
+    #[test]
+    fn a_server_that_was_started_at_the_end_of_a_second_is_not_taken_to_be_a_second_old() {
+        let read = |up| Info::read(up).map(|info| info.up);
+
+        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:1\r\n"), Some(Duration::ZERO));
+        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:0\r\n"), Some(Duration::ZERO));
     }
 
     #[test]
@@ -184,6 +197,20 @@ mod tests {
 
         roll.is_asked(Command::Acquire { lease: 60 * SECOND });
         assert!(!roll.counts(1, now) && !roll.counts(0, now.plus(20 * SECOND)));
+    }
+
+    #[test]
+    fn what_a_hold_was_extended_to_is_a_lease_as_well() {
+        for longer in [Command::Renew { lease: 60 * SECOND }, Command::Keep { ttl: 60 * SECOND }] {
+            let roll = Roll::new(3, 30 * SECOND);
+            assert!(enter(&roll, 0, &info("a", 31)).is_ok());
+            let now = boot_time();
+            assert!(roll.counts(0, now));
+
+            roll.is_asked(longer);
+
+            assert!(!roll.counts(0, now), "{longer:?}");
+        }
     }
 
     #[test]
