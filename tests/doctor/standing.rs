@@ -38,6 +38,16 @@ async fn a_node_of_a_cluster_is_found() {
 }
 
 #[tokio::test]
+async fn a_sentinel_is_found_and_asked_nothing_more() {
+    let sentinel = RedisServer::builder().sentinel().start();
+
+    let report = examine(&sentinel.url()).await;
+
+    assert_finds(&report, "role", Danger, "a sentinel");
+    assert!(report.findings().len() == 2, "{report}");
+}
+
+#[tokio::test]
 async fn locks_in_memory_are_a_note() {
     let report = examine("memory://").await;
 

@@ -63,9 +63,13 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     let reached = Finding::new(Severity::Ok, "connection", "it answers", "locks can be asked for");
     let mut findings = vec![reached];
     match &answers.info {
+        Ok(info) if standing::is_sentinel(info) => {
+            findings.push(standing::role(info, terms));
+            return findings;
+        }
         Ok(info) => {
             findings.push(standing::version(info));
-            findings.extend(standing::role(info, terms));
+            findings.push(standing::role(info, terms));
             findings.push(keeping::eviction(info));
             findings.push(keeping::memory(info));
             findings.push(keeping::persistence(info, answers, terms));

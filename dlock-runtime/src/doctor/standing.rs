@@ -40,26 +40,33 @@ pub(super) fn version(info: &Info) -> Finding {
     Finding::new(Fine, CHECK, found, "it is new enough")
 }
 
-/// A replica takes no writes, and one node of a cluster only those of its slots.
-pub(super) fn role(info: &Info, terms: &Terms) -> Vec<Finding> {
+/// A replica takes no writes, one node of a cluster only those of its slots, and a sentinel none.
+pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
     const CHECK: &str = "role";
-    let mut findings = Vec::new();
+    if is_sentinel(info) {
+        let meaning = "it keeps no locks: it says where the master is that does";
+        let finding = Finding::new(Danger, CHECK, "it is a sentinel", meaning);
+        return finding.advice("write `redis+sentinel://host:port/master-name`");
+    }
     if info.get("role") == Some("slave") {
         let of = info.get("master_host").unwrap_or("another server");
         let port = info.get("master_port").unwrap_or_default();
         let found = format!("it is a replica of {of}:{port}");
         let meaning = "it takes no writes, so no lock can be had from it; and were it writable, its master would undo them";
         let cure = "name the master, or its sentinels by `redis+sentinel://`";
-        findings.push(Finding::new(Danger, CHECK, found, meaning).advice(cure));
-    } else {
-        findings.push(Finding::new(Fine, CHECK, "it is a master", "it takes writes"));
+        return Finding::new(Danger, CHECK, found, meaning).advice(cure);
     }
     if info.number("cluster_enabled") == Some(1) && terms.topology != Topology::Cluster {
         let meaning = "it refuses the locks whose keys belong to other nodes";
         let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
-        findings.push(finding.advice("name the cluster: `redis+cluster://`"));
+        return finding.advice("name the cluster: `redis+cluster://`");
     }
-    findings
+    Finding::new(Fine, CHECK, "it is a master", "it takes writes")
+}
+
+/// Returns whether it is a sentinel, of which nothing else is asked that a server of locks is.
+pub(super) fn is_sentinel(info: &Info) -> bool {
+    info.get("redis_mode") == Some("sentinel")
 }
 
 /// What becomes of locks when this master is gone.
@@ -169,9 +176,10 @@ mod tests {
     #[test]
     fn a_replica_is_no_place_for_locks() {
         let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
-        assert_is(&replica[0], Danger, "a replica of 10.0.0.1:6379");
-        assert_is(&role(&info("role:master"), &terms())[0], Fine, "a master");
-        assert_is(&role(&info("role:master cluster_enabled:1"), &terms())[1], Warning, "of a cluster");
+        assert_is(&replica, Danger, "a replica of 10.0.0.1:6379");
+        assert_is(&role(&info("role:master"), &terms()), Fine, "a master");
+        assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");
+        assert_is(&role(&info("role:master cluster_enabled:1"), &terms()), Warning, "of a cluster");
     }
 
     #[test]
