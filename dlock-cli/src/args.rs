@@ -2,6 +2,8 @@
 //!
 //! Not here: what is done then (`main`).
 
+use std::ffi::OsString;
+
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -18,8 +20,10 @@ pub(crate) enum Task {
 }
 
 /// Reads the words behind the program's name; `url` is the one to use where none is typed.
-pub(crate) fn read(words: impl Iterator<Item = String>, url: Option<String>) -> Result<Task, String> {
-    let (options, mut words): (Vec<_>, Vec<_>) = words.partition(|word| word.starts_with('-'));
+pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>) -> Result<Task, String> {
+    let words: Vec<_> = words.map(|word| text(word, "what was typed")).collect::<Result<_, _>>()?;
+    let url = url.map(|url| text(url, "DLOCK_URL")).transpose()?;
+    let (options, mut words): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| word.starts_with('-'));
     let has = |names: &[&str]| options.iter().any(|option| names.contains(&&**option));
     if has(&["-h", "--help"]) {
         return Ok(Task::Help);
@@ -48,7 +52,8 @@ pub(crate) fn read(words: impl Iterator<Item = String>, url: Option<String>) -> 
         return Err(format!("there are too many words behind `{command}`"));
     }
     let url = typed.or(url).ok_or_else(|| "a URL is missing, and DLOCK_URL is not set".to_owned())?;
-    match (&*command, key) {
+    // A URL is no key: the key was left out, and a password would be printed with it.
+    match (&*command, key.filter(|key| !is_url(key))) {
         ("doctor", _) => Ok(Task::Doctor { url, json: has(&["--json"]) }),
         (_, None) => Err("a key is missing".to_owned()),
         ("inspect", Some(key)) => Ok(Task::Inspect { url, key }),
@@ -60,6 +65,16 @@ pub(crate) fn read(words: impl Iterator<Item = String>, url: Option<String>) -> 
     }
 }
 
+/// Reads what must be text. It is not shown where it is none: it may hold a password.
+fn text(word: OsString, what: &str) -> Result<String, String> {
+    word.into_string().map_err(|_| format!("{what} is not UTF-8"))
+}
+
+fn is_url(word: &str) -> bool {
+    word.split_once("://")
+        .is_some_and(|(scheme, _)| ["redis", "memory"].iter().any(|of| scheme.starts_with(of)))
+}
+
 /// How it is used.
 pub(crate) const HELP: &str = "\
 dlock: for those who run distributed locks over Redis
@@ -68,8 +83,8 @@ dlock: for those who run distributed locks over Redis
   dlock inspect [URL] KEY          who holds a lock, for how long, and how many wait
   dlock release [URL] KEY --yes    takes a lock from its holder, who is gone for good
 
-URL is that of the program that locks, with its options: redis://user:password@host:port, rediss://.., redis+sentinel://..,
-redis+cluster://.., redis+quorum://.., redis+unix:///path. Quote it where it has a `?` or a `&`.
+URL is that of the program that locks, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
+redis+quorum://.., each over TLS as rediss.., and redis+unix:///path. Quote it where it has a `?` or a `&`.
 Without one it is taken from DLOCK_URL, so that a password need not stand on the command line, where others see it.
 KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given. In Redis `order:7` is `dlock:order:7`.
 
@@ -86,7 +101,7 @@ mod tests {
     use super::*;
 
     fn typed(line: &str) -> Result<Task, String> {
-        read(line.split_whitespace().map(str::to_owned), None)
+        read(line.split_whitespace().map(OsString::from), None)
     }
 
     #[test]
@@ -103,13 +118,17 @@ mod tests {
 
     #[test]
     fn a_url_that_is_not_typed_is_that_of_the_environment() {
-        let read = |line: &str| {
-            read(line.split(' ').map(str::to_owned), Some("redis://of-the-environment".to_owned()))
-        };
+        let read =
+            |line: &str| read(line.split(' ').map(OsString::from), Some("redis://of-the-environment".into()));
         let url = || "redis://of-the-environment".to_owned();
 
         assert_eq!(read("doctor"), Ok(Task::Doctor { url: url(), json: false }));
         assert_eq!(read("inspect order:7"), Ok(Task::Inspect { url: url(), key: "order:7".to_owned() }));
+        for without_key in
+            ["inspect redis://:hunter2@h", "release rediss+cluster://h --yes", "inspect memory://"]
+        {
+            assert_eq!(read(without_key), Err("a key is missing".to_owned()));
+        }
         assert!(matches!(read("doctor redis://h"), Ok(Task::Doctor { url, .. }) if url == "redis://h"));
     }
 

@@ -11,6 +11,7 @@
 mod args;
 mod json;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use dlock_runtime::{LockManager, Result};
 use crate::args::Task;
 
 fn main() -> ExitCode {
-    let task = match args::read(std::env::args().skip(1), std::env::var("DLOCK_URL").ok()) {
+    let task = match args::read(std::env::args_os().skip(1), std::env::var_os("DLOCK_URL")) {
         Ok(task) => task,
         Err(problem) => return failed(&format!("{problem}; `dlock --help` has the commands")),
     };
@@ -34,11 +35,11 @@ fn main() -> ExitCode {
 async fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Help => {
-            print!("{}", args::HELP);
+            say(args::HELP);
             Ok(ExitCode::SUCCESS)
         }
         Task::Version => {
-            println!("dlock {}", env!("CARGO_PKG_VERSION"));
+            say(concat!("dlock ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(ExitCode::SUCCESS)
         }
         Task::Doctor { url, json } => doctor(&url, json).await,
@@ -50,11 +51,9 @@ async fn run(task: Task) -> Result<ExitCode> {
 async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
     let report = dlock_runtime::doctor(url).await?;
     if json {
-        for finding in report.findings() {
-            println!("{}", json::line(finding));
-        }
+        say(&report.findings().iter().map(|finding| json::line(finding) + "\n").collect::<String>());
     } else {
-        println!("{report}");
+        say(&format!("{report}\n"));
     }
     Ok(match report.worst() {
         _ if !report.was_examined() => ExitCode::from(NOT_DONE),
@@ -66,13 +65,13 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(key).await? else {
-        println!("nobody holds `{key}`; {TYPED_SO}");
+        say(&format!("nobody holds `{key}`; {TYPED_SO}\n"));
         return Ok(ExitCode::FAILURE);
     };
     let holder = seen.holder().unwrap_or("somebody whose value is not of our making");
     let left =
         seen.remaining().map_or("for ever".to_owned(), |left| format!("for {:.1} s", left.as_secs_f64()));
-    println!("`{key}` is held by {holder}, {left} unless it is renewed; {} wait", seen.waiters());
+    say(&format!("`{key}` is held by {holder}, {left} unless it is renewed; {} wait\n", seen.waiters()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,12 +79,17 @@ async fn release(url: &str, key: &str) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let was_held = manager.force_release(key).await?;
     if was_held {
-        println!("`{key}` is released");
+        say(&format!("`{key}` is released\n"));
     } else {
-        println!("nobody held `{key}`; {TYPED_SO}");
+        say(&format!("nobody held `{key}`; {TYPED_SO}\n"));
     }
     manager.shutdown(Duration::ZERO).await;
     Ok(if was_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints; whoever reads no further, such as `head`, still gets the exit code.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn failed(problem: &str) -> ExitCode {

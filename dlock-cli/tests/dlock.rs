@@ -80,6 +80,33 @@ fn a_password_is_never_printed() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_no_text_is_told_and_not_printed() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let url = OsStr::from_bytes(b"redis://:hunter2@h\xff");
+
+    for command in [
+        Command::new(env!("CARGO_BIN_EXE_dlock")).arg("doctor").arg(url),
+        Command::new(env!("CARGO_BIN_EXE_dlock")).arg("doctor").env("DLOCK_URL", url),
+    ] {
+        let (code, text) = run(command);
+        assert!(code == 2 && text.contains("not UTF-8") && !text.contains("hunter2"), "{code}: {text}");
+    }
+}
+
+#[test]
+fn who_reads_no_further_still_gets_the_exit_code() {
+    for words in [&["doctor", "memory://"][..], &["doctor", "memory://", "--json"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().expect("there are pipes");
+        drop(reader);
+        let mut dlock = Command::new(env!("CARGO_BIN_EXE_dlock"));
+        let status = dlock.args(words).stdout(writer).status().expect("the program starts");
+        assert_eq!(status.code(), Some(0), "{words:?}");
+    }
+}
+
 #[test]
 fn the_url_may_come_by_the_environment() {
     let server = well_configured();
@@ -122,6 +149,9 @@ fn help_names_every_command_and_exit_code() {
         ["dlock doctor", "dlock inspect", "dlock release", "--json", "--yes", "DLOCK_URL", "Exit code"]
     {
         assert!(text.contains(word), "{word}: {text}");
+    }
+    for scheme in ["redis://", "redis+sentinel://", "redis+cluster://", "redis+quorum://", "redis+unix://"] {
+        assert!(text.contains(scheme), "{scheme}: {text}");
     }
     assert!(text.lines().all(|line| line.len() <= 132), "{text}");
 }

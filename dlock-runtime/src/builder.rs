@@ -9,6 +9,7 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
+use crate::config::quorum::Voters;
 use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
@@ -72,7 +73,7 @@ impl Builder {
         self
     }
 
-    /// Sets by which command a release is told in [`Layout::Redisson`]. Default: [`Publish::Auto`].
+    /// Sets by which command a release is told in [`Layout::Redisson`], and in no other layout. Default: [`Publish::Auto`].
     pub fn publish(mut self, publish: Publish) -> Self {
         self.changes.publish = Some(publish);
         self
@@ -255,18 +256,22 @@ impl Builder {
         set(&mut settings.certificates.ca, ca.map(Some));
         set(&mut settings.certificates.client, client.map(Some));
         set(&mut settings.certificates.key, key.map(Some));
-        let without_tls = match &target.place {
-            Place::Redis(server) => !server.tls,
-            Place::Sentinel(watched) => !watched.master.tls,
-            Place::Cluster(seeds) => !seeds.access.tls,
-            Place::Quorum(voters) => !voters.0.iter().any(|server| server.tls),
-            Place::Memory { .. } => false,
+        let (speaks_tls, cure) = match &target.place {
+            Place::Redis(server) if server.socket.is_some() => {
+                (false, "a unix socket has no TLS: leave them out")
+            }
+            Place::Redis(server) => (server.tls, "the URL asks for no TLS: write `rediss://`"),
+            Place::Sentinel(watched) => {
+                (watched.master.tls, "the URL asks for no TLS: write `rediss+sentinel://`")
+            }
+            Place::Cluster(seeds) => (seeds.access.tls, "the URL asks for no TLS: write `rediss+cluster://`"),
+            Place::Quorum(Voters(servers)) => {
+                (servers.iter().all(|server| server.tls), "the URL asks for no TLS: write `rediss+quorum://`")
+            }
+            Place::Memory { .. } => (false, "`memory://` has no TLS: leave them out"),
         };
-        if without_tls && settings.certificates.are_given() {
-            return Err(config(
-                "tls",
-                "certificates are given, and the URL asks for no TLS: write `rediss://`",
-            ));
+        if settings.certificates.are_given() && !speaks_tls {
+            return Err(config("tls", format!("certificates are given, and {cure}")));
         }
         let replicas = match &target.place {
             Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
@@ -366,13 +371,56 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_layout_that_nobody_who_polls_shares_takes_no_share() {
-        let both = LockManager::builder("redis://127.0.0.1:1").layout(Layout::Redisson).share(Share::SetNx);
+    const PLACES: [&str; 6] = [
+        "redis://h",
+        "redis+unix:///run/redis.sock",
+        "redis+sentinel://h1,h2/m",
+        "redis+cluster://h1,h2",
+        "redis+quorum://h1,h2,h3",
+        "memory://",
+    ];
 
-        match both.connect().await {
-            Err(Error::Config { part, .. }) => assert_eq!(&*part, "share"),
-            other => panic!("{other:?}"),
+    fn refusal(url: &str) -> Option<String> {
+        let Err(error) = LockManager::builder(url).target() else { return None };
+        let Error::Config { part, problem } = &error else { panic!("{url}: {error:?}") };
+        Some(format!("{part}: {problem}"))
+    }
+
+    #[test]
+    fn an_option_is_refused_with_its_cure_just_where_it_means_nothing() {
+        const QUORUM: &str = "redis+quorum://h1,h2,h3";
+        for place in PLACES {
+            for (option, part, not_of) in [
+                ("tracking=off", "tracking", &[][..]),
+                ("layout=native&share=ours&publish=auto&replica_acks=0", "layout", &[]),
+                ("layout=redisson", "layout", &[QUORUM]),
+                ("layout=redisson&publish=both", "layout", &[QUORUM]),
+                ("share=setnx", "share", &[QUORUM]),
+                ("replica_acks=2", "replica_acks", &[QUORUM, "memory://"]),
+                ("layout=redisson&replica_acks=2", "", &[QUORUM, "memory://"]),
+                ("publish=spublish", "publish", &PLACES),
+                ("layout=redisson&share=setnx", "", &PLACES),
+                ("tls_ca=ca.pem", "tls", &PLACES),
+                ("namespace=%7Ba%7D", "namespace", &PLACES),
+            ] {
+                let url = format!("{place}?{option}");
+                let refused = refusal(&url);
+                assert_eq!(refused.is_some(), not_of.contains(&place), "{url}: {refused:?}");
+                if let Some(told) = refused {
+                    let has_cure =
+                        ["leave", "write `rediss", "allowed"].iter().any(|cure| told.contains(cure));
+                    assert!(told.starts_with(part) && has_cure, "{url}: {told}");
+                }
+            }
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificates_are_for_every_scheme_with_tls() {
+        for place in PLACES.iter().filter(|place| !place.contains("unix") && !place.starts_with("memory")) {
+            let url = format!("{}?tls_ca=ca.pem", place.replacen("redis", "rediss", 1));
+            assert_eq!(refusal(&url), None, "{url}");
         }
     }
 }

@@ -62,7 +62,7 @@
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
-//! clock, token, telemetry      the time that leases are measured with, who holds, spans and events
+//! clock, token, telemetry, sync      the time that leases are measured with, who holds, spans and events, mutexes
 //! testing          the test kit: a world in memory and the hand that reaches into it
 //! integrations     what handlers of axum, actix and tonic need, each behind its feature
 //! private          what the attribute's expansion calls

@@ -77,6 +77,18 @@ async fn a_user_who_may_not_write_the_counters_can_lock_and_gets_no_token() {
     assert!(released.is_ok(), "{released:?}");
 }
 
+/// Redis says it in other words inside of a script than outside, and each version in its own.
+#[tokio::test]
+async fn what_a_script_may_not_do_is_an_error_of_configuration_as_well() {
+    let server = RedisServer::start();
+    let manager = connect(&documented_user(&server, &["+get"])).await.expect("allowed");
+    server.call(&["SET", "dlock:order:7", "somebody else's", "PX", "30000"]);
+
+    let refused = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await;
+
+    assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
+}
+
 #[tokio::test]
 async fn a_password_that_changes_under_a_running_manager_is_one_typed_error() {
     let server = RedisServer::builder().password("sesame").start();

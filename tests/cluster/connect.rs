@@ -44,9 +44,9 @@ async fn servers_that_are_all_away_are_unavailable_and_named() {
     let mut server = RedisServer::start();
     server.kill();
 
-    let refused = connect(&format!("redis+cluster://127.0.0.1:{0},127.0.0.1:{0}", server.port())).await;
+    let refused = connect(&format!("redis+cluster://127.0.0.1:{0},localhost:{0}", server.port())).await;
 
-    assert_unavailable(refused, &format!("127.0.0.1:{}", server.port()));
+    assert_unavailable(refused, &format!(":{}", server.port()));
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_server_is_reached_over_tls() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let fleet = ClusterFleet::start_with(|server| {
         let server = server.tls(authority.sign("127.0.0.1"), &authority);
         server.line("tls-cluster yes").line("tls-replication yes")

@@ -146,6 +146,8 @@ async fn what_the_options_of_a_url_need_is_tried_too() {
     let acks = examine(&format!("{user}?replica_acks=1")).await;
     let no_replicas = examine(&format!("{}?replica_acks=1", server.url())).await;
     let redisson = examine(&format!("{user}?layout=redisson")).await;
+    let untold = documented_user(&server, "+client|tracking", &[]);
+    let not_tracking = examine(&format!("{untold}?tracking=off")).await;
     let fine = examine(&format!("{}?layout=redisson", server.url())).await;
 
     assert_finds(&acks, "commands", Danger, "`WAIT`");
@@ -153,4 +155,5 @@ async fn what_the_options_of_a_url_need_is_tried_too() {
     assert_finds(&redisson, "commands", Danger, "`taking a lock`");
     assert_finds(&redisson, "channel", Warning, "NOPERM");
     assert_at_worst(&fine, Fine);
+    assert!(not_tracking.findings().iter().all(|finding| finding.check() != "tracking"), "{not_tracking}");
 }

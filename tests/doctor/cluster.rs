@@ -2,7 +2,8 @@
 
 use dlock_runtime::doctor::Severity::{Danger, Ok as Fine, Warning};
 use dlock_runtime::doctor::{Finding, Report};
-use dlock_tests::{ClusterFleet, RedisServer};
+use dlock_tests::resp::Reply;
+use dlock_tests::{ClusterFleet, RedisServer, acl};
 
 use super::{assert_finds, examine};
 
@@ -33,6 +34,31 @@ async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers()
     let unreached = broken.findings().iter().filter(|at| at.check() == "connection");
     let unreached = unreached.filter(|at| at.server().is_some_and(|at| at.ends_with(&lost.to_string())));
     assert!(unreached.map(Finding::severity).max() >= Some(Warning), "{broken}");
+}
+
+#[tokio::test]
+async fn what_tells_a_java_of_releases_is_tried() {
+    let fleet = ClusterFleet::start();
+    let of_cluster = ["+cluster|info", "+cluster|slots", "+asking", "+role"];
+    let allow = |more: &[&'static str]| {
+        let rules = acl::documented_for_redisson().chain(of_cluster).chain(more.iter().copied());
+        let rules: Vec<_> = rules.collect();
+        fleet.servers().iter().for_each(|server| acl::give_user(server, acl::USER, &[], &rules));
+    };
+    let url = fleet.url_with("?layout=redisson");
+    let url = url.replace("://", &format!("://{}:{}@", acl::USER, acl::PASSWORD));
+    let has_shards = !matches!(fleet.servers()[0].call(&["SPUBLISH", "c", "0"]), Reply::Error(said) if said.contains("nknown"));
+
+    allow(&[]);
+    let plain = examine(&url).await;
+    allow(&["+spublish", "+ssubscribe", "+sunsubscribe"]);
+    let by_shard = examine(&url).await;
+
+    if has_shards {
+        assert_finds(&plain, "channel", Warning, "`SPUBLISH`");
+    }
+    assert_finds(&by_shard, "channel", Fine, "");
+    assert_finds(&by_shard, "commands", Fine, "");
 }
 
 #[tokio::test]

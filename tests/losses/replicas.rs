@@ -9,7 +9,7 @@ use dlock_runtime::Error;
 use dlock_tests::resp::Reply;
 use dlock_tests::{Moment, Proxy, RedisServer, within};
 
-use super::{Holder, LEASE, SOON, assert_kept, assert_lost_and_fenced};
+use super::{Holder, LEASE, NAME, SOON, assert_kept, assert_lost_and_fenced};
 
 /// A master and a replica that copies it through a network that can be cut.
 struct Pair {
@@ -92,4 +92,18 @@ async fn an_old_master_that_wants_a_replica_stops_renewing_when_it_is_cut_off() 
 
     within(LEASE + SOON, "the loss", first.guard.lost()).await;
     assert!(matches!(first.guard.check(), Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_replica_that_was_added_since_lacks_locks_that_others_have_acknowledged() {
+    let pair = Pair::start(&[]).await;
+    let known = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", pair.master.port())).start();
+    until_replicated(&pair.master, &known).await;
+    pair.network.hold_replies();
+    let first = Holder::at(&pair.master.url_with("?replica_acks=1")).await;
+    assert_eq!(known.call(&["EXISTS", NAME]), Reply::Integer(1), "it was acknowledged");
+
+    promote(&pair.replica);
+
+    assert_lost_and_fenced(&first, &pair.replica.url()).await;
 }

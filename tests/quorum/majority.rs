@@ -7,6 +7,7 @@ use dlock_tests::quorum::{Fate, LEASE};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
 use dlock_tests::{Moment, QuorumFleet, within};
+use tokio::time::Instant;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -65,4 +66,21 @@ async fn a_server_that_comes_back_empty_gives_nobody_a_second_hold() {
     }
     let next = theirs.lock("order:7").wait(SOON).acquire().await;
     assert!(next.is_ok(), "{next:?}");
+}
+
+/// The way to lose a lock of a quorum: more servers than it can spare forget it within one lease.
+#[tokio::test]
+async fn a_majority_that_forgets_loses_the_lock_and_tokens_still_rise() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
+    let first = ours.lock("order:7").renew(false).wait(SOON).acquire().await.expect("nobody holds it");
+    let (token, until) = (first.fencing_token().await.expect("it is held"), first.deadline());
+
+    for server in &fleet.servers()[..2] {
+        server.call(&["FLUSHALL"]);
+    }
+    let second = theirs.lock("order:7").acquire().await.expect("a majority has forgotten the first");
+
+    assert!(Instant::now() < until, "the lease was over: that is no loss");
+    assert!(second.fencing_token().await.expect("it is held") > token);
 }

@@ -51,7 +51,7 @@ impl Files {
 
 #[tokio::test]
 async fn a_hold_over_tls_is_renewed_and_waiters_are_told() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
     let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
     let other = builder_for(&server, &authority).connect().await.expect("we know its authority");
@@ -62,7 +62,7 @@ async fn a_hold_over_tls_is_renewed_and_waiters_are_told() {
 
 #[tokio::test]
 async fn the_url_names_files_of_certificates_too() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).line("tls-auth-clients yes").start();
     let files = Files::of(&authority, &authority.sign("shop"));
     let options =
@@ -75,7 +75,7 @@ async fn the_url_names_files_of_certificates_too() {
 
 #[tokio::test]
 async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).line("tls-auth-clients yes").start();
     let client = authority.sign("shop");
 
@@ -90,7 +90,7 @@ async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
 
 #[tokio::test]
 async fn an_authority_of_the_system_is_trusted() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
     let files = Files::of(&authority, &authority.sign("shop"));
     let system = format!("SSL_CERT_FILE={}", files.path("ca.pem").display());
@@ -104,7 +104,7 @@ async fn an_authority_of_the_system_is_trusted() {
 
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
 
     let by_the_system = LockManager::connect(&server.tls_url()).await;
@@ -119,7 +119,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 
 #[tokio::test]
 async fn a_certificate_for_another_host_is_refused_and_both_names_are_told() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = RedisServer::builder().tls(authority.sign("cache.example"), &authority).start();
 
     let refused = builder_for(&server, &authority).connect().await;
@@ -129,7 +129,7 @@ async fn a_certificate_for_another_host_is_refused_and_both_names_are_told() {
 
 #[tokio::test]
 async fn a_certificate_that_has_expired_is_refused() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = RedisServer::builder().tls(authority.sign_expired(HOST), &authority).start();
 
     let refused = builder_for(&server, &authority).connect().await;
@@ -139,7 +139,7 @@ async fn a_certificate_that_has_expired_is_refused() {
 
 #[tokio::test]
 async fn a_server_that_wants_a_client_certificate_and_gets_none_or_a_strangers_says_so() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     for protocol in ["TLSv1.2", "TLSv1.3"] {
         let line = format!("tls-protocols {protocol}");
         let server = server_of(&authority).line("tls-auth-clients yes").line(&line).start();
@@ -175,7 +175,7 @@ async fn a_port_that_does_not_speak_tls_is_told() {
 
 #[tokio::test]
 async fn a_port_that_speaks_tls_alone_is_told() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
 
     let refused = LockManager::connect(&server.tls_url().replace("rediss://", "redis://")).await;
@@ -236,7 +236,7 @@ async fn no_private_key_is_printed() {
 
 #[tokio::test]
 async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() {
-    let authority = Authority::new();
+    let Some(authority) = Authority::of_servers() else { return };
     let mut server = server_of(&authority).start();
     let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
 
@@ -265,7 +265,8 @@ async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() 
 
 #[tokio::test]
 async fn a_client_certificate_that_is_renewed_in_its_file_is_used_from_the_next_connection_on() {
-    let (authority, next) = (Authority::new(), Authority::new());
+    let Some(authority) = Authority::of_servers() else { return };
+    let next = Authority::new();
     let mut server = server_of(&authority).line("tls-auth-clients yes").start();
     let files = Files::of(&authority, &authority.sign("shop"));
     let options =

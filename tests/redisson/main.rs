@@ -13,6 +13,7 @@ mod exclusion;
 mod fencing;
 mod leases;
 mod sentinel;
+mod strangers;
 mod waking;
 mod wrong_kind;
 

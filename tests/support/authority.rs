@@ -11,6 +11,8 @@ use rcgen::{
     date_time_ymd,
 };
 
+use crate::server;
+
 /// An authority of its own, which nobody trusts who is not told to.
 pub struct Authority {
     name: String,
@@ -27,6 +29,20 @@ impl Authority {
     pub fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         Self::named(format!("authority {} of a test", MADE.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Makes an authority for servers, or says why there is none to be: not every build of a server has TLS.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no key can be made.
+    #[must_use]
+    pub fn of_servers() -> Option<Self> {
+        if server::speaks_tls() {
+            return Some(Self::new());
+        }
+        println!("SKIPPED: TLS: this build of the server does not have it");
+        None
     }
 
     /// Makes an authority with the name of this one, as somebody who deceives would, or who has lost his key.

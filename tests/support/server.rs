@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -501,6 +501,16 @@ fn free_port_with_bus() -> u16 {
     let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
     let has_bus = |port: &u16| port.checked_add(BUS_ABOVE).is_some_and(is_free);
     std::iter::repeat_with(free_port).find(has_bus).expect("this does not end")
+}
+
+/// Returns whether the binary was built with TLS. Without a port to listen on it ends at once, but not without having read its settings.
+pub(crate) fn speaks_tls() -> bool {
+    static SPEAKS: OnceLock<bool> = OnceLock::new();
+    *SPEAKS.get_or_init(|| {
+        let ended = Command::new(find_binary()).args(["--port", "0", "--tls-port", "0"]).output();
+        let said = ended.expect("there is a server binary");
+        ![said.stdout, said.stderr].iter().any(|said| String::from_utf8_lossy(said).contains("Bad directive"))
+    })
 }
 
 fn find_binary() -> PathBuf {

@@ -29,20 +29,15 @@ pub(crate) struct Seeds {
 
 impl fmt::Display for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, server) in self.servers.iter().enumerate() {
-            write!(f, "{}{server}", if at == 0 { "" } else { "," })?;
-        }
-        Ok(())
+        hosts::show(&self.servers, f)
     }
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
 pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
-    let Some((scheme @ ("redis+cluster" | "rediss+cluster"), rest)) = text.split_once("://") else {
+    let Some(Hosts { servers, tls, mut rest }) = hosts::parse(text, "cluster", 6379)? else {
         return Ok(None);
     };
-    let tls = scheme == "rediss+cluster" && url::tls(scheme)?;
-    let Hosts { servers, mut rest } = hosts::parse(rest, tls, 6379)?;
     if !matches!(rest.path(), "" | "/" | "/0") {
         let problem = "a cluster has none but 0: write `redis+cluster://host,host` without one; for the master that sentinels name, \
                        `redis+sentinel://host,host/name`";
@@ -50,10 +45,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
     }
     rest.set_path("");
     let access = url::server(&rest, tls)?;
-    let (username, password) = (&access.username, &access.password);
-    let give = |server| Server { username: username.clone(), password: password.clone(), ..server };
-    let servers = servers.into_iter().map(give).collect();
-    Ok(Some((Seeds { servers, access }, rest)))
+    Ok(Some((Seeds { servers: hosts::entered_as(&access, servers), access }, rest)))
 }
 
 #[cfg(test)]
@@ -80,7 +72,7 @@ mod tests {
         }
         assert_eq!(
             (&*target.settings.namespace, seeds.to_string().as_str()),
-            ("n", "h1:7000,h2:6379,::1:7001")
+            ("n", "h1:7000,h2:6379,[::1]:7001")
         );
     }
 

@@ -68,6 +68,10 @@ impl Settings {
             let problem = "a lock that stands as Redisson's is none that clients of the `SET NX` family take: leave it out";
             return Err(config("share", problem));
         }
+        if self.layout == Layout::Native && self.publish != Publish::Auto {
+            let problem = "it is for Redisson's layout alone: add `layout=redisson`, or leave it out";
+            return Err(config("publish", problem));
+        }
         if !is_namespace(&self.namespace) {
             let problem = "no white space, control characters, braces or angle brackets are allowed in it";
             return Err(config("namespace", problem));

@@ -24,20 +24,13 @@ pub(crate) struct Voters(pub(crate) Vec<Server>);
 
 impl fmt::Display for Voters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, server) in self.0.iter().enumerate() {
-            write!(f, "{}{server}", if at == 0 { "" } else { "," })?;
-        }
-        Ok(())
+        hosts::show(&self.0, f)
     }
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
 pub(super) fn parse(text: &str) -> Result<Option<(Voters, Url)>> {
-    let Some((scheme @ ("redis+quorum" | "rediss+quorum"), rest)) = text.split_once("://") else {
-        return Ok(None);
-    };
-    let tls = scheme == "rediss+quorum" && url::tls(scheme)?;
-    let Hosts { servers, rest } = hosts::parse(rest, tls, 6379)?;
+    let Some(Hosts { servers, tls, rest }) = hosts::parse(text, "quorum", 6379)? else { return Ok(None) };
     if servers.len() < FEWEST {
         let problem = match servers.len() {
             1 => "a quorum of one is one server: write `redis://host`, or name three hosts",
@@ -46,8 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Voters, Url)>> {
         return Err(config("host", problem));
     }
     let access = url::server(&rest, tls)?;
-    let of_voter = |Server { host, port, .. }| Server { host, port, ..access.clone() };
-    Ok(Some((Voters(servers.into_iter().map(of_voter).collect()), rest)))
+    Ok(Some((Voters(hosts::entered_as(&access, servers)), rest)))
 }
 
 /// So many servers bear that one is away.
@@ -68,7 +60,7 @@ mod tests {
             let access = (server.username.as_deref(), server.password.as_deref(), server.tls);
             assert_eq!(access, (Some("shop"), Some("p@ss"), false));
         }
-        assert_eq!((&*settings.namespace, &*voters.to_string()), ("n", "h1:7000,h2:6379,::1:7001"));
+        assert_eq!((&*settings.namespace, &*voters.to_string()), ("n", "h1:7000,h2:6379,[::1]:7001"));
     }
 
     #[test]

@@ -31,28 +31,24 @@ pub(crate) struct Watched {
 
 impl fmt::Display for Watched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name)?;
-        for (at, sentinel) in self.sentinels.iter().enumerate() {
-            write!(f, "{}{sentinel}", if at == 0 { "@" } else { "," })?;
-        }
-        Ok(())
+        write!(f, "{}@", self.name)?;
+        hosts::show(&self.sentinels, f)
     }
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
 pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
-    let Some((scheme @ ("redis+sentinel" | "rediss+sentinel"), rest)) = text.split_once("://") else {
+    let Some(Hosts { servers: sentinels, tls, rest: mut whole }) = hosts::parse(text, "sentinel", 26379)?
+    else {
         return Ok(None);
     };
-    let tls = scheme == "rediss+sentinel" && url::tls(scheme)?;
-    let Hosts { servers: sentinels, rest: mut whole } = hosts::parse(rest, tls, 26379)?;
     let (name, database) = path(whole.path())?;
     whole.set_path(&database);
     let master = url::server(&whole, tls)?;
 
     let (username, password) = take_access(&mut whole)?;
-    let give = |server| Server { username: username.clone(), password: password.clone(), ..server };
-    let sentinels = sentinels.into_iter().map(give).collect();
+    let access = Server { tls, username, password, ..Server::default() };
+    let sentinels = hosts::entered_as(&access, sentinels);
     Ok(Some((Watched { name, sentinels, master }, whole)))
 }
 

@@ -10,7 +10,8 @@
 //! options := option { "&" option }
 //! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
 //!          | "share=" ( "ours" | "setnx" )
-//!          | "replica_acks=" number | "tracking=" ( "on" | "off" )      not of memory
+//!          | "replica_acks=" number      not of memory, nor of a quorum
+//!          | "tracking=" ( "on" | "off" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -18,6 +19,7 @@
 //! There is no fragment. A `#`, `?`, `/` or `@` in user, password or an option is percent-encoded: raw, the first three end the
 //! address, and a password is cut in two. No error shows the URL itself, nor a piece of it that a password could be.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -71,9 +73,14 @@ impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.socket {
             Some(path) => write!(f, "{}", path.display()),
-            None => write!(f, "{}:{}", self.host, self.port),
+            None => show(&self.host, self.port, f),
         }
     }
+}
+
+/// Shows host and port as they are written in a URL.
+pub(crate) fn show(host: &str, port: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
 }
 
 impl fmt::Debug for Server {
@@ -85,6 +92,11 @@ impl fmt::Debug for Server {
 
 /// Reads a URL.
 pub(crate) fn parse(text: &str) -> Result<Target> {
+    let text = text.trim(); // a variable that is read from a file ends with a line
+    let text = &*match text.split_once("://") {
+        Some((scheme, rest)) => Cow::Owned(format!("{}://{rest}", scheme.to_ascii_lowercase())),
+        None => Cow::Borrowed(text),
+    };
     if is_cut_in_two(text) {
         let problem =
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
@@ -115,9 +127,9 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
             return Err(config("scheme", problem));
         }
         scheme => {
+            let known = SCHEMES.map(|known| format!("`{known}`")).join(", ");
             let problem = format!(
-                "`{scheme}` is not known; allowed are `redis`, `redis+unix`, `redis+sentinel`, `redis+cluster`, `redis+quorum`, `memory`, \
-                 and with the feature `tls` `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum`"
+                "`{scheme}` is not known; allowed are {known}; those of `rediss` need the feature `tls`"
             );
             return Err(config("scheme", problem));
         }
@@ -324,8 +336,9 @@ pub(super) fn decoded(text: &str) -> Option<String> {
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         if byte == b'%' {
-            let hex = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+            let mut digit =
+                || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            bytes.push(digit()? << 4 | digit()?);
         } else {
             bytes.push(byte);
         }
@@ -334,6 +347,19 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 }
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
+
+const SCHEMES: [&str; 10] = [
+    "redis",
+    "redis+unix",
+    "redis+sentinel",
+    "redis+cluster",
+    "redis+quorum",
+    "rediss",
+    "rediss+sentinel",
+    "rediss+cluster",
+    "rediss+quorum",
+    "memory",
+];
 
 const OPTIONS: [&str; 15] = [
     "namespace",
@@ -371,6 +397,18 @@ mod tests {
 
         assert_eq!((&*server.host, server.port, server.database), ("::1", 7000, 3));
         assert_eq!((server.username.as_deref(), server.password.as_deref()), (Some("shop"), Some("p@ss/")));
+    }
+
+    #[test]
+    fn a_scheme_may_be_written_in_capitals_and_a_line_may_end_the_url() {
+        for url in ["REDIS://h1\n", " Redis+Sentinel://h1/m", "redis+CLUSTER://h1\r\n", "MEMORY://"] {
+            assert!(parse(url).is_ok(), "{url:?}: {:?}", parse(url));
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_is_shown_apart_from_its_port() {
+        assert_eq!(redis("redis://[::1]:7000").to_string(), "[::1]:7000");
     }
 
     #[test]
@@ -453,6 +491,14 @@ mod tests {
                 "redis://host?password=hunter2",
                 "options: `password` is no option here: write `redis://user:password@host",
             ),
+            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is no option here"),
+            ("redis://:hunter2%+1@host", "password"),
+            ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
+            ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),
+            ("redis+quorum://:hunter2@[::1],h2,[0:0::1]", "twice"),
+            ("redis+cluster://::1:7000,::1:7001", "`[::1]:port`"),
+            ("redis+quorum://redis://h1,redis://h2,redis://h3", "one scheme"),
+            ("redis+cluster://h1:6379,redis://h2:6379", "one scheme"),
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
@@ -492,5 +538,22 @@ mod tests {
         let server = redis("redis://shop:a%23b%3Fc%2Fd%40e@host?namespace=x%40y");
 
         assert_eq!(server.password.as_deref(), Some("a#b?c/d@e"));
+    }
+
+    #[test]
+    fn the_guide_and_the_readme_have_every_option_and_every_scheme() {
+        for (name, text) in [
+            ("operating.md", include_str!("../docs/operating.md")),
+            ("README.md", include_str!("../../../README.md")),
+        ] {
+            let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+            let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
+            for option in OPTIONS {
+                assert!(options.contains(&&*format!("`{option}`")), "{option} is not in {name}");
+            }
+            for scheme in SCHEMES {
+                assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in {name}");
+            }
+        }
     }
 }

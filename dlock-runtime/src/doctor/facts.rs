@@ -198,6 +198,13 @@ pub(crate) struct Refusal {
     pub(crate) said: Arc<str>,
 }
 
+impl Refusal {
+    /// Returns whether the server has no such command.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.said.contains("nknown command")
+    }
+}
+
 /// What a server that was named says of its cluster.
 #[derive(Debug)]
 pub(crate) struct Seed {

@@ -77,7 +77,8 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
-    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_forbidden);
+    let (mut forbidden, unable): (Vec<_>, Vec<_>) =
+        refused.partition(|(probe, refusal)| refusal.is_forbidden || probe.need == Need::Tracking);
     // Of the steps in a lock's life the first is told: those behind it need the same.
     forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =

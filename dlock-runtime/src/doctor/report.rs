@@ -54,7 +54,8 @@ impl Finding {
         found: impl Into<String>,
         meaning: impl Into<String>,
     ) -> Self {
-        Self { severity, check, server: None, found: found.into(), meaning: meaning.into(), advice: None }
+        let (found, meaning) = (plain(found.into()), meaning.into());
+        Self { severity, check, server: None, found, meaning, advice: None }
     }
 
     /// What could not be read, why, and how it is looked at by hand.
@@ -69,7 +70,7 @@ impl Finding {
     }
 
     pub(super) fn of(self, server: &str) -> Self {
-        Self { server: Some(server.to_owned()), ..self }
+        Self { server: Some(plain(server.to_owned())), ..self }
     }
 
     /// Returns how bad it is.
@@ -107,6 +108,12 @@ impl Finding {
     pub fn what_to_do(&self) -> Option<&str> {
         self.advice.as_deref()
     }
+}
+
+/// What a server says of itself may be meant for the terminal that shows it.
+fn plain(mut text: String) -> String {
+    text.retain(|c| !c.is_control());
+    text
 }
 
 impl fmt::Display for Finding {
@@ -177,6 +184,14 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_says_does_not_command_a_terminal() {
+        let finding =
+            Finding::new(Severity::Ok, "version", "Redis \u{1b}[2J7\u{9b}1m\r\nok", "new").of("h\u{7}:1");
+
+        assert_eq!((finding.found(), finding.server()), ("Redis [2J71mok", Some("h:1")));
+    }
 
     #[test]
     fn a_report_reads_as_a_list_of_servers_with_the_sum_at_its_end() {

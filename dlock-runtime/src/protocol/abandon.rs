@@ -75,7 +75,7 @@ impl AbandonList {
         let Some(entry) = self.entries.get_mut(&token) else { return false };
         match reply {
             // Nobody can leave where we may not, and nothing of ours stands where something else does.
-            Reply::Refused(failure) if failure.kind != FailureKind::Passing => {
+            Reply::Refused(failure) | Reply::Unknown(failure) if failure.kind != FailureKind::Passing => {
                 self.entries.remove(&token);
             }
             Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),

@@ -41,7 +41,8 @@ struct Weather {
     /// None where 0.
     max_hold: u64,
     at_least: u64,
-    share: Share,
+    /// How many processes leave turns to others.
+    sharing: u64,
     hints: u64,
     /// Out of a hundred who are told of a grant, how many are told of one that they were passed over for.
     unseen: u64,
@@ -161,7 +162,6 @@ impl World {
             rules: Rules {
                 hand_off,
                 grant_lease: Duration::from_millis(weather.grant_lease),
-                share: weather.share,
                 told_is_given: weather.unseen == 0,
                 ..Rules::DEFAULT
             },
@@ -355,7 +355,9 @@ impl World {
     ) -> Result<(), String> {
         let mut actions = Vec::new();
         let Process { lane, tokens, .. } = &mut self.processes[process];
-        let mut cx = Cx { now: at(self.now), rules: &self.rules, tokens, actions: &mut actions };
+        let shares = u64::try_from(process).is_ok_and(|number| number < self.weather.sharing);
+        let rules = Rules { share: if shares { Share::SetNx } else { Share::Ours }, ..self.rules };
+        let mut cx = Cx { now: at(self.now), rules: &rules, tokens, actions: &mut actions };
         event(lane, &mut cx);
         for action in actions {
             self.act(process, &action)?;
@@ -574,7 +576,7 @@ fn weather(seed: u64) -> Weather {
         renew: pick(45, &[0, 1, 1]) == 1,
         max_hold: pick(51, &[0, 0, 0, 150, 900]),
         at_least: pick(54, &[0, 0, 0, 100, 1_200]),
-        share: if pick(57, &[0, 1]) == 0 { Share::Ours } else { Share::SetNx },
+        sharing: pick(57, &[0, 1, u64::from(PROCESSES)]),
         hints: pick(57, &[0, 0, 5, 50]),
         unseen: pick(36, &[0, 0, 20]),
     }

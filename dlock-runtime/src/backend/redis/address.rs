@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::config::url;
+
 /// Where a server is, as another one names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
@@ -20,6 +22,6 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        url::show(&self.host, self.port, f)
     }
 }

@@ -146,7 +146,10 @@ pub(super) fn is_unknown_script(value: &Value) -> bool {
 /// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
 /// not know it.
 pub(super) fn is_forbidden(value: &Value) -> bool {
-    let Value::ServerError(error) = value else { return false };
+    matches!(value, Value::ServerError(error) if forbids(error))
+}
+
+fn forbids(error: &ServerError) -> bool {
     let words = ["nknown command", "permission", "user executing the script", "ACL failure"];
     says(error, "NOPERM")
         || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
@@ -196,8 +199,10 @@ impl Redacted {
     /// Turns an error that a server answered with into a reply.
     pub(super) fn reply(&self, error: &ServerError) -> Reply {
         let failure = self.failure(error);
-        let did_not_run =
-            failure.kind != FailureKind::Passing || PASSING.iter().any(|code| says(error, code));
+        // A script that called what it may not has done what stands before.
+        let is_half_done = forbids(error) && error.code() != "NOPERM";
+        let is_refused = failure.kind != FailureKind::Passing || PASSING.iter().any(|code| says(error, code));
+        let did_not_run = is_refused && !is_half_done;
         if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
     }
 
@@ -205,7 +210,7 @@ impl Redacted {
     pub(super) fn failure(&self, error: &ServerError) -> Failure {
         let kind = if says(error, "WRONGTYPE") {
             FailureKind::WrongKind
-        } else if LASTING.iter().any(|code| says(error, code)) {
+        } else if LASTING.iter().any(|code| says(error, code)) || forbids(error) {
             FailureKind::Lasting
         } else {
             FailureKind::Passing

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Only what lives for a while is armed (`protocol::hint`): a lock that is taken and let go of at once costs nothing here, and before the
-//! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away, holds are confirmed by their renewals, and a stranger's
-//! lock is looked at every `poll`.
+//! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
+//! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll`.
 //!
 //! What is remembered is what the server remembers of us, since it says each key that it forgets; but for what a check came too late for.
 //! Nobody changes a key that is gone, so the server would never say it.

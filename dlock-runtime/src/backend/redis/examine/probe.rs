@@ -63,7 +63,13 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
         Layout::Redisson(_) => Vec::new(),
     };
     let others = tries(asker, |to| {
-        to.command("PUBLISH", "+publish", Need::Telling, &["PUBLISH", &usage.channel(), ""]);
+        for (command, rule, not_with) in
+            [("PUBLISH", "+publish", Publish::Spublish), ("SPUBLISH", "+spublish", Publish::Publish)]
+        {
+            if usage.layout.publish() != not_with {
+                to.command(command, rule, Need::Telling, &[command, &usage.channel(), ""]);
+            }
+        }
         if usage.topology.fails_over() {
             to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
         }
@@ -77,7 +83,16 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
         }
     });
-    probes.extend(others.await);
+    let mut others = others.await;
+    if usage.layout.publish() == Publish::Auto {
+        // One of the two does: a server without shards has no SPUBLISH, and one with it is told by nothing else.
+        let has_none = |probe: &Probe| {
+            probe.command == "SPUBLISH" && probe.answer.as_ref().is_err_and(Refusal::is_unknown)
+        };
+        let unused = if others.iter().any(has_none) { "SPUBLISH" } else { "PUBLISH" };
+        others.retain(|probe| probe.command != unused);
+    }
+    probes.extend(others);
     if probes.iter().all(|probe| probe.answer.is_ok() || probe.need != Need::Locks) {
         probes.extend(tries(asker, |to| to.live_through(usage)).await);
     }

@@ -56,7 +56,7 @@ impl Sentinels {
             let known = known.and_then(|answer| others(&answer).ok_or_else(|| asker.refusal(answer)));
             let quorum = asker.ask(&self.question("CKQUORUM")).await.and_then(|answer| match &answer {
                 Value::ServerError(error) if error.code() == "NOQUORUM" => {
-                    Ok(Err(format!("NOQUORUM {}", error.details().unwrap_or_default())))
+                    Ok(Err(asker.refusal(answer).to_string()))
                 }
                 Value::ServerError(_) => Err(asker.refusal(answer)),
                 _ => Ok(Ok(())),
