@@ -20,7 +20,7 @@ async fn manager_of(fleet: &ClusterFleet, options: &str) -> LockManager {
     LockManager::connect(&fleet.url_with(options)).await.expect("the cluster takes managers")
 }
 
-async fn until_ids_in(fleet: &ClusterFleet, key: &str, count: usize) {
+pub(crate) async fn until_ids_in(fleet: &ClusterFleet, key: &str, count: usize) {
     let server = fleet.server(fleet.owner(fleet.slot(key)));
     let queued = async {
         while server.call(&["GET", &name(key)]).text().map_or(0, ids_in) != count {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 use dlock_tests::judge;
 use dlock_tests::work::{WAIT, Work};
-use dlock_tests::world::{ids_in, name};
 use dlock_tests::{ClusterFleet, Moment, within};
+
+use crate::locks::until_ids_in;
 
 const MANAGERS: usize = 3;
 
@@ -64,15 +65,9 @@ async fn what_waits_for_no_replica_is_sent_on_as_it_is() {
         let lock = theirs.lock(&*key).wait(Duration::from_secs(20));
         async move { lock.acquire().await }
     });
-    let (slot, name) = (fleet.slot(&key), name(&key));
-    let queued = async {
-        while fleet.server(fleet.owner(slot)).call(&["GET", &name]).text().map_or(0, ids_in) < 2 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within(WAIT, "a place in the queue", queued).await;
+    until_ids_in(&fleet, &key, 2).await;
 
-    let to = fleet.masters()[1];
+    let (slot, to) = (fleet.slot(&key), fleet.masters()[1]);
     fleet.begin_to_move(slot, to);
     fleet.finish_the_move(slot, to);
     held.fencing_token().await.expect("it is held where it has moved");

@@ -13,7 +13,7 @@
 //! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
 //! once. And a grant is counted from what is *proved*: it came after the last enqueue that was answered "queued" was sent, so the
 //! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
-//! of (a cluster), or replicas count, it is confirmed before anybody starts.
+//! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts.
 //!
 //! Not here: what a holder does (`hold`), how long a call waits (`patience`).
 

@@ -128,7 +128,9 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
     let place = whereabouts.to_string();
-    let rules = Rules { hold_back: Layout::hold_back(settings.layout), ..settings.rules };
+    // A master that is made a replica hands on what the new one publishes, also to whom that one did not see, and passed over.
+    let told_is_given = matches!(whereabouts, Whereabouts::Fixed(_));
+    let rules = Rules { told_is_given, hold_back: Layout::hold_back(settings.layout), ..settings.rules };
     start(place, settings, rules, |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
