@@ -1,6 +1,6 @@
 //! The certificates that TLS is spoken with, as they were given: text, or files.
 //!
-//! Not here: how they are read and checked, and which authorities count without them (`backend::redis::tls`).
+//! Not here: how they are read and checked, and which authorities count without them (`backend::redis::node::tls`).
 
 use std::fmt;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@
 //!
 //! User, password and database are those of every server. Ports are 6379 unless given.
 //!
-//! Not here: what is common to all URLs (`url`, `hosts`), whether two hosts are one server (`backend/redis/quorum`).
+//! Not here: what is common to all URLs (`url`, `hosts`), whether two hosts are one server (`backend/redis/servers/quorum`).
 
 use std::fmt;
 

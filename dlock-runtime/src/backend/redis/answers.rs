@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use redis::Value;
 
 use crate::backend::Request;
-use crate::backend::redis::batch::Passage;
-use crate::backend::redis::cluster::redirects::Elsewhere;
-use crate::backend::redis::link::Grant;
+use crate::backend::redis::node::batch::Passage;
+use crate::backend::redis::node::link::Grant;
+use crate::backend::redis::servers::cluster::redirects::Elsewhere;
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::engine::Engine;

@@ -1,52 +1,24 @@
 //! Locks on Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
 //!
-//! | file | owns |
+//! | room | owns |
 //! |---|---|
 //! | `driver` | the engine's time, and when something is sent |
-//! | `servers` | who serves the keys |
+//! | `servers` | who serves the keys: one server, the masters of a cluster, servers that vote; and where each is |
+//! | `node` | one server as far as we can reach it: its connections, and what goes over them |
+//! | `layout` | how locks stand in a server: the commands and scripts, and what is answered |
 //! | `answers` | who is told what a node's server says |
-//! | `node` | one server as far as we can reach it: connecting, ready, down |
-//! | `whereabouts`, `address`, `sentinel` | where a node's server is, and when it is elsewhere |
-//! | `cluster` | several nodes: which one serves a key |
-//! | `quorum` | several nodes that vote |
-//! | `link`, `health`, `hearing`, `backoff` | a connection: made, done for, listened on for messages, made again |
-//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
-//! | `layout`, `redisson` | how locks stand in a server |
-//! | `batch`, `codec`, `scripts` | what goes over it, and what comes back |
-//! | `tracking` | who tells of changes of a key, and of which keys |
-//! | `acks` | what replicas must have before it counts |
-//! | `tls` | whom we trust |
-//! | `examine` | what `doctor` asks the servers |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
+//! | `examine` | what `doctor` asks the servers |
 
-mod acks;
-mod address;
 mod answers;
-mod backoff;
-mod batch;
-mod bells;
-mod cluster;
-mod codec;
 mod driver;
 mod examine;
-mod health;
-mod hearing;
 mod layout;
-mod link;
 mod node;
-mod quorum;
-mod redisson;
-mod scripts;
-mod sentinel;
 mod servers;
-mod shards;
 mod shared;
-#[cfg(feature = "tls")]
-mod tls;
-mod tracking;
 mod undoing;
-mod whereabouts;
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -56,16 +28,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
-use crate::backend::redis::cluster::Cluster;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
-use crate::backend::redis::link::Route;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::quorum::Quorum;
-use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::Servers;
+use crate::backend::redis::servers::cluster::Cluster;
+use crate::backend::redis::servers::quorum::Quorum;
+use crate::backend::redis::servers::sentinel::Sentinels;
+use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::shared::Shared;
-use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;

@@ -12,7 +12,7 @@
 //!
 //! An outcome is known as soon as the votes that are missing cannot change it. What a late vote says still has consequences.
 //!
-//! Not here: which servers there are and how they are asked (`backend/redis/quorum`), undoing (`abandon`).
+//! Not here: which servers there are and how they are asked (`backend/redis/servers/quorum`), undoing (`abandon`).
 
 #[cfg(test)]
 mod simulation;

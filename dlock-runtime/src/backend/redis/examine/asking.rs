@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
-use crate::backend::redis::link::Route;
+use crate::backend::redis::node::link::Route;
 use crate::doctor::facts::Read;
 use crate::protocol::command::Failure;
 

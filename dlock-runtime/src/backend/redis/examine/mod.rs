@@ -17,13 +17,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::address::Address;
-use crate::backend::redis::cluster;
 use crate::backend::redis::examine::asking::Patience;
 use crate::backend::redis::examine::probe::Usage;
 use crate::backend::redis::layout::Layout;
-use crate::backend::redis::link::Route;
-use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::node::link::Route;
+use crate::backend::redis::servers::address::Address;
+use crate::backend::redis::servers::cluster;
+use crate::backend::redis::servers::sentinel::Sentinels;
 use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::sentinel::Watched;

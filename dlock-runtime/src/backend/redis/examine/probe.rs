@@ -8,9 +8,9 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::codec;
 use crate::backend::redis::examine::asking::Asker;
 use crate::backend::redis::layout::Layout;
+use crate::backend::redis::layout::codec;
 use crate::config::Settings;
 use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
 use crate::layout::Publish;

@@ -9,7 +9,7 @@ use redis::Value;
 
 use crate::backend::redis::examine::asking::{Asker, Patience};
 use crate::backend::redis::examine::probe::{self, Usage};
-use crate::backend::redis::link::Route;
+use crate::backend::redis::node::link::Route;
 use crate::doctor::facts::{Answers, Info, Offset, Part, Read, Server};
 
 /// Asks one server everything.

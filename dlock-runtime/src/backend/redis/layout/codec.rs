@@ -1,0 +1,364 @@
+//! Commands as a Redis understands them, and its answers as the engine does; where locks are strings.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, ServerError, Value};
+
+use crate::backend::Request;
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::layout::redisson;
+use crate::backend::redis::layout::scripts::{Loaded, Script};
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
+use crate::protocol::share::Streak;
+use crate::sync::lock;
+use crate::token::{PREFIX, Token};
+
+/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
+/// besides: `write` in any case where the answer is "ours", or `read` the key last.
+pub(crate) fn encode(
+    layout: Layout,
+    request: &Request,
+    grant_lease: Duration,
+    loaded: Option<&Loaded>,
+    besides: Option<&str>,
+    pipeline: &mut Pipeline,
+) {
+    let Request { key, token, command, .. } = request;
+    let token = token.written();
+    let (script, keys) = match command {
+        Command::Acquire { lease } => {
+            let mut set = Cmd::with_capacity(6, key.len() + Token::WIDTH + 32);
+            set.arg("SET").arg(&**key).arg(&token[..]).arg("NX").arg("PX").arg(millis(*lease));
+            pipeline.add_command(set);
+            return;
+        }
+        Command::Ping => {
+            pipeline.add_command(redis::cmd("PING"));
+            return;
+        }
+        Command::Enqueue { .. } => (Script::Enqueue, 1),
+        Command::Renew { .. } => (Script::Renew, 1),
+        Command::Keep { .. } => (Script::Keep, 1),
+        Command::Release | Command::PassOn { .. } => (Script::Release, 1),
+        Command::Free => (Script::Free, 1),
+        Command::ForceRelease => (Script::ForceRelease, 1),
+        Command::Leave => (Script::Leave, 1),
+        Command::Yield { .. } => (Script::Yield, 1),
+        Command::Fence | Command::Register { .. } => (Script::Fence, 2),
+        Command::Inspect => (Script::Inspect, 1),
+    };
+    let mut call = script.call(layout, loaded);
+    call.arg(keys).arg(&**key);
+    if let Command::Fence | Command::Register { .. } = command {
+        call.arg(counter(key));
+    }
+    call.arg(&token[..]);
+    match command {
+        Command::Acquire { .. } | Command::Free | Command::Inspect | Command::Ping => {}
+        Command::Enqueue { lease, mode } => {
+            call.arg(millis(*lease)).arg(match mode {
+                Enqueue::First => "first",
+                Enqueue::Again => "again",
+                Enqueue::Peek => "peek",
+            });
+        }
+        Command::Renew { lease: time } | Command::Keep { ttl: time } => {
+            call.arg(millis(*time));
+        }
+        Command::Release | Command::ForceRelease | Command::Leave => {
+            call.arg(millis(grant_lease));
+        }
+        Command::PassOn { streak } => {
+            call.arg(millis(grant_lease));
+            tell(*streak, &mut call);
+        }
+        Command::Yield { next, streak } => {
+            call.arg(millis(grant_lease)).arg(&next.written()[..]);
+            tell(*streak, &mut call);
+        }
+        Command::Fence => {
+            call.arg(millis(COUNTER_LIFE));
+        }
+        Command::Register { fence } => {
+            call.arg(millis(COUNTER_LIFE)).arg(*fence);
+        }
+    }
+    if let Some(besides) = besides {
+        call.arg(besides);
+    }
+    pipeline.add_command(call);
+}
+
+/// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
+pub(crate) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
+    let reply = match (command, value) {
+        (_, Value::ServerError(error)) => return server.reply(error),
+        (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => Some(Reply::Ours),
+        (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
+        (Command::Enqueue { .. } | Command::Yield { .. }, Value::Array(pair)) => match pair.as_slice() {
+            [Value::Int(1), Value::Int(_)] => Some(Reply::Ours),
+            [Value::Int(2), Value::Int(ttl)] => Some(Reply::Queued { ttl: time_to_live(*ttl) }),
+            [Value::Int(3), Value::Int(ttl)] => Some(Reply::NotQueued { ttl: time_to_live(*ttl) }),
+            [Value::Int(0), Value::Int(_)] => Some(Reply::Gone),
+            _ => None,
+        },
+        (Command::Inspect, Value::Int(0)) => Some(Reply::Seen(None)),
+        (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
+        (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
+        (_, Value::Int(0)) => Some(Reply::NotOurs),
+        (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
+        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {
+            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
+        }
+        (Command::Fence | Command::Register { .. }, _) => None,
+        (_, Value::Int(1)) => Some(Reply::Ours),
+        _ => None,
+    };
+    reply.unwrap_or_else(|| {
+        let reason = format!("redis at {server} gave an answer that no redis gives");
+        Reply::Unknown(Failure::new(FailureKind::Passing, reason))
+    })
+}
+
+/// Reads what an inspection saw.
+fn sight(seen: &[Value]) -> Option<Sight> {
+    let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
+    let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
+    Some(Sight { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
+}
+
+/// Returns what a server says in text.
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns whether the script is not known to the server, so that nothing ran.
+pub(crate) fn is_unknown_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
+/// not know it.
+pub(crate) fn is_forbidden(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if forbids(error))
+}
+
+fn forbids(error: &ServerError) -> bool {
+    let words = ["nknown command", "permission", "user executing the script", "ACL failure"];
+    says(error, "NOPERM")
+        || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
+}
+
+/// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
+pub(crate) fn is_out_of_service(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| says(error, code))
+}
+
+/// A server, as it may be shown: its address, and what must not appear in what it says.
+pub(crate) struct Redacted {
+    address: Arc<str>,
+    /// The passwords that were sent last.
+    secrets: Mutex<VecDeque<Arc<str>>>,
+}
+
+impl std::fmt::Debug for Redacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redacted({self})")
+    }
+}
+
+impl std::fmt::Display for Redacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl Redacted {
+    pub(crate) fn new(address: &str) -> Self {
+        Self { address: address.into(), secrets: Mutex::default() }
+    }
+
+    /// Notes a password before it is sent. Where they change, each of our connections may have been made with another one.
+    pub(crate) fn hide(&self, password: &str) {
+        let mut secrets = lock(&self.secrets);
+        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| &**secret == password) {
+            secrets.push_back(password.into());
+            if secrets.len() > KEPT_SECRETS {
+                secrets.pop_front();
+            }
+        }
+    }
+
+    /// Turns an error that a server answered with into a reply.
+    pub(crate) fn reply(&self, error: &ServerError) -> Reply {
+        let failure = self.failure(error);
+        // A script that called what it may not has done what stands before.
+        let is_half_done = forbids(error) && error.code() != "NOPERM";
+        let is_refused = failure.kind != FailureKind::Passing || PASSING.iter().any(|code| says(error, code));
+        let did_not_run = is_refused && !is_half_done;
+        if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
+    }
+
+    /// Turns what a server said into a failure.
+    pub(crate) fn failure(&self, error: &ServerError) -> Failure {
+        let kind = if says(error, "WRONGTYPE") {
+            FailureKind::WrongKind
+        } else if LASTING.iter().any(|code| says(error, code)) || forbids(error) {
+            FailureKind::Lasting
+        } else {
+            FailureKind::Passing
+        };
+        Failure::new(kind, format!("redis at {self} answered: {}{}", self.said(error), hint(error)))
+    }
+
+    /// Returns the words of an error that a server answered with.
+    pub(crate) fn said(&self, error: &ServerError) -> String {
+        let details = error.details().unwrap_or_default();
+        // Which line of our script it was concerns nobody who reads this.
+        let details = details.split(" script: ").next().unwrap_or_default();
+        self.clean(&format!("{} {details}", error.code()))
+    }
+
+    /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &*lock(&self.secrets) {
+            text = text.replace(&**secret, "***");
+        }
+        for begins in [PREFIX, redisson::FAMILY] {
+            let mut parts = text.split(begins);
+            let mut clean = parts.next().unwrap_or_default().to_owned();
+            clean.extend(parts.map(|part| part.trim_start_matches(is_of_a_token)));
+            text = clean;
+        }
+        text.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+    }
+}
+
+fn is_of_a_token(c: char) -> bool {
+    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
+}
+
+/// Returns what whoever reads an error should do, where the server's words do not say it.
+fn hint(error: &ServerError) -> &'static str {
+    let details = error.details().unwrap_or_default();
+    if matches!(error.code(), "MOVED" | "ASK") {
+        "; it is one of a cluster: write `redis+cluster://host:port`"
+    } else if says(error, "READONLY") {
+        "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`"
+    } else if says(error, "NOPERM") || details.contains("user executing the script") {
+        "; `dlock doctor` says what to allow"
+    } else if details.contains("nknown command") {
+        "; if it is a sentinel, write `redis+sentinel://host,host,host/master-name`"
+    } else {
+        ""
+    }
+}
+
+/// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
+fn says(error: &ServerError, code: &str) -> bool {
+    error.code() == code
+        || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
+}
+
+/// The name of a lock's fencing counter, in the lock's own slot of a cluster.
+pub(crate) fn counter(key: &str) -> String {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
+}
+
+/// Adds what stands behind the lease in the message to the waiter who gets the lock.
+fn tell(streak: Streak, call: &mut Cmd) {
+    if let Some(held) = streak.millis() {
+        call.arg(format!("+{held}"));
+    }
+}
+
+pub(crate) fn time_to_live(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// Whole milliseconds, never none: Redis refuses a time to live of zero.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// A counter that nobody asked for a token in this time is forgotten; it restarts above every token it gave.
+const COUNTER_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Errors that a Redis gives before it runs anything, and that may pass. Any other error may come from something in between, after
+/// the command has run.
+const PASSING: [&str; 11] = [
+    "LOADING",
+    "READONLY",
+    "OOM",
+    "BUSY",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOAUTH",
+    "NOSCRIPT",
+];
+
+/// Errors that will be the same next time.
+const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
+
+/// A shorter one stands in many words by chance, and its place among them would betray it.
+const SHORTEST_SECRET: usize = 4;
+
+/// As many as two reconnects use.
+const KEPT_SECRETS: usize = 4;
+
+const LONGEST_REASON: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_stands_in_its_locks_slot() {
+        assert_eq!(counter("dlock:order:7"), "{dlock:order:7}:token");
+        assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7:token");
+        assert_eq!(counter("a{}b"), "{a{}b}:token");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_write() {
+        let server = Redacted::new("h:1");
+        for (code, said, hint) in [
+            ("MOVED", "15123 h:2", "`redis+cluster://host:port`"),
+            ("READONLY", "You can't write against a read only replica.", "name the master"),
+            ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
+            ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
+            ("ERR", "unknown command 'SCRIPT'", "if it is a sentinel"),
+        ] {
+            let answer = redis::parse_redis_value(format!("-{code} {said}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
+
+            let failure = server.failure(&error);
+
+            assert!(failure.reason.contains(said) && failure.reason.contains(hint), "{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_shown_without_secrets_tokens_and_control_characters() {
+        let server = Redacted::new("h:1");
+        server.hide("hunter2");
+
+        let clean = server.clean(
+            "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+        );
+
+        assert_eq!(clean, "ERR [31m*** '' '' end");
+    }
+}

@@ -1,0 +1,106 @@
+//! A connection in use, and what is known of its health.
+//!
+//! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`).
+
+use std::sync::{Arc, Mutex};
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
+
+use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::link::{Ear, Route};
+use crate::protocol::command::{Failure, FailureKind};
+use crate::sync::lock;
+
+/// A connection that works.
+pub(crate) struct Link {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) scripts: Loaded,
+    /// Where it leads to.
+    pub(crate) route: Arc<Route>,
+    /// Which connection of this manager it is.
+    pub(crate) epoch: u64,
+    /// The other one, where replicas are waited for.
+    pub(crate) acks: Option<Acks>,
+    /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
+    ear: Mutex<Option<Ear>>,
+    /// Told when the connection is to be given up.
+    pub(crate) broken: Notify,
+    /// Asks for a look at the server at once.
+    pub(crate) doubt: Notify,
+    health: Mutex<Health>,
+}
+
+/// How many answers in a row were late, and why the connection is given up.
+#[derive(Default)]
+struct Health {
+    late_in_a_row: u32,
+    failure: Option<Failure>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        (connection, scripts): (MultiplexedConnection, Loaded),
+        route: Arc<Route>,
+        epoch: u64,
+        acks: Option<Acks>,
+        ear: Option<Ear>,
+    ) -> Self {
+        Self {
+            connection,
+            scripts,
+            route,
+            epoch,
+            acks,
+            ear: Mutex::new(ear),
+            broken: Notify::new(),
+            doubt: Notify::new(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// Takes what hears of grants, to listen to it.
+    pub(crate) fn take_ear(&self) -> Option<Ear> {
+        lock(&self.ear).take()
+    }
+
+    /// Notes that an answer came.
+    pub(crate) fn answered(&self) {
+        lock(&self.health).late_in_a_row = 0;
+    }
+
+    /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
+    pub(crate) fn unanswered(&self, failure: &Failure, gone: bool) {
+        let late_in_a_row = {
+            let mut health = lock(&self.health);
+            health.late_in_a_row += 1;
+            health.late_in_a_row
+        };
+        if gone || late_in_a_row >= 2 {
+            self.give_up(failure.clone());
+        } else {
+            self.doubt.notify_one(); // what comes next may go another way, or not come for long
+        }
+    }
+
+    /// Has the connection given up; what was said first is the reason.
+    pub(crate) fn give_up(&self, failure: Failure) {
+        lock(&self.health).failure.get_or_insert(failure);
+        self.broken.notify_one();
+    }
+
+    /// Gives it up for what a server said, or is.
+    pub(crate) fn give_up_since(&self, what: &str) {
+        let text = format!("redis at {} {what}", self.route.shown);
+        self.give_up(Failure::new(FailureKind::Passing, text));
+    }
+
+    /// Returns why it was given up.
+    pub(crate) fn failure(&self) -> Failure {
+        lock(&self.health).failure.take().unwrap_or_else(|| {
+            let text = format!("the connection to redis at {} was given up", self.route.shown);
+            Failure::new(FailureKind::Passing, text)
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! How a node hears of grants and of locks that are let go of: over a connection of its own, which is made anew when it breaks.
+//!
+//! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::backend::redis::node::Node;
+use crate::backend::redis::node::backoff::Backoff;
+use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::link::{Ear, Grant};
+use crate::backend::redis::node::shards::ShardEar;
+use crate::layout::Publish;
+
+impl Node {
+    /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
+    /// messages were missed meanwhile. On a server that is another than the last one, so is everything that is held.
+    pub(crate) async fn hear(&self, link: &Link, moved: bool) {
+        let mut ear = link.take_ear();
+        self.answers.connected(moved);
+        let mut backoff = Backoff::new(&self.engine);
+        loop {
+            let since = Instant::now();
+            if let Some(mut ear) = ear.take() {
+                let shards = self.listen_to_shards(link).await;
+                self.listening.store(true, Ordering::Release);
+                let shard = shards.as_ref().map(ShardEar::sink);
+                self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
+                self.answers.connected(false);
+                tokio::select! {
+                    () = self.tell(&mut ear) => {}
+                    () = self.tell_of_shards(shards) => {}
+                    () = self.bells.sweep(&self.engine) => {}
+                }
+                self.bells.close();
+                self.listening.store(false, Ordering::Release);
+                link.doubt.notify_one(); // what cut this connection may have cut the other
+            }
+            backoff.pause(since.elapsed()).await;
+            ear = link.route.listen(self.process).await.ok();
+        }
+    }
+
+    /// Connects for messages of shards, where bells ring by them.
+    async fn listen_to_shards(&self, link: &Link) -> Option<ShardEar> {
+        if self.layout().publish() == Publish::Publish {
+            return None;
+        }
+        link.route.listen_to_shards().await.ok()
+    }
+
+    /// Tells what is heard of shards, until the connection ends; without one, until it is time to try again.
+    async fn tell_of_shards(&self, ear: Option<ShardEar>) {
+        match ear {
+            Some(mut ear) => {
+                let is_wanted = |channel: &str| self.bells.key_of(channel).is_some();
+                while let Some(channel) = ear.next(PING_EVERY, is_wanted).await {
+                    if let Some(key) = self.bells.key_of(&channel) {
+                        self.answers.rung(&key);
+                    }
+                }
+            }
+            None if self.layout().publish() == Publish::Publish => std::future::pending().await,
+            None => tokio::time::sleep(PING_EVERY).await,
+        }
+    }
+
+    /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
+    async fn tell(&self, ear: &mut Ear) {
+        for heard in 1_u64.. {
+            let Some(message) = ear.next(PING_EVERY).await else { return };
+            if heard.is_multiple_of(IN_ONE_GO) {
+                tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
+            }
+            if let Some(key) = self.bells.key_of(message.get_channel_name()) {
+                self.answers.rung(&key);
+            } else if let Some(grant) = Grant::parse(message.get_payload_bytes()) {
+                self.answers.granted(grant);
+            }
+        }
+    }
+}
+
+/// So many messages are dealt with between two looks at all else that happens on the thread.
+const IN_ONE_GO: u64 = 16;
+
+/// How often a connection that may be idle is asked whether it is alive.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);

@@ -1,0 +1,361 @@
+//! One connection to a Redis: made, used for commands, listened on for messages.
+//!
+//! Not here: when one is made and given up (`node`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, Value,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::node::shards::ShardEar;
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::tls;
+use crate::backend::redis::servers::address::Address;
+use crate::config::url::Server;
+use crate::config::{Settings, config};
+use crate::credentials::CredentialsSource;
+use crate::error::{Error, Source};
+use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::share::{Offer, Streak};
+use crate::token::{ProcessId, Token};
+
+/// How to reach a server.
+#[derive(Debug)]
+pub(crate) struct Route {
+    server: Server,
+    #[cfg(feature = "tls")]
+    certificates: crate::config::certificates::Certificates,
+    credentials: Option<CredentialsSource>,
+    pub(crate) shown: Redacted,
+    pub(crate) response_timeout: Duration,
+    connect_timeout: Duration,
+    /// How many replicas are waited for.
+    pub(crate) replica_acks: u8,
+    /// Whether changes of keys are to be told.
+    pub(crate) tracking: bool,
+}
+
+impl Route {
+    /// Takes note of a server, and checks what can be checked without asking it.
+    pub(crate) fn new(server: Server, settings: &Settings) -> Result<Self, Error> {
+        let route = Self {
+            #[cfg(feature = "tls")]
+            certificates: settings.certificates.clone(),
+            credentials: settings.credentials.clone(),
+            shown: Redacted::new(&server.to_string()),
+            response_timeout: settings.rules.response_timeout,
+            connect_timeout: settings.connect_timeout,
+            replica_acks: settings.rules.replica_acks,
+            tracking: settings.rules.tracking,
+            server,
+        };
+        route.client(RedisConnectionInfo::default())?;
+        Ok(route)
+    }
+
+    /// Returns where the server is.
+    pub(crate) fn address(&self) -> Address {
+        Address { host: self.server.host.clone(), port: self.server.port }
+    }
+
+    /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
+    /// since the last connection is used.
+    async fn new_client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Failure> {
+        let (username, password) = match &self.credentials {
+            Some(source) => {
+                let given = source.ask(self.connect_timeout).await;
+                let (username, password) =
+                    given.map_err(|failure| self.of_the_callback(&failure))?.into_parts();
+                (username, Some(password))
+            }
+            None => (self.server.username.clone(), self.server.password.clone()),
+        };
+        let mut access = RedisConnectionInfo::default().set_db(self.server.database).set_protocol(protocol);
+        if let Some(username) = username {
+            access = access.set_username(username);
+        }
+        if let Some(password) = password {
+            self.shown.hide(&password);
+            access = access.set_password(password);
+        }
+        self.client(access).map_err(|error| {
+            let reason = format!("no connection to redis at {}: {error}", self.shown);
+            Failure::new(FailureKind::Untrusted, reason)
+        })
+    }
+
+    fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
+        let Server { host, port, .. } = &self.server;
+        let address = match &self.server.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None if self.server.tls => {
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+            None => ConnectionAddr::Tcp(host.clone(), *port),
+        };
+        let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
+        let info = address.into_connection_info().map_err(unusable)?;
+        let info = info.set_redis_settings(access).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        #[cfg(feature = "tls")]
+        if self.server.tls {
+            return tls::client(info, &self.certificates);
+        }
+        redis::Client::open(info).map_err(unusable)
+    }
+
+    /// Connects for one question, and returns the answer; an error that the server answers is one.
+    pub(crate) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
+        let answer = self.open().await?.send_packed_command(question).await;
+        answer.map_err(|error| self.failure(error))
+    }
+
+    /// Connects for several questions.
+    pub(crate) async fn ask_all(&self, questions: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let answers = self.open().await?.send_packed_commands(questions, 0, questions.len()).await;
+        answers.map_err(|error| self.failure(error))
+    }
+
+    /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
+    pub(crate) async fn connect(&self, layout: Layout) -> Result<(MultiplexedConnection, Loaded), Failure> {
+        let mut connection = self.open().await?;
+        let load = Loaded::load(layout);
+        let answers = connection.send_packed_commands(&load, 0, load.len()).await;
+        let answers = answers.map_err(|error| self.not_opened(error))?;
+        let mut names = Vec::new();
+        for answer in answers {
+            match answer {
+                Value::BulkString(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
+                Value::SimpleString(name) => names.push(name),
+                // Whoever connects without the password that is wanted is told when he connects.
+                Value::ServerError(error) => return Err(self.failure(error.into())),
+                _ => {}
+            }
+        }
+        let names = names.try_into().map_err(|_| {
+            Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
+        })?;
+        Ok((connection, Loaded::new(names)))
+    }
+
+    /// Connects for what replicas must acknowledge, where they are waited for.
+    pub(crate) async fn connect_for_acks(&self) -> Result<Option<MultiplexedConnection>, Failure> {
+        if self.replica_acks == 0 {
+            return Ok(None);
+        }
+        let mut connection = self.open().await?;
+        // Waits for nobody: whether we may is told now, not with the first lock.
+        let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+        match answer.map_err(|error| self.not_opened(error))? {
+            Value::ServerError(error) => Err(self.shown.failure(&error)),
+            _ => Ok(Some(connection)),
+        }
+    }
+
+    /// Connects for keys whose changes are told, and returns where they are.
+    pub(crate) async fn track(
+        &self,
+    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
+        let (tell, told) = unbounded_channel();
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = self.new_client(ProtocolVersion::RESP3).await?;
+        let opened = opened.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = opened.map_err(|error| self.not_opened(error))?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
+        match connection.send_packed_command(&tracking).await.map_err(|error| self.failure(error))? {
+            Value::ServerError(error) => Err(self.failure(error.into())),
+            _ => Ok((connection, told)),
+        }
+    }
+
+    /// Connects for commands.
+    pub(crate) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let opened = client.get_multiplexed_async_connection_with_config(&self.timeouts()).await;
+        opened.map_err(|error| self.not_opened(error))
+    }
+
+    fn timeouts(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+    }
+
+    /// Connects for messages of shards.
+    pub(crate) async fn listen_to_shards(&self) -> Result<ShardEar, Failure> {
+        let (tell, told) = unbounded_channel();
+        let client = self.new_client(ProtocolVersion::RESP3).await?;
+        let config = self.timeouts().set_push_sender(tell);
+        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
+        Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
+    }
+
+    /// Connects for messages, and subscribes to what tells `process` of its grants.
+    pub(crate) async fn listen(&self, process: ProcessId) -> Result<Ear, Failure> {
+        self.subscribe(&process.channel()).await
+    }
+
+    /// Connects for messages, and subscribes to `channel`.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let opened = async {
+            let mut pubsub = client.get_async_pubsub().await?;
+            pubsub.subscribe(channel).await?;
+            Ok(pubsub.split())
+        };
+        let late = || {
+            let text = format!(
+                "redis at {} did not let us subscribe in {} ms",
+                self.shown,
+                self.connect_timeout.as_millis()
+            );
+            Failure::new(FailureKind::Passing, text)
+        };
+        let opened = tokio::time::timeout(self.connect_timeout, opened).await.map_err(|_| late())?;
+        let (sink, stream) = opened.map_err(|error| self.failure(error))?;
+        Ok(Ear { sink, stream })
+    }
+
+    /// Turns the failure of the callback for credentials into that of a connection.
+    fn of_the_callback(&self, failure: &Failure) -> Failure {
+        let reason =
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&failure.reason));
+        Failure::new(failure.kind, reason)
+    }
+
+    /// Turns what keeps us from connecting into a failure.
+    fn not_opened(&self, error: RedisError) -> Failure {
+        let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+        let hint = if self.server.tls && error.is_timeout() {
+            // A Redis without TLS takes the first word of TLS for a line, and waits for its end.
+            "; if it does not speak TLS on this port, write `redis://`"
+        } else if !self.server.tls && self.server.socket.is_none() && hung_up {
+            // A Redis with TLS hangs up on who does not speak it.
+            "; if it speaks TLS on this port, write `rediss://`"
+        } else {
+            ""
+        };
+        let failure = self.failure(error);
+        Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
+    }
+
+    /// Turns the client's error into a failure, with the server's address and without secrets.
+    pub(crate) fn failure(&self, error: RedisError) -> Failure {
+        #[cfg(feature = "tls")]
+        if let Some(failure) = tls::failure(&error, &self.server.host, &self.shown) {
+            return Failure { source: Some(Source::new(error)), ..failure };
+        }
+        if let redis::ErrorKind::AuthenticationFailed = error.kind() {
+            let reason = format!(
+                "redis at {} refused the user or the password: {}",
+                self.shown,
+                self.shown.clean(&error.to_string())
+            );
+            return Failure::new(FailureKind::Lasting, reason);
+        }
+        if let Some(code) = error.code() {
+            let said = format!("{code} {}", error.detail().unwrap_or_default());
+            let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
+            let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
+            let hint = if code == "NOAUTH" {
+                "; write `:password@` or `user:password@` before the host"
+            } else {
+                ""
+            };
+            let reason = format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(&said));
+            return Failure::new(kind, reason);
+        }
+        let reason = if error.is_timeout() {
+            format!("redis at {} did not answer in time", self.shown)
+        } else {
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
+        };
+        Failure { kind: FailureKind::Passing, reason: reason.into(), source: Some(Source::new(error)) }
+    }
+}
+
+/// What hears of grants, or of whatever was subscribed to.
+pub(crate) struct Ear {
+    sink: PubSubSink,
+    stream: PubSubStream,
+}
+
+impl Ear {
+    /// Returns what subscribes to more.
+    pub(crate) fn sink(&self) -> PubSubSink {
+        self.sink.clone()
+    }
+
+    /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
+    pub(crate) async fn next(&mut self, ping_every: Duration) -> Option<Msg> {
+        loop {
+            if let Ok(message) = tokio::time::timeout(ping_every, self.stream.next()).await {
+                return message;
+            }
+            let ping = tokio::time::timeout(ping_every, self.sink.ping::<Value>()).await;
+            if !matches!(ping, Ok(Ok(_))) {
+                return None;
+            }
+        }
+    }
+}
+
+/// A lock was given to one of ours.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) token: Token,
+    pub(crate) offer: Offer,
+    pub(crate) key: Arc<str>,
+}
+
+impl Grant {
+    /// Reads a message: `<token><grant lease in ms>[+<streak in ms>]|<key>`.
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(payload).ok()?;
+        let (token, rest) = text.split_at_checked(Token::WIDTH)?;
+        let (offer, key) = rest.split_once('|')?;
+        let (lease, streak) =
+            offer.split_once('+').map_or((offer, None), |(lease, held)| (lease, Some(held)));
+        let streak = match streak {
+            Some(held) => Streak::of(Duration::from_millis(held.parse().ok()?)),
+            None => Streak::UNKNOWN,
+        };
+        let offer = Offer { lease: Duration::from_millis(lease.parse().ok()?), streak };
+        Some(Self { token: Token::parse(token)?, offer, key: key.into() })
+    }
+}
+
+/// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
+const MAY_PASS: [&str; 7] =
+    ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_grant_says_for_how_long_it_is_and_what_is_known_of_the_streak() {
+        let token = TokenSource::new().next();
+        let offer = |said: &str| {
+            let grant = Grant::parse(format!("{token}{said}|order+|7").as_bytes())?;
+            assert_eq!((grant.token, &*grant.key), (token, "order+|7"));
+            Some((grant.offer.lease.as_millis(), grant.offer.streak))
+        };
+
+        assert_eq!(offer("1000"), Some((1_000, Streak::UNKNOWN)));
+        assert_eq!(offer("1000+20"), Some((1_000, Streak::of(Duration::from_millis(20)))));
+        assert_eq!(offer("0"), Some((0, Offer::NONE.streak)));
+        assert!(["", "+20", "1000+", "1000+x", "-1", "1+2+3"].iter().all(|said| offer(said).is_none()));
+    }
+}

@@ -1,0 +1,367 @@
+//! A node: one Redis, as far as we can reach it.
+//!
+//! ```text
+//!            opened: scripts loaded, subscribed        broken, out of service, two timeouts, elsewhere
+//!  Connecting ---------------------------------> Ready (an epoch) -------------------------------------> Backoff
+//!      ^                                                                                                   |
+//!      +--------------------------- 10 ms to 1 s, with jitter, without end --------------------------------+
+//! ```
+//!
+//! While it is ready, what it is given leaves at once, in pipelines; while no connection is ready it refuses that at once. Where its
+//! server is it asks each time that it connects (`whereabouts`): a master moves.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `link`, `tls`, `backoff` | a connection: made, whom we trust, made again |
+//! | `health` | a connection in use, and when it is given up |
+//! | `batch` | requests that go out together |
+//! | `hearing` | messages: grants, and the bells |
+//! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
+//! | `tracking` | being told of changes of keys |
+//! | `acks` | what replicas must have before it counts |
+//!
+//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`, `bells`), what becomes of
+//! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
+
+pub(super) mod acks;
+pub(super) mod backoff;
+pub(super) mod batch;
+pub(super) mod bells;
+pub(super) mod health;
+pub(super) mod hearing;
+pub(super) mod link;
+pub(super) mod shards;
+#[cfg(feature = "tls")]
+pub(super) mod tls;
+pub(super) mod tracking;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use redis::{Pipeline, Value};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+use crate::backend::Request;
+use crate::backend::redis::answers::Answers;
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::backoff::Backoff;
+use crate::backend::redis::node::batch::{Batch, Passage, Way};
+use crate::backend::redis::node::bells::Bells;
+use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::link::Route;
+use crate::backend::redis::node::tracking::Tracking;
+use crate::backend::redis::servers::whereabouts::Whereabouts;
+use crate::backend::redis::shared::Shared;
+use crate::clock::boot_time;
+use crate::config::Settings;
+use crate::engine::Engine;
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::sync::lock;
+use crate::telemetry;
+use crate::token::ProcessId;
+
+/// The node.
+pub(crate) struct Node {
+    shared: Arc<Shared>,
+    /// Who draws the jitter.
+    pub(crate) engine: Weak<Engine>,
+    /// Who is told what the server says.
+    pub(crate) answers: Arc<dyn Answers>,
+    pub(crate) grant_lease: Duration,
+    /// Whose grants are listened for.
+    pub(crate) process: ProcessId,
+    pub(crate) whereabouts: Whereabouts,
+    state: Mutex<State>,
+    /// Whether we can be told of grants.
+    pub(crate) listening: AtomicBool,
+    /// Told when there is reason to try to connect again at once.
+    hope: Notify,
+    pub(crate) bells: Bells,
+    pub(crate) tracking: Tracking,
+}
+
+enum State {
+    /// With what is under way: once that is dropped it is answered "unknown", and the socket is closed with it.
+    Ready(Arc<Link>, JoinSet<()>),
+    Down(Failure),
+}
+
+impl Node {
+    pub(crate) fn new(
+        whereabouts: Whereabouts,
+        shared: Arc<Shared>,
+        engine: Weak<Engine>,
+        answers: Arc<dyn Answers>,
+        process: ProcessId,
+        settings: &Settings,
+    ) -> Self {
+        let text = format!("not connected to {whereabouts} yet");
+        let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
+        let grant_lease = settings.rules.grant_lease;
+        let (listening, bells) = (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts)));
+        Self {
+            shared,
+            engine,
+            answers,
+            grant_lease,
+            process,
+            whereabouts,
+            state,
+            listening,
+            hope: Notify::new(),
+            bells,
+            tracking: Tracking::default(),
+        }
+    }
+
+    /// Returns how locks stand in the server.
+    pub(crate) fn layout(&self) -> Layout {
+        self.bells.layout
+    }
+
+    /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
+    pub(crate) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
+        let mut state = lock(&self.state);
+        let failure = match &mut *state {
+            State::Ready(link, batches) => return self.send(link, batches, requests, passage),
+            State::Down(failure) => failure.clone(),
+        };
+        drop(state);
+        self.refuse(requests, &failure);
+    }
+
+    /// Returns the epoch of a new connection.
+    pub(crate) fn next_epoch(&self) -> u64 {
+        self.shared.next_epoch()
+    }
+
+    /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
+    pub(crate) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let link = match &*lock(&self.state) {
+            State::Ready(link, _) => Arc::clone(link),
+            State::Down(failure) => return Err(failure.clone()),
+        };
+        let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
+        answers.map_err(|error| link.route.failure(error))
+    }
+
+    /// Has it try to connect again at once, however often it has failed.
+    pub(crate) fn try_again(&self) {
+        self.hope.notify_one();
+    }
+
+    /// Returns whether requests are sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(&*lock(&self.state), State::Ready(..))
+    }
+
+    /// Returns whether we can be told of grants.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
+    }
+
+    /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
+    /// second.
+    pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        if first.is_none() {
+            let text = format!("the connection to {} is made anew", self.whereabouts);
+            self.stand_down(Failure::new(FailureKind::Passing, text)); // what ran before has panicked
+        }
+        tokio::select! {
+            () = self.supervise(first) => {}
+            () = self.whereabouts.watch(&self.engine) => {}
+        }
+    }
+
+    async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let mut backoff = Backoff::new(&self.engine);
+        let mut last: Option<String> = None;
+        loop {
+            let opened = tokio::select! {
+                biased;
+                () = self.whereabouts.news() => continue, // it moved while we went to where it was
+                opened = self.whereabouts.find(|route| self.open_at(route)) => opened,
+            };
+            let mut worked = Duration::ZERO;
+            match (opened, first.take()) {
+                (Ok(link), told) => {
+                    let link = Arc::new(link);
+                    self.stand_ready(&link);
+                    if told.is_some_and(|told| told.send(Ok(())).is_err()) {
+                        return;
+                    }
+                    let since = Instant::now();
+                    let here = link.route.shown.to_string();
+                    let moved = last.replace(here.clone()).is_some_and(|last| last != here);
+                    let failure = self.serve(&link, moved).await;
+                    self.stand_down(failure.clone());
+                    telemetry::disconnected(&failure.reason);
+                    worked = since.elapsed();
+                }
+                (Err(failure), Some(told)) => {
+                    let _ = told.send(Err(failure));
+                    return;
+                }
+                (Err(failure), None) => self.stand_down(failure),
+            }
+            tokio::select! {
+                biased;
+                () = self.whereabouts.news() => {}
+                () = self.hope.notified() => backoff = Backoff::new(&self.engine),
+                () = backoff.pause(worked) => {}
+            }
+        }
+    }
+
+    /// Opens a connection to a server and checks that it is the one that is wanted.
+    async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
+        let commands = async {
+            let (mut connection, scripts) = route.connect(self.layout()).await?;
+            self.whereabouts.check(&route, &mut connection).await?;
+            Ok((connection, scripts))
+        };
+        let (commands, acks, ear) =
+            tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
+        let (commands, acks) = (commands?, acks?);
+        if let Err(failure) = &ear {
+            telemetry::not_listening(&failure.reason);
+        }
+        let acks = acks.map(|connection| {
+            let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
+            Acks::new(connection, epoch, Arc::clone(&route), answers)
+        });
+        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok()))
+    }
+
+    fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut batches = JoinSet::new();
+        if link.acks.is_some() {
+            batches.spawn(Arc::clone(self).send_for_acks(Arc::clone(link)));
+        }
+        self.become_(State::Ready(Arc::clone(link), batches));
+        telemetry::connected(&link.route.shown, &self.process.shown());
+        self.shared.undoing.more.notify_one(); // what is to be undone can be
+    }
+
+    fn stand_down(&self, failure: Failure) {
+        self.listening.store(false, Ordering::Release);
+        self.tracking.close();
+        self.become_(State::Down(failure));
+        self.answers.disconnected();
+    }
+
+    fn become_(&self, state: State) {
+        let before = std::mem::replace(&mut *lock(&self.state), state);
+        drop(before); // with nothing locked
+    }
+
+    /// Uses a connection until it is to be given up, and returns why.
+    async fn serve(&self, link: &Link, moved: bool) -> Failure {
+        tokio::select! {
+            biased;
+            () = self.whereabouts.news() => link.give_up_since("is the master no longer, by what a sentinel says"),
+            () = link.broken.notified() => {}
+            () = self.hear(link, moved) => {}
+            () = self.examine(link) => {}
+            () = self.track(link) => {}
+        }
+        link.failure()
+    }
+
+    /// Finds out that a connection is dead, or its server not what it was, before somebody needs it.
+    async fn examine(&self, link: &Link) {
+        let every = self.whereabouts.look_every();
+        loop {
+            let _ = tokio::time::timeout(every, link.doubt.notified()).await;
+            if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {
+                link.give_up(failure);
+            }
+        }
+    }
+
+    /// Answers what cannot be sent.
+    fn refuse(&self, requests: Vec<Request>, failure: &Failure) {
+        // Whatever keeps us from connecting, what was asked for may be had once we are connected.
+        let failure = Failure { kind: FailureKind::Passing, ..failure.clone() };
+        let replies =
+            requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
+        self.answers.replies(replies, boot_time(), None);
+    }
+
+    /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
+    fn send(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        batches: &mut JoinSet<()>,
+        mut requests: Vec<Request>,
+        passage: Passage,
+    ) {
+        let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
+        if requests.iter().any(|request| !self.bells.lets_go(request)) {
+            let (now, later): (Vec<_>, Vec<_>) =
+                requests.into_iter().partition(|request| self.bells.lets_go(request));
+            let (node, patience) = (Arc::clone(self), link.route.response_timeout);
+            let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
+            let batch = Batch::new(self, link, beside.clone(), later, passage);
+            batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
+            requests = now;
+        }
+        // What another server has sent here waits for nothing of this one.
+        let is_sent_here = passage != Passage::default();
+        let way = if is_sent_here { beside } else { Way::Commands };
+        if let Some(acks) = link.acks.as_ref().filter(|_| !is_sent_here) {
+            requests = acks.keep(requests);
+        }
+        if !is_sent_here && let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
+            self.send_over(link, &Way::Tracked(wire), batches, tracked, passage);
+        }
+        self.send_over(link, &way, batches, requests, passage);
+        while batches.try_join_next().is_some() {}
+    }
+
+    /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
+    pub(crate) fn is_a_strangers(&self, command: Command, reply: &Reply) -> bool {
+        matches!((command, reply), (Command::Enqueue { mode: Enqueue::First, .. }, Reply::NotQueued { .. }))
+            && self.layout() == Layout::Native
+    }
+
+    fn send_over(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        way: &Way,
+        batches: &mut JoinSet<()>,
+        requests: Vec<Request>,
+        passage: Passage,
+    ) {
+        let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
+        while requests.peek().is_some() {
+            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
+            batches.spawn(batch.exchange());
+        }
+    }
+
+    /// Sends what replicas must acknowledge, one pipeline after the other, without end.
+    async fn send_for_acks(self: Arc<Self>, link: Arc<Link>) {
+        let Some(acks) = &link.acks else { return };
+        loop {
+            let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
+            Batch::new(&self, &link, Way::Acks, requests, Passage::default()).exchange().await;
+        }
+    }
+
+    /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.
+    fn without_an_ear(&self, mut request: Request) -> Request {
+        if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
+            && !self.is_listening()
+        {
+            *mode = Enqueue::Peek;
+        }
+        request
+    }
+}
+
+/// Ten thousand renewals in pipelines of this length leave other calls their place between them.
+const LONGEST_BATCH: usize = 100;

@@ -1,0 +1,301 @@
+//! Key tracking: the server tells at once when anybody changes a key that was read over a connection of its own.
+//!
+//! ```text
+//!  a hold that lives    -- check ----->  the server notes that the key was read: it is armed, for one change
+//!  its renewal          -- renew ----->  written, which is not told to who wrote it (NOLOOP), and read last: armed again
+//!  a stranger's lock    -- GET ------->  armed
+//!                      <-- changed ---   a hint: who holds checks, which arms it again; who waits looks again
+//! ```
+//!
+//! Only what lives for a while is armed (`protocol::hint`): a lock that is taken and let go of at once costs nothing here, and before the
+//! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
+//! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll`.
+//!
+//! What is remembered is what the server remembers of us, since it says each key that it forgets; but for what a check came too late for.
+//! Nobody changes a key that is gone, so the server would never say it.
+//!
+//! Not here: who is told (`answers`), what a hint leads to (`protocol::hint`), pipelines (`batch`).
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, mpsc};
+
+use crate::backend::Request;
+use crate::backend::redis::node::Node;
+use crate::backend::redis::node::backoff::Backoff;
+use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::hearing::PING_EVERY;
+use crate::backend::redis::node::link::Route;
+use crate::protocol::command::{Command, FailureKind};
+use crate::protocol::value::MAX_WAITERS;
+use crate::sync::lock;
+use crate::telemetry;
+use crate::token::{PREFIX, Token};
+
+/// The keys of which a node's server tells.
+#[derive(Default)]
+pub(crate) struct Tracking {
+    state: Mutex<State>,
+    /// Whether there ever was something to be told of: before that there is no connection.
+    is_wanted: AtomicBool,
+    first: Notify,
+    /// Told that there are strangers to be armed.
+    more: Notify,
+    /// Told when the connection is to be made anew.
+    broken: Notify,
+    /// Whether somebody has been told that the server does not let us.
+    has_told: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    wire: Option<Wire>,
+    armed: HashSet<Arc<str>>,
+    /// Keys of strangers' locks that are to be armed.
+    strangers: Vec<Arc<str>>,
+}
+
+/// The connection that keys are read over.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) connection: MultiplexedConnection,
+    /// One of its own, as no other connection keeps its order.
+    pub(crate) epoch: u64,
+}
+
+impl Tracking {
+    /// Takes out of `requests` those that arm their keys or keep them armed, and returns them with the way that they go.
+    pub(crate) fn take_out(&self, requests: &mut Vec<Request>) -> Option<(Wire, Vec<Request>)> {
+        // Most hold up nobody: what lives for a moment only is not renewed.
+        if !requests.iter().any(|request| matches!(request.command, Command::Renew { .. })) {
+            return None;
+        }
+        let mut state = lock(&self.state);
+        let Some(wire) = state.wire.clone() else {
+            if requests.iter().any(|request| is_check(request.command)) {
+                self.want();
+            }
+            return None;
+        };
+        let (tracked, others) = std::mem::take(requests).into_iter().partition(|request| state.arms(request));
+        *requests = others;
+        Some((wire, tracked))
+    }
+
+    /// A stranger has the lock of `key`, and somebody here waits for it.
+    pub(crate) fn stranger_has(&self, key: &Arc<str>) {
+        let mut state = lock(&self.state);
+        if state.wire.is_none() {
+            self.want();
+        } else if state.armed.insert(Arc::clone(key)) {
+            state.strangers.push(Arc::clone(key));
+            self.more.notify_one();
+        }
+    }
+
+    /// The lock of `key` was asked about and is not ours: nobody is to be told of it.
+    pub(crate) fn forget(&self, key: &Arc<str>) {
+        lock(&self.state).armed.remove(key);
+    }
+
+    /// The connection has failed.
+    pub(crate) fn give_up(&self) {
+        self.broken.notify_one();
+    }
+
+    /// Nothing is told any more.
+    pub(crate) fn close(&self) {
+        let before = std::mem::take(&mut *lock(&self.state));
+        drop(before); // with nothing locked
+    }
+
+    fn want(&self) {
+        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+            self.first.notify_one();
+        }
+    }
+
+    async fn until_wanted(&self) {
+        if !self.is_wanted.load(Ordering::Acquire) {
+            self.first.notified().await;
+        }
+    }
+
+    fn open(&self, wire: Wire) {
+        *lock(&self.state) = State { wire: Some(wire), ..State::default() };
+    }
+
+    /// Returns which key the server means, where it has told us once and forgets that we read it.
+    fn changed(&self, key: &[u8]) -> Option<Arc<str>> {
+        lock(&self.state).armed.take(std::str::from_utf8(key).ok()?)
+    }
+
+    fn is_told_first(&self) -> bool {
+        !self.has_told.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl State {
+    /// Returns whether a request arms its key: a check, or a renewal of what is armed.
+    fn arms(&mut self, request: &Request) -> bool {
+        match request.command {
+            command if is_check(command) => {
+                self.armed.insert(Arc::clone(&request.key));
+                true
+            }
+            Command::Renew { .. } => self.armed.contains(&request.key),
+            _ => false,
+        }
+    }
+}
+
+impl Node {
+    /// Has the server tell of changes for as long as `link` is used. After each new connection everything is looked at, which arms what is
+    /// to be armed.
+    pub(crate) async fn track(&self, link: &Link) {
+        if link.route.tracking {
+            self.tracking.until_wanted().await;
+            self.track_until_refused(&link.route).await;
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn track_until_refused(&self, route: &Route) {
+        let mut backoff = Backoff::new(&self.engine);
+        loop {
+            let since = Instant::now();
+            match route.track().await {
+                Ok((connection, mut told)) => {
+                    self.tracking.open(Wire { connection, epoch: self.next_epoch() });
+                    self.look_at_all();
+                    self.tell_changes(&mut told).await;
+                    self.tracking.close();
+                }
+                Err(failure) => {
+                    if self.tracking.is_told_first() {
+                        telemetry::not_tracking(&failure.reason);
+                    }
+                    if failure.kind != FailureKind::Passing {
+                        return;
+                    }
+                }
+            }
+            backoff.pause(since.elapsed()).await;
+        }
+    }
+
+    /// Tells what has changed, until the connection ends.
+    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>) {
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = self.tracking.broken.notified() => return,
+                next = tokio::time::timeout(PING_EVERY, told.recv()) => next,
+                () = self.tracking.more.notified() => {
+                    self.arm_strangers().await;
+                    continue;
+                }
+            };
+            match next {
+                Ok(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.tell_change(&data),
+                Ok(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return,
+                Ok(Some(_)) => {}
+                Err(_) if self.answers_a_ping().await => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn tell_change(&self, data: &[Value]) {
+        let [Value::Array(keys)] = data else {
+            // All keys at once: the server was flushed.
+            lock(&self.tracking.state).armed.clear();
+            return self.look_at_all();
+        };
+        for key in keys {
+            if let Value::BulkString(key) = key
+                && let Some(key) = self.tracking.changed(key)
+            {
+                self.answers.rung(&key);
+            }
+        }
+    }
+
+    /// Has everything looked at that somebody here holds or waits for.
+    fn look_at_all(&self) {
+        let keys = self.engine.upgrade().map(|engine| engine.keys()).unwrap_or_default();
+        for key in &keys {
+            self.answers.rung(key);
+        }
+    }
+
+    /// Reads the locks of strangers, so that their release is told. Who let go since he was seen is told now.
+    async fn arm_strangers(&self) {
+        let (wire, keys) = {
+            let mut state = lock(&self.tracking.state);
+            (state.wire.clone(), std::mem::take(&mut state.strangers))
+        };
+        let Some(mut wire) = wire else { return };
+        let mut pipeline = redis::Pipeline::with_capacity(keys.len());
+        for key in &keys {
+            pipeline.cmd("GET").arg(&**key);
+        }
+        let Ok(values) = wire.connection.send_packed_commands(&pipeline, 0, keys.len()).await else {
+            return self.tracking.give_up();
+        };
+        for (key, value) in keys.iter().zip(values) {
+            let queue = match &value {
+                Value::BulkString(value) if is_ours(value) => value.len() / Token::WIDTH,
+                Value::Nil => 0,
+                _ => continue,
+            };
+            self.tracking.changed(key.as_bytes());
+            // Where our queue is full, each turn in it would wake all that found no place.
+            if queue <= MAX_WAITERS {
+                self.answers.rung(key);
+            }
+        }
+    }
+
+    async fn answers_a_ping(&self) -> bool {
+        let wire = lock(&self.tracking.state).wire.clone();
+        match wire {
+            Some(mut wire) => wire.connection.send_packed_command(&redis::cmd("PING")).await.is_ok(),
+            None => false,
+        }
+    }
+}
+
+/// Returns whether a command only asks whether a hold is ours.
+fn is_check(command: Command) -> bool {
+    matches!(command, Command::Renew { .. }) && !command.carries_a_body()
+}
+
+fn is_ours(value: &[u8]) -> bool {
+    value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_key_whose_check_came_too_late_is_not_remembered() {
+        let tracking = Tracking::default();
+        let check = Command::Renew { lease: Duration::from_millis(1) };
+        let request = Request::new("k".into(), TokenSource::of_process(1).next(), check);
+        assert!(lock(&tracking.state).arms(&request));
+
+        tracking.forget(&request.key);
+
+        assert!(lock(&tracking.state).armed.is_empty());
+    }
+}

@@ -1,0 +1,283 @@
+//! The masters of a Redis Cluster: a node for each, and a table that says who serves which slot.
+//!
+//! ```text
+//!  requests --slot--> table --> the node of its master --MOVED, ASK--> the node of another
+//!                       ^
+//!   MOVED: one slot ----+---- the map: all slots, where more than half of the servers that are asked agree
+//! ```
+//!
+//! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
+//! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
+
+pub(crate) mod examine;
+mod map;
+mod members;
+mod moving;
+pub(crate) mod redirects;
+mod slots;
+mod watching;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+use crate::backend::Request;
+use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::layout::redisson;
+use crate::backend::redis::node::Node;
+use crate::backend::redis::node::batch::Passage;
+use crate::backend::redis::node::link::Route;
+use crate::backend::redis::servers::address::Address;
+use crate::backend::redis::servers::cluster::members::{Member, Voice};
+use crate::backend::redis::servers::cluster::redirects::Errand;
+use crate::backend::redis::servers::cluster::slots::{Slot, Table};
+use crate::backend::redis::servers::whereabouts::Whereabouts;
+use crate::config::Settings;
+use crate::config::cluster::Seeds;
+use crate::config::url::Server;
+use crate::error::Result as Outcome;
+use crate::layout::Layout;
+use crate::protocol::command::{Command, Failure, FailureKind};
+use crate::sync::lock;
+use crate::token::ProcessId;
+
+/// The masters of a cluster.
+pub(crate) struct Cluster {
+    /// Itself, for those whom it makes.
+    me: Weak<Self>,
+    engine: ToEngine,
+    process: ProcessId,
+    settings: Settings,
+    /// Who is asked first.
+    seeds: Vec<Route>,
+    /// How to get into a server; its host and port are the cluster's to say.
+    access: Server,
+    state: Mutex<State>,
+    /// Told when the map may be another.
+    doubt: Notify,
+    /// Told when a request waits to be sent.
+    parked: Notify,
+    /// Told when there is a server to connect to.
+    joined: Notify,
+}
+
+struct State {
+    table: Table<Arc<Member>>,
+    members: Vec<Arc<Member>>,
+    /// Who can be asked where no master can.
+    replicas: Vec<Address>,
+    /// Requests that were sent elsewhere and cannot be sent there yet, in their order.
+    parked: Vec<Errand>,
+    /// Requests that wait behind others, in their order.
+    held_back: Vec<Request>,
+    /// Slots whose old master has not answered everything yet, with the number of their last move.
+    settling: HashMap<Slot, u64>,
+    moves: u64,
+    /// Whether a server has said so, and it is not known yet to be up again.
+    is_down: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Seeds,
+        settings: &Settings,
+        engine: ToEngine,
+        process: ProcessId,
+    ) -> Outcome<Arc<Self>> {
+        let Seeds { servers, access } = seeds;
+        let seeds = servers.into_iter().map(|at| Route::new(at, settings)).collect::<Outcome<_>>()?;
+        let state = State {
+            table: Table::new(),
+            members: Vec::new(),
+            replicas: Vec::new(),
+            parked: Vec::new(),
+            held_back: Vec::new(),
+            settling: HashMap::new(),
+            moves: 0,
+            is_down: false,
+        };
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            engine,
+            process,
+            settings: settings.clone(),
+            seeds,
+            access,
+            state: Mutex::new(state),
+            doubt: Notify::new(),
+            parked: Notify::new(),
+            joined: Notify::new(),
+        }))
+    }
+
+    /// Has requests sent to the masters of their slots, or answers them while they cannot be sent.
+    pub(crate) fn take(&self, requests: Vec<Request>) {
+        let mut parcels: Vec<(Arc<Member>, Vec<Request>)> = Vec::new();
+        let (mut unserved, mut torn) = (Vec::new(), Vec::new());
+        let mut state = lock(&self.state);
+        let mut behind = state.parked_keys();
+        behind.extend(state.held_back.iter().map(|request| Arc::clone(&request.key)));
+        for request in requests {
+            let slot = Slot::of(&request.key);
+            if self.tears(&request, slot) {
+                torn.push(request);
+                continue;
+            }
+            let whom = if let Command::Ping = request.command {
+                let down = state.serving().find(|member| !member.node.is_ready());
+                down.or_else(|| state.table.owner(slot))
+            } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
+                behind.insert(Arc::clone(&request.key));
+                state.held_back.push(request);
+                continue;
+            } else {
+                state.table.owner(slot)
+            };
+            let Some(member) = whom else {
+                unserved.push(request);
+                continue;
+            };
+            match parcels.iter_mut().find(|(other, _)| Arc::ptr_eq(other, member)) {
+                Some((_, requests)) => requests.push(request),
+                None => parcels.push((Arc::clone(member), vec![request])),
+            }
+        }
+        drop(state);
+        for (member, requests) in parcels {
+            member.node.take(requests, Passage::default());
+        }
+        self.refuse(unserved, FailureKind::Passing, "nobody serves the slot of the key in the cluster");
+        self.refuse(torn, FailureKind::InvalidKey, TORN);
+    }
+
+    /// Returns whether what belongs to a lock would be in another slot than the lock, so that no script can have both.
+    fn tears(&self, request: &Request, slot: Slot) -> bool {
+        self.settings.layout == Layout::Redisson
+            && request.key.contains(['{', '}'])
+            && Slot::of(&redisson::channel(&request.key)) != slot
+            && request.command != Command::Ping
+    }
+
+    /// Returns whether requests are sent, of some keys at least.
+    pub(crate) fn is_ready(&self) -> bool {
+        lock(&self.state).members.iter().any(|member| member.node.is_ready())
+    }
+
+    /// Has connections to all masters whenever they can be had, without end. `first` is told how the first attempt to connect ended;
+    /// after a failure there is no second.
+    pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let mut nodes = JoinSet::new(); // they end with it
+        if let Some(first) = first {
+            let started = self.start(&mut nodes).await;
+            let failed = started.is_err();
+            if first.send(started).is_err() || failed {
+                return;
+            }
+        } else {
+            let mut state = lock(&self.state);
+            (state.members, state.table) = (Vec::new(), Table::new()); // what ran before has panicked: all are made anew
+        }
+        let forever = async { tokio::join!(self.watch(), self.send_what_waits()) };
+        tokio::pin!(forever);
+        loop {
+            for member in &lock(&self.state).members {
+                member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
+            }
+            tokio::select! {
+                Some(ended) = nodes.join_next() => if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                },
+                () = self.joined.notified() => {}
+                _ = &mut forever => {}
+            }
+        }
+    }
+
+    /// Finds the masters by the servers that the URL names, and connects to each.
+    async fn start(&self, nodes: &mut JoinSet<()>) -> Result<(), Failure> {
+        self.find().await?;
+        let mut connecting = Vec::new();
+        for member in &lock(&self.state).members {
+            let (first, connected) = oneshot::channel();
+            member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(Some(first))));
+            connecting.push((member.address.clone(), connected));
+        }
+        let mut failures = Vec::new();
+        for (address, connected) in connecting {
+            let no_word =
+                || Failure::new(FailureKind::Passing, format!("no connection to redis at {address}"));
+            failures.extend(connected.await.unwrap_or_else(|_| Err(no_word())).err());
+        }
+        let Some(failure) = first_to_tell(failures) else { return Ok(()) };
+        let hint = match failure.kind {
+            FailureKind::Passing => {
+                "; it is where the cluster says that one of its masters is, which must be reachable from here"
+            }
+            _ => "",
+        };
+        Err(Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure })
+    }
+
+    /// Returns the member at an address.
+    fn known(&self, address: &Address) -> Option<Arc<Member>> {
+        lock(&self.state).members.iter().find(|member| member.address == *address).cloned()
+    }
+
+    /// Returns the member at an address, a new one where there is none yet; `None` where there can be none.
+    fn member_at(&self, address: &Address) -> Option<Arc<Member>> {
+        if let Some(member) = self.known(address) {
+            member.is_needed();
+            return Some(member);
+        }
+        let has_room = lock(&self.state).members.len() < MOST_MEMBERS;
+        let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
+        let voice = Arc::new(Voice { cluster: Weak::clone(&self.me), address: address.clone() });
+        let node = Node::new(
+            Whereabouts::Master(Arc::clone(&route)),
+            Arc::clone(&self.engine.shared),
+            Weak::clone(&self.engine.engine),
+            voice,
+            self.process,
+            &self.settings,
+        );
+        let member = Arc::new(Member::new(address.clone(), route, Arc::new(node)));
+        lock(&self.state).members.push(Arc::clone(&member));
+        self.joined.notify_one();
+        Some(member)
+    }
+
+    fn route_to(&self, at: &Address) -> Outcome<Route> {
+        let server = Server { host: at.host.clone(), port: at.port, ..self.access.clone() };
+        Route::new(server, &self.settings)
+    }
+}
+
+impl State {
+    /// Returns the keys of requests that cannot be sent yet: what comes in for them waits behind.
+    fn parked_keys(&self) -> HashSet<Arc<str>> {
+        self.parked.iter().map(|errand| Arc::clone(&errand.request.key)).collect()
+    }
+
+    /// Returns the masters that serve slots.
+    fn serving(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.members.iter().filter(|member| self.table.owners().any(|owner| Arc::ptr_eq(owner, member)))
+    }
+}
+
+/// Returns the failure to tell of several: what cannot pass comes first.
+fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
+    let lasting = failures.iter().position(|failure| failure.kind != FailureKind::Passing);
+    match lasting {
+        Some(at) => Some(failures.swap_remove(at)),
+        None => failures.pop(),
+    }
+}
+
+/// What is wrong with a name that is torn.
+const TORN: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
+                    between the first, or none";
+
+/// More masters than a cluster has: whoever answers in place of one cannot have us connect to the whole world.
+const MOST_MEMBERS: usize = 2_000;

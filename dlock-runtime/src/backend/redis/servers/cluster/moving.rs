@@ -1,0 +1,79 @@
+//! Slots whose master is another one now.
+//!
+//! What comes in for them waits until the old one has answered all that it was sent, since it sends that on: requests on one key keep
+//! their order. And what is held and waited for in them is looked at again, since the new one may not have all that the old one had.
+//!
+//! Not here: how a move is found out (`redirects`, `watching`).
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use crate::backend::redis::servers::address::Address;
+use crate::backend::redis::servers::cluster::Cluster;
+use crate::backend::redis::servers::cluster::members::Member;
+use crate::backend::redis::servers::cluster::slots::Slot;
+use crate::sync::lock;
+
+impl Cluster {
+    /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until the old one
+    /// has answered everything.
+    pub(super) fn give(&self, owners: Vec<(Slot, Address)>) -> HashSet<Slot> {
+        let mut moved = HashSet::new();
+        let mut left: Vec<(Arc<Member>, u64)> = Vec::new();
+        for (slot, address) in owners {
+            let Some(member) = self.member_at(&address) else { continue };
+            let mut state = lock(&self.state);
+            let old = state.table.owner(slot).cloned();
+            if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &member)) {
+                continue;
+            }
+            if !member.node.is_ready() {
+                member.has_gained();
+            }
+            state.table.give(slot, member);
+            moved.insert(slot);
+            let Some(old) = old.filter(|old| old.node.is_ready()) else { continue };
+            let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
+            let number = known.unwrap_or(state.moves + 1);
+            state.moves = state.moves.max(number);
+            state.settling.insert(slot, number);
+            if known.is_none() {
+                left.push((old, number));
+            }
+        }
+        for (old, number) in left {
+            let me = Weak::clone(&self.me);
+            tokio::spawn(async move {
+                let _ = old.node.ask(redis::pipe().cmd("PING")).await;
+                if let Some(me) = me.upgrade() {
+                    lock(&me.state).settling.retain(|_, last| *last != number);
+                    me.take_held_back();
+                }
+            });
+        }
+        moved
+    }
+
+    /// Has what is held and waited for, and what is to be undone, in some slots looked at again.
+    pub(super) fn look_again(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
+        self.engine.reconnected(moved, |key| concerns(Slot::of(key)));
+    }
+
+    /// Has requests that waited behind others sent, where these are out of the way.
+    pub(super) fn take_held_back(&self) {
+        let held_back = std::mem::take(&mut lock(&self.state).held_back);
+        self.take(held_back);
+    }
+
+    /// Has what is held and waited for in slots that another serves now looked at again, where that one can be asked; else it is as soon
+    /// as he can be.
+    pub(super) fn look_again_at(&self, moved: &HashSet<Slot>) {
+        if moved.is_empty() {
+            return;
+        }
+        self.look_again(true, |slot| {
+            let can_be_asked = |owner: &Arc<Member>| owner.node.is_ready();
+            moved.contains(&slot) && lock(&self.state).table.owner(slot).is_some_and(can_be_asked)
+        });
+    }
+}

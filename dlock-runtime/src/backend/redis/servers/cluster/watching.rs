@@ -1,0 +1,140 @@
+//! How the map of a cluster is kept: asked of servers that serve, now and then, and again and again while something is amiss.
+//!
+//! A server that nobody reaches says nothing of who takes its place: the others do. While no master can be asked, their replicas are,
+//! and the servers that the URL names.
+//!
+//! Not here: how a map is read and what of it is believed (`map`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::backend::redis::node::link::Route;
+use crate::backend::redis::servers::cluster::map::{self, View};
+use crate::backend::redis::servers::cluster::members::Member;
+use crate::backend::redis::servers::cluster::slots::Slot;
+use crate::backend::redis::servers::cluster::{Cluster, first_to_tell};
+use crate::protocol::command::{Failure, FailureKind};
+use crate::sync::lock;
+
+impl Cluster {
+    /// Learns the map from the first of the servers of the URL that has a whole one.
+    pub(super) async fn find(&self) -> Result<(), Failure> {
+        let mut asking: FuturesUnordered<_> = self
+            .seeds
+            .iter()
+            .map(|seed| async move {
+                let view = ask_at(seed).await?;
+                view.check(&seed.shown)?;
+                Ok(view)
+            })
+            .collect();
+        let mut failures = Vec::new();
+        while let Some(answer) = asking.next().await {
+            match answer {
+                Ok(view) => {
+                    self.adopt(&[view]);
+                    return Ok(());
+                }
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(first_to_tell(failures)
+            .unwrap_or_else(|| Failure::new(FailureKind::Passing, "the url names no server")))
+    }
+
+    /// Looks at the map whenever it may be another, and now and then; without end.
+    pub(super) async fn watch(&self) {
+        loop {
+            let looked = Instant::now();
+            self.look().await;
+            let every = if self.is_troubled() { SOON } else { NOW_AND_THEN };
+            let _ = tokio::time::timeout(every, self.doubt.notified()).await;
+            tokio::time::sleep(SOON.saturating_sub(looked.elapsed())).await;
+        }
+    }
+
+    /// Asks some servers for the map, and takes over what they agree on.
+    async fn look(&self) {
+        let views = self.views().await;
+        if views.is_empty() {
+            return;
+        }
+        self.adopt(&views);
+        let is_up = views.iter().filter(|view| view.is_up).count() * 2 > views.len();
+        if is_up && std::mem::take(&mut lock(&self.state).is_down) {
+            self.look_again(false, |_| true); // what was refused meanwhile
+        }
+    }
+
+    /// Asks masters that can be asked at once; while there is none, everybody else.
+    async fn views(&self) -> Vec<View> {
+        let members: Vec<_> = lock(&self.state).serving().cloned().collect();
+        let ready = members.iter().filter(|member| member.node.is_ready());
+        let asking = ready.take(MOST_ASKED).map(ask);
+        let views: Vec<_> = asking.collect::<FuturesUnordered<_>>().collect().await;
+        let views: Vec<_> = views.into_iter().flatten().collect();
+        if !views.is_empty() {
+            return views;
+        }
+        let replicas = lock(&self.state).replicas.clone();
+        let known = members.into_iter().map(|member| member.address.clone()).chain(replicas);
+        let routes: Vec<_> =
+            known.filter_map(|address| self.route_to(&address).ok()).take(MOST_ASKED).collect();
+        let asking = routes.iter().chain(&self.seeds).map(ask_at);
+        let views: Vec<_> = asking.collect::<FuturesUnordered<_>>().collect().await;
+        views.into_iter().flatten().collect()
+    }
+
+    /// Takes over what views agree on, and forgets servers that nobody has needed for a while.
+    fn adopt(&self, views: &[View]) {
+        let agreed = map::agreed(views).into_iter();
+        let changed = Slot::all().zip(agreed).filter_map(|(slot, owner)| {
+            let owner = owner?;
+            let is_known = lock(&self.state).table.owner(slot).is_some_and(|known| known.address == *owner);
+            (!is_known).then(|| (slot, owner.clone()))
+        });
+        let moved = self.give(changed.collect());
+        let mut state = lock(&self.state);
+        let serving: Vec<_> = state.serving().cloned().collect();
+        for member in &serving {
+            member.is_needed();
+        }
+        state.members.retain(|member| !member.is_forgotten());
+        if let Some(view) = views.first() {
+            state.replicas.clone_from(&view.replicas);
+        }
+        drop(state);
+        self.look_again_at(&moved);
+    }
+
+    /// Returns whether a change is to be expected.
+    fn is_troubled(&self) -> bool {
+        let state = lock(&self.state);
+        let mut serving = state.serving().peekable();
+        state.is_down || serving.peek().is_none() || serving.any(|member| !member.node.is_ready())
+    }
+}
+
+/// Asks a master over its connection for commands.
+async fn ask(member: &Arc<Member>) -> Result<View, Failure> {
+    let answers = member.node.ask(&map::question()).await?;
+    View::read(&answers, &member.route)
+}
+
+/// Asks a server over a connection of its own.
+async fn ask_at(route: &Route) -> Result<View, Failure> {
+    let answers = route.ask_all(&map::question()).await?;
+    View::read(&answers, route)
+}
+
+/// How long until the next look while something is amiss; no two are closer together.
+const SOON: Duration = Duration::from_millis(100);
+
+/// How long until the next look while nothing is.
+const NOW_AND_THEN: Duration = Duration::from_secs(5);
+
+/// How many servers are asked at once.
+const MOST_ASKED: usize = 5;

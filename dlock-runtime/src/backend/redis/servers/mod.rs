@@ -1,0 +1,87 @@
+//! Who serves the keys: what the driver knows of the servers, however many they are.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `cluster` | several nodes: which one serves a key |
+//! | `quorum` | several nodes that vote |
+//! | `sentinel` | who says where the master is |
+//! | `whereabouts`, `address` | where a node's server is, and when it is elsewhere |
+//!
+//! Not here: one server (`node`), when something is sent (`driver`).
+
+pub(super) mod address;
+pub(super) mod cluster;
+pub(super) mod quorum;
+pub(super) mod sentinel;
+pub(super) mod whereabouts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::backend::Request;
+use crate::backend::redis::node::Node;
+use crate::backend::redis::node::batch::Passage;
+use crate::backend::redis::servers::cluster::Cluster;
+use crate::backend::redis::servers::quorum::Quorum;
+use crate::backend::redis::shared::Shared;
+use crate::protocol::command::Failure;
+
+/// Who serves the keys.
+pub(crate) enum Servers {
+    /// One server has them all.
+    One(Arc<Node>),
+    /// The masters of a cluster, each those of its slots.
+    Cluster(Arc<Cluster>),
+    /// All have them, and a majority decides.
+    Quorum(Arc<Quorum>),
+}
+
+impl Servers {
+    /// Has requests sent, or answers them while they cannot be sent; here and now.
+    pub(crate) fn take(&self, requests: Vec<Request>) {
+        if requests.is_empty() {
+            return;
+        }
+        match self {
+            Self::One(node) => node.take(requests, Passage::default()),
+            Self::Cluster(cluster) => cluster.take(requests),
+            Self::Quorum(quorum) => quorum.take(requests),
+        }
+    }
+
+    /// Queues the leaves of `shared` that are due and can be sent, and returns how long those that come next have.
+    pub(crate) fn undo(&self, shared: &Shared, longest: Duration) -> Duration {
+        let is_ready = match self {
+            Self::One(node) => node.is_ready(),
+            Self::Cluster(cluster) => cluster.is_ready(),
+            Self::Quorum(quorum) => return quorum.undo(longest),
+        };
+        if !is_ready {
+            return longest;
+        }
+        shared.push_all(shared.undoing.due_leaves());
+        shared.undoing.due_in().min(longest)
+    }
+
+    /// Has connections whenever they can be had, without end. `first` is told how the first attempt to connect ended; after a failure
+    /// there is no second.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something panicked.
+    pub(crate) async fn run(
+        &self,
+        first: Option<oneshot::Sender<Result<(), Failure>>>,
+    ) -> Result<(), JoinError> {
+        let mut tasks = JoinSet::new(); // they end with it
+        match self {
+            Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
+            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+            Self::Quorum(quorum) => return quorum.run(first).await,
+        };
+        tasks.join_next().await.unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,315 @@
+//! A quorum: servers that know nothing of each other, and a majority of which decides. (Redlock.)
+//!
+//! ```text
+//!             +--> node --> server 0 --+
+//!  requests --+--> node --> server 1 --+--> votes --> ballots --the outcome, once--> engine
+//!             +--> node --> server 2 --+                 +---- leave, repair ---> nodes
+//! ```
+//!
+//! Each command leaves for all servers at once, in the pipelines of the nodes, and its outcome is told when a majority makes it: the
+//! price is the latency of the median server. What a server that is away may have done is undone by a list of its own.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `ballots` | the ballots that are open, and what their votes lead to |
+//! | `muster` | the first connections: whether there are enough |
+//! | `roll` | what the servers say of themselves: which are one, which have just come up |
+//!
+//! Not here: what votes come to (`protocol::quorum`), one server (`node`).
+
+mod ballots;
+mod muster;
+pub(crate) mod roll;
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::backend::Request;
+use crate::backend::redis::answers::{Answers, ToEngine};
+use crate::backend::redis::node::Node;
+use crate::backend::redis::node::batch::Passage;
+use crate::backend::redis::node::link::{Grant, Route};
+use crate::backend::redis::servers::quorum::ballots::{Ballots, Outcome};
+use crate::backend::redis::servers::quorum::roll::{Place, Roll};
+use crate::backend::redis::servers::whereabouts::Whereabouts;
+use crate::backend::redis::undoing::Undoing;
+use crate::clock::boot_time;
+use crate::config::Settings;
+use crate::config::quorum::Voters;
+use crate::error::Result;
+use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::deadline::BootTime;
+use crate::protocol::quorum::Follow;
+use crate::sync::lock;
+use crate::token::{ProcessId, Token};
+
+/// The quorum.
+pub(crate) struct Quorum {
+    answers: ToEngine,
+    voters: Vec<Voter>,
+    roll: Arc<Roll>,
+    ballots: Mutex<Ballots>,
+}
+
+/// One of the servers.
+struct Voter {
+    node: Arc<Node>,
+    undoing: Arc<Undoing>,
+}
+
+impl Quorum {
+    pub(crate) fn new(
+        voters: Voters,
+        settings: &Settings,
+        answers: ToEngine,
+        process: ProcessId,
+    ) -> Result<Arc<Self>> {
+        let mut of_server = settings.clone();
+        // A server that is away must not use up the lease that a majority grants.
+        of_server.rules.response_timeout = settings.rules.response_timeout.min(settings.lease / 4);
+        let routes = voters.0.into_iter().map(|server| Route::new(server, &of_server).map(Arc::new));
+        let routes = routes.collect::<Result<Vec<_>>>()?;
+        let roll = Arc::new(Roll::new(routes.len(), settings.lease));
+        let shared = Arc::clone(&answers.shared);
+        let quorum = Arc::new_cyclic(|quorum| {
+            let voter = |(server, route)| {
+                let place = Place { roll: Arc::clone(&roll), server };
+                let answers_of_server = Votes { quorum: Weak::clone(quorum), server };
+                let node = Node::new(
+                    Whereabouts::Quorum(route, place),
+                    Arc::clone(&shared),
+                    Weak::clone(&answers.engine),
+                    Arc::new(answers_of_server),
+                    process,
+                    settings,
+                );
+                Voter { node: Arc::new(node), undoing: Arc::default() }
+            };
+            let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
+            let (roll, ballots) = (Arc::clone(&roll), Mutex::default());
+            Self { answers, voters, roll, ballots }
+        });
+        let _ = shared
+            .undoing_of_servers
+            .set(quorum.voters.iter().map(|voter| Arc::clone(&voter.undoing)).collect());
+        Ok(quorum)
+    }
+
+    /// Has every server asked.
+    pub(crate) fn take(&self, requests: Vec<Request>) {
+        let sent = boot_time();
+        let mut fan: Vec<_> = self.voters.iter().map(|_| Vec::with_capacity(requests.len())).collect();
+        {
+            let mut ballots = lock(&self.ballots);
+            for request in requests {
+                self.roll.is_asked(request.command);
+                let (key, token, command) = (Arc::clone(&request.key), request.token, request.command);
+                let ballot = ballots.open(request, sent, self.voters.len());
+                for asked in &mut fan {
+                    let of_server = Request::new(Arc::clone(&key), token, command);
+                    asked.push(Request { ballot: Some(ballot), ..of_server });
+                }
+            }
+        }
+        self.send(fan);
+    }
+
+    /// Queues the leaves that are due at servers that can be asked, and returns how long those that come next have.
+    pub(crate) fn undo(&self, longest: Duration) -> Duration {
+        let ready = self.voters.iter().filter(|voter| voter.node.is_ready());
+        let next = ready.map(|Voter { node, undoing }| {
+            let due = undoing.due_leaves();
+            if !due.is_empty() {
+                node.take(due, Passage::default());
+            }
+            undoing.due_in()
+        });
+        next.min().unwrap_or(longest).min(longest)
+    }
+
+    /// Has connections whenever they can be had, without end. `first` is told whether there were enough at the start.
+    pub(crate) async fn run(
+        &self,
+        first: Option<oneshot::Sender<Result<(), Failure>>>,
+    ) -> Result<(), JoinError> {
+        let mut nodes = JoinSet::new(); // they end with it
+        let mut outcomes = Vec::new();
+        for Voter { node, .. } in &self.voters {
+            let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
+            outcomes.extend(outcome);
+            let node = Arc::clone(node);
+            nodes.spawn(async move {
+                if told.is_some() {
+                    Arc::clone(&node).run(told).await;
+                }
+                node.run(None).await; // it could not be reached at the start, and may be later
+            });
+        }
+        let mustered = async {
+            let Some(first) = first else { return std::future::pending().await };
+            let mustered = muster::muster(outcomes).await;
+            let enough = mustered.is_ok();
+            if first.send(mustered).is_ok() && enough {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = mustered => Ok(()),
+            ended = nodes.join_next() => ended.unwrap_or(Ok(())),
+        }
+    }
+
+    /// Sends to each server what it is asked.
+    fn send(&self, fan: Vec<Vec<Request>>) {
+        for (voter, asked) in self.voters.iter().zip(fan) {
+            if !asked.is_empty() {
+                voter.node.take(asked, Passage::default());
+            }
+        }
+    }
+
+    /// A server has answered what it was asked at `sent` over the connection of `epoch`, or will not.
+    fn voted(&self, server: usize, votes: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
+        let now = boot_time();
+        let counts = self.roll.counts(server, sent);
+        let mut fan: Vec<_> = self.voters.iter().map(|_| Vec::new()).collect();
+        let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
+        {
+            let mut ballots = lock(&self.ballots);
+            for (request, reply) in votes {
+                if request.ballot.is_none() {
+                    if let Command::Acquire { .. } = request.command {
+                        ballots.repaired(server, request.token, &reply);
+                    } else {
+                        own.push((request, reply));
+                    }
+                    continue;
+                }
+                let counted = ballots.vote(server, &request, reply, counts);
+                for (server, follow) in counted.follows {
+                    self.follow(server, follow, &request, &mut fan);
+                }
+                if let Some(next) = counted.next {
+                    for asked in &mut fan {
+                        let again = Request::new(Arc::clone(&next.key), next.token, next.command);
+                        asked.push(Request { ballot: next.ballot, ..again });
+                    }
+                }
+                outcomes.extend(counted.outcome);
+                over += usize::from(counted.is_over);
+            }
+        }
+        self.undone(server, own, epoch, now);
+        self.send(fan);
+        self.tell(outcomes, now);
+        self.answers.shared.answered(over);
+    }
+
+    /// Does what a vote led to at a server.
+    fn follow(&self, server: usize, follow: Follow, asked: &Request, fan: &mut [Vec<Request>]) {
+        let (key, token) = (Arc::clone(&asked.key), asked.token);
+        let command = match follow {
+            Follow::Leave => Command::Leave,
+            Follow::Repair(lease) => Command::Acquire { lease },
+            Follow::Abandon => return self.abandon(server, vec![(key, token)]),
+            Follow::Unsure => return,
+        };
+        if let Some(asked) = fan.get_mut(server) {
+            asked.push(Request::new(key, token, command));
+        }
+    }
+
+    /// Has a server told to undo what commands without an answer may have done there.
+    fn abandon(&self, server: usize, abandoned: Vec<(Arc<str>, Token)>) {
+        if let Some(voter) = self.voters.get(server) {
+            voter.undoing.add(abandoned, Some(NO_CONNECTION));
+            self.answers.shared.undoing.more.notify_one();
+        }
+    }
+
+    /// A server has answered what it was told to undo, or will not.
+    fn undone(&self, server: usize, mut own: Vec<(Request, Reply)>, epoch: Option<u64>, now: BootTime) {
+        let Some(voter) = self.voters.get(server).filter(|_| !own.is_empty()) else { return };
+        voter.undoing.left(&mut own, epoch, now);
+        let failed =
+            own.into_iter().filter(|(_, reply)| matches!(reply, Reply::Unknown(_) | Reply::Refused(_)));
+        self.abandon(server, failed.map(|(request, _)| (request.key, request.token)).collect());
+        self.answers.shared.undoing.more.notify_one();
+        self.answers.shared.settled.notify_waiters();
+    }
+
+    /// Tells the engine.
+    fn tell(&self, mut outcomes: Vec<Outcome>, now: BootTime) {
+        while let Some(first) = outcomes.first() {
+            let sent = first.sent;
+            let others = outcomes.iter().position(|outcome| outcome.sent != sent).unwrap_or(outcomes.len());
+            let replies = outcomes.drain(..others).map(|Outcome { request, reply, .. }| {
+                let reply = self.spread(reply, now.since(sent));
+                (request, reply)
+            });
+            let abandoned = self.answers.tell(replies.collect(), sent);
+            if !abandoned.is_empty() {
+                for server in 0..self.voters.len() {
+                    self.abandon(server, abandoned.clone());
+                }
+            }
+        }
+    }
+
+    /// Who finds the lock free has met others who try: each tries again after a time of his own, by what a trip takes.
+    fn spread(&self, reply: Reply, trip: Duration) -> Reply {
+        match reply {
+            Reply::NotQueued { ttl: Some(Duration::ZERO) } => {
+                let longest = trip.saturating_mul(4).clamp(SHORTEST_SPREAD, LONGEST_SPREAD);
+                Reply::NotQueued { ttl: Some(self.draw(longest)) }
+            }
+            reply => reply,
+        }
+    }
+
+    /// Draws a time up to `longest`.
+    fn draw(&self, longest: Duration) -> Duration {
+        let draw = self.answers.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
+        longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
+    }
+}
+
+/// What one of the servers says goes to the ballots.
+struct Votes {
+    quorum: Weak<Quorum>,
+    server: usize,
+}
+
+impl Answers for Votes {
+    fn replies(&self, replies: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
+        if let Some(quorum) = self.quorum.upgrade() {
+            quorum.voted(self.server, replies, sent, epoch);
+        }
+    }
+
+    /// Nobody is granted anything by one server.
+    fn granted(&self, _grant: Grant) {}
+
+    fn rung(&self, key: &Arc<str>) {
+        if let Some(quorum) = self.quorum.upgrade() {
+            quorum.answers.rung(key);
+        }
+    }
+
+    fn connected(&self, moved: bool) {
+        if let Some(quorum) = self.quorum.upgrade() {
+            quorum.answers.connected(moved);
+        }
+    }
+}
+
+/// No connection has this number: a leave is proved by being answered twice.
+const NO_CONNECTION: u64 = 0;
+
+/// Within this the contenders of a quorum that is near are done with one try.
+const SHORTEST_SPREAD: Duration = Duration::from_millis(8);
+
+const LONGEST_SPREAD: Duration = Duration::from_millis(200);
