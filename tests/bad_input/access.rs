@@ -89,6 +89,20 @@ async fn what_a_script_may_not_do_is_an_error_of_configuration_as_well() {
     assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
 }
 
+/// In Redisson's layout a lock takes two steps, of which the second gives it an end.
+#[tokio::test]
+async fn a_lock_that_may_be_taken_and_not_given_an_end_is_not_left_standing() {
+    let server = RedisServer::start();
+    let more = ["+hset", "+hexists", "+hrandfield", "+exists", "+unsubscribe"];
+    acl::give_user(&server, acl::USER, &["+pexpire"], &more);
+    let url = format!("redis://{}:{}@127.0.0.1:{}?layout=redisson", acl::USER, acl::PASSWORD, server.port());
+
+    let refused = acquire_once(&connect(&url).await.expect("allowed"), "order:7").await;
+
+    assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
+    assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(0));
+}
+
 #[tokio::test]
 async fn a_password_that_changes_under_a_running_manager_is_one_typed_error() {
     let server = RedisServer::builder().password("sesame").start();

@@ -63,10 +63,7 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     let reached = Finding::new(Severity::Ok, "connection", "it answers", "locks can be asked for");
     let mut findings = vec![reached];
     match &answers.info {
-        Ok(info) if standing::is_sentinel(info) => {
-            findings.push(standing::role(info, terms));
-            return findings;
-        }
+        Ok(info) if standing::is_sentinel(info) => return vec![standing::role(info, terms)],
         Ok(info) => {
             findings.push(standing::version(info));
             findings.push(standing::role(info, terms));

@@ -75,9 +75,11 @@ impl AbandonList {
         let Some(entry) = self.entries.get_mut(&token) else { return false };
         match reply {
             // Nobody can leave where we may not, and nothing of ours stands where something else does.
-            Reply::Refused(failure) | Reply::Unknown(failure) if failure.kind != FailureKind::Passing => {
+            Reply::Refused(failure) if failure.kind != FailureKind::Passing => {
                 self.entries.remove(&token);
             }
+            // A leave that may not do all that it must may do so one day; till then its key's time to live is not ours to hurry.
+            Reply::Unknown(failure) if failure.kind != FailureKind::Passing => entry.due = now.plus(SELDOM),
             Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),
             // A connection keeps its order: a leave that was answered there has run after the command it undoes.
             _ if entry.left_once || entry.epoch.is_none_or(|sent_on| sent_on == epoch) => {
@@ -116,6 +118,9 @@ const ONCE_MORE: Duration = Duration::from_secs(1);
 /// A leave that was refused or got no answer is said again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// And one that a rule of the server stops half-way after this, in which somebody may have changed the rule.
+const SELDOM: Duration = Duration::from_secs(30);
+
 /// What is beyond is left to the keys' times to live: a list without a bound would outlive a server that never comes back.
 const MOST: usize = 100_000;
 
@@ -134,6 +139,23 @@ mod tests {
         list.add("k".into(), token, epoch);
         assert_eq!(list.due_now(at(0)).len(), 1);
         (list, token)
+    }
+
+    #[test]
+    fn a_leave_that_a_rule_stops_half_way_is_said_again_and_one_that_may_not_begin_is_not() {
+        let (tokens, mut list) = (TokenSource::new(), AbandonList::default());
+        let (half, none) = (tokens.next(), tokens.next());
+        for token in [half, none] {
+            list.add("k".into(), token, 1);
+        }
+        list.due_now(at(0));
+        let forbidden = || Failure::new(FailureKind::Lasting, "no permission");
+
+        list.left(none, &Reply::Refused(forbidden()), 1, at(0));
+        list.left(half, &Reply::Unknown(forbidden()), 1, at(0));
+
+        assert_eq!(list.due_now(at(29_000)), []);
+        assert_eq!(list.due_now(at(31_000)), [("k".into(), half)]);
     }
 
     #[test]

@@ -161,9 +161,11 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.failed(failure, cx);
             }
             (Step::Trying | Step::Enqueuing(_), _, Reply::Refused(failure)) => self.failed(failure, cx),
-            (Step::Queued { .. } | Step::Confirming, _, Reply::Refused(failure))
-                if failure.kind != FailureKind::Passing =>
-            {
+            (
+                Step::Queued { .. } | Step::Confirming,
+                _,
+                Reply::Refused(failure) | Reply::Unknown(failure),
+            ) if failure.kind != FailureKind::Passing => {
                 cx.send(token, Command::Leave);
                 self.failed(failure, cx);
             }

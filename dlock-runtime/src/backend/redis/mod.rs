@@ -78,10 +78,7 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
     let place = format!("the cluster of {seeds}");
-    // Its servers hand a message on to each other, also to whom the one that published it did not see, and passed over.
-    let rules =
-        Rules { told_is_given: false, hold_back: Layout::hold_back(settings.layout), ..settings.rules };
-    start(place, settings, rules, |answers, process| {
+    start(place, settings, rules_of(settings, true), |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
     .await
@@ -99,16 +96,19 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = whereabouts.to_string();
-    // A master that is made a replica hands on what the new one publishes, also to whom that one did not see, and passed over.
-    let told_is_given = matches!(whereabouts, Whereabouts::Fixed(_));
-    let rules = Rules { told_is_given, hold_back: Layout::hold_back(settings.layout), ..settings.rules };
-    start(place, settings, rules, |answers, process| {
+    let (place, moves) = (whereabouts.to_string(), !matches!(whereabouts, Whereabouts::Fixed(_)));
+    start(place, settings, rules_of(settings, moves), |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
         Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
     })
     .await
+}
+
+/// Returns the rules where a key has one master at a time. Where that may become another one, servers hand messages on to each other, also
+/// to whom the one that published them did not see, and passed over.
+fn rules_of(settings: &Settings, moves: bool) -> Rules {
+    Rules { told_is_given: !moves, hold_back: Layout::hold_back(settings.layout), ..settings.rules }
 }
 
 /// Starts a driver of what `serving` makes on a thread of its own, and waits for its first connection.
@@ -215,5 +215,18 @@ impl Backend for Redis {
 
     fn close(&self) {
         self.shared.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_proof_of_a_grant_only_where_the_master_of_a_key_cannot_become_another() {
+        let settings = Settings::default();
+
+        assert!(rules_of(&settings, false).told_is_given);
+        assert!(!rules_of(&settings, true).told_is_given);
     }
 }

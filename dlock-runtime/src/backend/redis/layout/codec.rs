@@ -150,7 +150,8 @@ pub(crate) fn is_forbidden(value: &Value) -> bool {
 }
 
 fn forbids(error: &ServerError) -> bool {
-    let words = ["nknown command", "permission", "user executing the script", "ACL failure"];
+    let words =
+        ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
     says(error, "NOPERM")
         || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
 }
@@ -253,10 +254,10 @@ fn hint(error: &ServerError) -> &'static str {
         "; it is one of a cluster: write `redis+cluster://host:port`"
     } else if says(error, "READONLY") {
         "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`"
-    } else if says(error, "NOPERM") || details.contains("user executing the script") {
-        "; `dlock doctor` says what to allow"
     } else if details.contains("nknown command") {
         "; if it is a sentinel, write `redis+sentinel://host,host,host/master-name`"
+    } else if forbids(error) {
+        "; `dlock doctor` says what to allow"
     } else {
         ""
     }
@@ -347,6 +348,32 @@ mod tests {
             let failure = server.failure(&error);
 
             assert!(failure.reason.contains(said) && failure.reason.contains(hint), "{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn what_is_forbidden_lasts_and_only_a_script_may_have_begun_before() {
+        let server = Redacted::new("h:1");
+        for (line, has_run) in [
+            ("NOPERM this user has no permissions to run the 'set' command", false),
+            ("ERR The user executing the script can't run this command or subcommand script: f_1", true),
+            ("ERR ACL failure in script: User x has no permissions to run the 'get' command", true),
+            ("ERR Unknown Redis command called from script script: f_1", true),
+            ("ERR Unknown command called from script script: f_1", true),
+            ("ERR Error running script (call to f_1): @user_script:3: -NOPERM no permissions", true),
+        ] {
+            let Ok(Value::ServerError(error)) = redis::parse_redis_value(format!("-{line}\r\n").as_bytes())
+            else {
+                panic!("{line} is no error")
+            };
+
+            let (may_have_run, failure) = match server.reply(&error) {
+                Reply::Refused(failure) => (false, failure),
+                Reply::Unknown(failure) => (true, failure),
+                other => panic!("{line}: {other:?}"),
+            };
+
+            assert_eq!((may_have_run, failure.kind), (has_run, FailureKind::Lasting), "{line}");
         }
     }
 

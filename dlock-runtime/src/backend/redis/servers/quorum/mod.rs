@@ -105,7 +105,7 @@ impl Quorum {
         {
             let mut ballots = lock(&self.ballots);
             for request in requests {
-                self.roll.is_asked(request.command);
+                self.roll.is_asked(request.command, sent);
                 let (key, token, command) = (Arc::clone(&request.key), request.token, request.command);
                 let ballot = ballots.open(request, sent, self.voters.len());
                 for asked in &mut fan {

@@ -26,8 +26,17 @@ pub(in crate::backend::redis) struct Roll {
 struct Entries {
     /// By server; `None` before it is met.
     servers: Vec<Option<Entry>>,
-    /// The longest lease that was ever asked for here, or is asked for where nobody says.
+    /// The longest lease that was ever asked for here, or is asked for where nobody says: others may have such a one, too.
     longest_lease: Duration,
+    /// When a hold of ours was prolonged beyond that, if one was.
+    prolonged: Option<Prolonged>,
+}
+
+/// A time in which holds of ours last for longer than a lease.
+#[derive(Clone, Copy, Debug)]
+struct Prolonged {
+    since: BootTime,
+    ends: BootTime,
 }
 
 #[derive(Debug)]
@@ -48,23 +57,33 @@ pub(in crate::backend::redis) struct Place {
 impl Roll {
     pub(super) fn new(servers: usize, lease: Duration) -> Self {
         let servers = (0..servers).map(|_| None).collect();
-        Self { entries: Mutex::new(Entries { servers, longest_lease: lease }) }
+        Self { entries: Mutex::new(Entries { servers, longest_lease: lease, prolonged: None }) }
     }
 
-    /// Notes for how long locks are asked for, or are to be kept.
-    pub(super) fn is_asked(&self, command: Command) {
-        if let Command::Acquire { lease } | Command::Renew { lease } | Command::Keep { ttl: lease } = command
-        {
-            let longest = &mut lock(&self.entries).longest_lease;
-            *longest = lease.max(*longest);
+    /// Notes for how long locks are asked for, or holds are prolonged, at `sent`.
+    pub(super) fn is_asked(&self, command: Command, sent: BootTime) {
+        let mut entries = lock(&self.entries);
+        match command {
+            Command::Acquire { lease } => entries.longest_lease = lease.max(entries.longest_lease),
+            Command::Renew { lease } | Command::Keep { ttl: lease } if lease > entries.longest_lease => {
+                let now = Prolonged { since: sent, ends: sent.plus(lease) };
+                let before = entries.prolonged.filter(|before| sent < before.ends).unwrap_or(now);
+                let ends = now.ends.max(before.ends);
+                entries.prolonged = Some(Prolonged { since: before.since, ends });
+            }
+            _ => {}
         }
     }
 
-    /// Returns whether the server's "yes" counts to what was asked at `sent`.
+    /// Returns whether the server's "yes" counts to what was asked at `sent`: it has been up for as long as a lease may last, and for
+    /// longer than a hold of ours that is prolonged.
     pub(super) fn counts(&self, server: usize, sent: BootTime) -> bool {
         let entries = lock(&self.entries);
-        let entry = entries.servers.get(server).and_then(Option::as_ref);
-        entry.is_some_and(|entry| entry.up.saturating_add(sent.since(entry.met)) >= entries.longest_lease)
+        let Some(Some(entry)) = entries.servers.get(server) else { return false };
+        let knows =
+            |prolonged: Prolonged| sent >= prolonged.ends || entry.met <= prolonged.since.plus(entry.up);
+        entry.up.saturating_add(sent.since(entry.met)) >= entries.longest_lease
+            && entries.prolonged.is_none_or(knows)
     }
 
     /// Enters what a server says of itself.
@@ -195,22 +214,33 @@ mod tests {
         assert_eq!([0, 1, 2].map(|server| roll.counts(server, now)), [false, true, false]);
         assert!(roll.counts(0, now.plus(20 * SECOND)));
 
-        roll.is_asked(Command::Acquire { lease: 60 * SECOND });
+        roll.is_asked(Command::Acquire { lease: 60 * SECOND }, now);
         assert!(!roll.counts(1, now) && !roll.counts(0, now.plus(20 * SECOND)));
     }
 
     #[test]
-    fn what_a_hold_was_extended_to_is_a_lease_as_well() {
+    fn a_server_that_came_up_while_a_hold_is_prolonged_does_not_count_before_it_ends() {
         for longer in [Command::Renew { lease: 60 * SECOND }, Command::Keep { ttl: 60 * SECOND }] {
-            let roll = Roll::new(3, 30 * SECOND);
-            assert!(enter(&roll, 0, &info("a", 31)).is_ok());
+            let roll = Roll::new(3, SECOND);
             let now = boot_time();
-            assert!(roll.counts(0, now));
+            roll.is_asked(longer, now);
 
-            roll.is_asked(longer);
+            assert!(enter(&roll, 0, &info("a", 0)).is_ok());
 
-            assert!(!roll.counts(0, now), "{longer:?}");
+            assert!(!roll.counts(0, now.plus(50 * SECOND)), "{longer:?}");
+            assert!(roll.counts(0, now.plus(61 * SECOND)), "{longer:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_was_up_when_a_hold_was_prolonged_goes_on_counting() {
+        let roll = Roll::new(3, 30 * SECOND);
+        assert!(enter(&roll, 0, &info("a", 31)).is_ok());
+        let now = boot_time();
+
+        roll.is_asked(Command::Renew { lease: 3_600 * SECOND }, now);
+
+        assert!(roll.counts(0, now.plus(SECOND)));
     }
 
     #[test]
