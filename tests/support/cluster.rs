@@ -68,14 +68,24 @@ impl ClusterFleet {
                 ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot)).collect();
             ok(master, &words);
         }
-        for (master, replica) in masters.iter().zip(replicas) {
-            let id = id(master);
-            wait_until("a replica knows its master", || {
-                replica.call(&["CLUSTER", "REPLICATE", &id]) == Reply::Status("OK".to_owned())
-            });
-        }
+        let ids: Vec<_> = masters.iter().map(id).collect();
+        let appoint = |replicas: &[RedisServer]| {
+            for (id, replica) in ids.iter().zip(replicas) {
+                let nodes = replica.call(&["CLUSTER", "NODES"]);
+                if !nodes.text().is_some_and(|nodes| nodes.contains("myself,slave")) {
+                    replica.call(&["CLUSTER", "REPLICATE", id]); // refused while it does not know its master
+                }
+            }
+        };
+        appoint(replicas);
         let masters = masters.iter().map(RedisServer::port).collect();
         let mut fleet = Self { servers, masters, broken: None };
+        // While they still meet, one that was told to follow may find itself a master again.
+        let started = Instant::now();
+        while !fleet.is_whole() && started.elapsed() < LIMIT {
+            appoint(&fleet.servers[MASTERS..]);
+            std::thread::sleep(POLL);
+        }
         fleet.wait_until_whole();
         fleet
     }
@@ -340,14 +350,6 @@ fn id(server: &RedisServer) -> String {
 fn ok(server: &RedisServer, words: &[&str]) {
     let reply = server.call(words);
     assert_eq!(reply, Reply::Status("OK".to_owned()), "{}", words[..words.len().min(4)].join(" "));
-}
-
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is() {
-        assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        std::thread::sleep(POLL);
-    }
 }
 
 const MASTERS: usize = 3;
