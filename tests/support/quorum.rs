@@ -34,6 +34,7 @@ impl QuorumFleet {
     /// Starts `count` servers, and returns when the word of each counts.
     pub async fn start(count: usize) -> Self {
         let fleet = Self::start_young(count);
+        // A server tells its age in whole seconds, of which one is not believed: no event says that it is old enough.
         tokio::time::sleep(LEASE + Duration::from_millis(1_200)).await;
         fleet
     }

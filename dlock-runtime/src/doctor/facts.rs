@@ -230,6 +230,19 @@ pub(crate) struct Sentinel {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::doctor::report::{Finding, Severity};
+
+    /// What a server told of itself, in words with a space between.
+    pub(in crate::doctor) fn info(text: &str) -> Info {
+        Info(text.replace(' ', "\r\n"))
+    }
+
+    /// Checks how grave a finding is, and what it says.
+    #[track_caller]
+    pub(in crate::doctor) fn assert_is(finding: &Finding, severity: Severity, said: &str) {
+        assert_eq!(finding.severity(), severity, "{finding}");
+        assert!(finding.to_string().contains(said), "{finding}");
+    }
 
     /// The answers of a server that told nothing of itself, and refused nothing.
     pub(in crate::doctor) fn answers() -> Answers {

@@ -111,18 +111,7 @@ fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::{answers, terms};
-    use crate::doctor::report::Severity;
-
-    fn info(text: &str) -> Info {
-        Info(text.replace(' ', "\r\n"))
-    }
-
-    #[track_caller]
-    fn assert_is(finding: &Finding, severity: Severity, said: &str) {
-        assert_eq!(finding.severity(), severity, "{finding}");
-        assert!(finding.to_string().contains(said), "{finding}");
-    }
+    use crate::doctor::facts::tests::{answers, assert_is, info, terms};
 
     #[test]
     fn a_policy_that_evicts_is_dangerous_once_there_is_a_limit() {

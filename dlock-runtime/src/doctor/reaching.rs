@@ -171,14 +171,7 @@ const SLOW: Duration = Duration::from_millis(20);
 mod tests {
     use super::*;
     use crate::doctor::facts::Offset;
-    use crate::doctor::facts::tests::{answers, terms};
-    use crate::doctor::report::Severity;
-
-    #[track_caller]
-    fn assert_is(finding: &Finding, severity: Severity, said: &str) {
-        assert_eq!(finding.severity(), severity, "{finding}");
-        assert!(finding.to_string().contains(said), "{finding}");
-    }
+    use crate::doctor::facts::tests::{answers, assert_is, terms};
 
     #[test]
     fn a_clock_is_judged_by_what_is_sure() {

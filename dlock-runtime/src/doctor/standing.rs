@@ -148,18 +148,7 @@ pub(super) fn following(info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::{answers, terms};
-    use crate::doctor::report::Severity;
-
-    fn info(text: &str) -> Info {
-        Info(text.replace(' ', "\r\n"))
-    }
-
-    #[track_caller]
-    fn assert_is(finding: &Finding, severity: Severity, said: &str) {
-        assert_eq!(finding.severity(), severity, "{finding}");
-        assert!(finding.to_string().contains(said), "{finding}");
-    }
+    use crate::doctor::facts::tests::{answers, assert_is, info, terms};
 
     #[test]
     fn a_server_is_named_and_must_be_new_enough() {

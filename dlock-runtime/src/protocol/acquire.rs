@@ -156,34 +156,33 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.ask_again(true, cx);
             }
 
-            (Step::Trying | Step::Enqueuing(_), _, Reply::Unknown(failure)) => {
-                cx.abandon(token);
-                self.failed(failure, cx);
-            }
-            (Step::Trying | Step::Enqueuing(_), _, Reply::Refused(failure)) => self.failed(failure, cx),
-            (
-                Step::Queued { .. } | Step::Confirming,
-                _,
-                Reply::Refused(failure) | Reply::Unknown(failure),
-            ) if failure.kind != FailureKind::Passing => {
-                cx.send(token, Command::Leave);
-                self.failed(failure, cx);
-            }
-            (
-                Step::Queued { proof, .. },
-                Command::Enqueue { .. },
-                Reply::Unknown(failure) | Reply::Refused(failure),
-            ) => {
-                *step = Step::Queued { proof, recheck: cx.now.plus(cx.rules.grant_lease / 8), asked: false };
-                self.still_queued_but_unheard(failure, cx);
-            }
-            (Step::Confirming, Command::Renew { .. }, Reply::Unknown(failure) | Reply::Refused(failure)) => {
-                let recheck = cx.now.plus(cx.rules.grant_lease / 8);
-                *step = Step::Queued { proof: BootTime::START, recheck, asked: false };
-                self.still_queued_but_unheard(failure, cx);
-            }
+            (_, _, Reply::Refused(failure)) => self.unanswered(command, failure, false, cx),
+            (_, _, Reply::Unknown(failure)) => self.unanswered(command, failure, true, cx),
             _ => {} // an older command's answer, which the step that came since has made void
         }
+    }
+
+    /// The contender's command did not run, or nobody knows whether it has: then `may_have_run`.
+    fn unanswered(&mut self, command: Command, failure: Failure, may_have_run: bool, cx: &mut Cx<'_, S>) {
+        let Stage::Asking(Asking { token, step, .. }) = &mut self.stage else { return };
+        let token = *token;
+        let proof = match (*step, command) {
+            (Step::Trying | Step::Enqueuing(_), _) => {
+                if may_have_run {
+                    cx.abandon(token);
+                }
+                return self.failed(failure, cx);
+            }
+            (Step::Queued { .. } | Step::Confirming, _) if failure.kind != FailureKind::Passing => {
+                cx.send(token, Command::Leave);
+                return self.failed(failure, cx);
+            }
+            (Step::Queued { proof, .. }, Command::Enqueue { .. }) => proof,
+            (Step::Confirming, Command::Renew { .. }) => BootTime::START,
+            _ => return, // an older command's, which the step that came since has made void
+        };
+        *step = Step::Queued { proof, recheck: cx.now.plus(cx.rules.grant_lease / 8), asked: false };
+        self.still_queued_but_unheard(failure, cx);
     }
 
     /// A message says that the contender's token has been granted the lock. Whoever let go chose for how long, and his settings may
@@ -396,3 +395,38 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// No two looks are closer together: a short time to live must not become a busy loop.
 const FLOOR: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::lane::Action;
+    use crate::protocol::scene::{TERMS, at, happen, waiter};
+
+    #[test]
+    fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_once() {
+        let mut lane = Lane::new();
+        happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+        let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
+        let acquire = Command::Acquire { lease: TERMS.lease };
+        happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Taken, cx));
+        let enqueue = |mode| Command::Enqueue { lease: TERMS.lease, mode };
+        let queued = Reply::Queued { ttl: Some(TERMS.lease) };
+        happen(&mut lane, 2, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
+
+        let forbidden = Reply::Unknown(Failure::new(FailureKind::Lasting, "no permission"));
+        let actions = happen(&mut lane, 600, |lane, cx| {
+            lane.reply(token, enqueue(Enqueue::Again), at(500), forbidden, cx);
+        });
+
+        assert!(
+            matches!(
+                actions[..],
+                [
+                    Action::Send { command: Command::Leave, .. },
+                    Action::Refuse { refusal: Refusal::Failed(_), .. }
+                ]
+            ),
+            "{actions:?}"
+        );
+    }
+}

@@ -376,8 +376,8 @@ mod tests {
         assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
     }
 
-    #[test]
-    fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
+    /// A lane in which a hold is prolonged, at 100 ms, for the next task, which wants it for longer; its token, and what that task wants.
+    fn confirming() -> (Lane<u32>, Token, Terms) {
         let (mut lane, held) = held(TERMS);
         let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
         happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
@@ -386,6 +386,12 @@ mod tests {
             let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
             lane.release(&1, &mut cx);
         });
+        (lane, held, terms)
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
+        let (mut lane, held, terms) = confirming();
         let renew = Command::Renew { lease: terms.lease };
         happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOurs, cx));
 
@@ -399,14 +405,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_let_go_of_that_nobody_said_is_still_ours_where_nobody_queues() {
-        let (mut lane, held) = held(TERMS);
-        let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
-        happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
-        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
-        happen(&mut lane, 100, |lane, cx| {
-            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
-            lane.release(&1, &mut cx);
-        });
+        let (mut lane, held, terms) = confirming();
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
         let renew = Command::Renew { lease: terms.lease };
         happen(&mut lane, 600, |lane, cx| lane.reply(held, renew, at(100), unknown, cx));
