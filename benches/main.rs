@@ -1,59 +1,73 @@
-//! How fast the lock is, beside the floor that every lock of its kind pays.
+//! How fast the lock is, beside the floor that every lock of its kind pays, and beside other libraries.
 //!
 //! ```text
-//! cargo run --release -p dlock-benches -- [--short] [--json] [--rounds N] [--only SCENARIO]..
+//! cargo run --release -p dlock-benches -- [--short] [--large] [--rivals [NAME]..] [--json FILE] [--only SCENARIO].. [--rounds N]
 //! ```
 //!
-//! It starts a Redis of its own (`redis-server` from the path, or what `DLOCK_REDIS_SERVER` names) and stops it again. Figures are
-//! medians of the rounds, with the least and the greatest. On a machine that is shared only ratios carry over. `BELOW` a goal is no
-//! failure of the program; an error or two holders at once is.
+//! It starts servers of its own (`redis-server` from the path, or what `DLOCK_REDIS_SERVER` names) and stops them again. Everybody
+//! who locks is a process of its own, and they take turns. Figures are medians of the rounds, with the least and the greatest. On a
+//! machine that is shared only ratios carry over. `BELOW` a goal is no failure of the program; an error of ours, or two holders at
+//! once, is.
 //!
 //! # Layout
 //!
 //! ```text
+//! peer         a crate: what a contender is told and answers, and the process around a lock library
+//! contenders   who takes part: the floor, and us in several ways
+//! rivals       other libraries: built and started where they are asked for
+//! process      a contender's process, seen from here
+//! turns        who goes when
 //! server       the Redis, and what it says of itself
-//! raw          the floor
-//! usage        clocks, processor time, memory of this process
-//! worker       this program, started again as another process
-//! report       rows and goals
+//! distance     the way to a server that is far away
+//! contest      tasks of some processes want one key, and what their notes say of it
+//! figures      numbers to calculate with
+//! report       rows and goals, for people and for programs
+//! options      the command line
 //! scenarios    what is measured, one file each
 //! compile_time a program of its own: what the attribute costs the compiler
 //! ```
 
-mod raw;
+mod contenders;
+mod contest;
+mod distance;
+mod figures;
+mod options;
+mod process;
 mod report;
+mod rivals;
 mod scenarios;
 mod server;
-mod usage;
-mod worker;
+mod turns;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
+use crate::contenders::Contender;
+use crate::options::Options;
 use crate::report::Report;
 use crate::scenarios::{Bench, SCENARIOS};
 use crate::server::{Server, Start};
 
-/// What a scenario, or its other processes, can fail with.
+/// What a scenario can fail with.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    // The same shape for us, for the floor and for every worker process.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let done = runtime.map_err(Failure::from).and_then(|runtime| match arguments.split_first() {
-        Some((first, task)) if first == worker::ARGUMENT => {
-            runtime.block_on(scenarios::work(task)).map(|()| true)
-        }
-        _ => runtime.block_on(measure(&Options::read(&arguments)?)),
-    });
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = match arguments.as_slice() {
+        [first, name, servers @ ..] if first == contenders::ARGUMENT => contenders::play(name, servers),
+        _ => run(&arguments),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let whole = runtime.block_on(measure(&Options::read(arguments)?))?;
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs the scenarios; returns whether none of them broke.
@@ -65,6 +79,8 @@ async fn measure(options: &Options) -> Result<bool, Failure> {
             return Ok(true);
         }
     };
+    let program = std::env::current_exe()?;
+    let rivals = rivals(&program, options)?;
     let mut report = Report::default();
     let mut whole = true;
     for (name, scenario) in SCENARIOS {
@@ -72,56 +88,40 @@ async fn measure(options: &Options) -> Result<bool, Failure> {
             continue;
         }
         eprintln!("{name} ..");
-        let bench = Bench {
+        let begun = Instant::now();
+        let mut bench = Bench {
             server: &server,
+            program: &program,
+            rivals: &rivals,
             rounds: options.rounds,
             short: options.short,
+            large: options.large,
             name,
             report: &mut report,
         };
-        if let Err(error) = scenario(bench).await {
+        if let Err(error) = scenario(&mut bench).await {
             eprintln!("{name} BROKE: {error}");
             whole = false;
         }
+        report.print(name);
+        eprintln!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
     }
-    report.print(options.json);
-    Ok(whole)
+    if let Some(file) = &options.json {
+        report.write_json(file)?;
+    }
+    Ok(whole && report.is_whole())
 }
 
-/// What was asked for on the command line.
-#[derive(Debug)]
-struct Options {
-    short: bool,
-    json: bool,
-    rounds: usize,
-    /// The scenarios to run; all where empty.
-    only: Vec<String>,
-}
-
-impl Options {
-    fn read(arguments: &[String]) -> Result<Self, Failure> {
-        let short = arguments.iter().any(|argument| argument == "--short");
-        let mut options = Self { short, json: false, rounds: if short { 1 } else { 5 }, only: Vec::new() };
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            let mut value = || rest.next().ok_or_else(|| format!("`{argument}` needs a value"));
-            match &**argument {
-                "--short" => {}
-                "--json" => options.json = true,
-                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
-                "--only" => {
-                    let name = value()?;
-                    if !SCENARIOS.iter().any(|(known, _)| known == name) {
-                        let known = SCENARIOS.map(|(name, _)| name).join(", ");
-                        return Err(format!("no scenario is called `{name}`; there are {known}").into());
-                    }
-                    options.only.push(name.clone());
-                }
-                other => return Err(format!("`{other}` is not known; {USAGE}").into()),
-            }
+/// Builds the rivals that are asked for, and says which cannot be had here.
+fn rivals(program: &Path, options: &Options) -> Result<Vec<Contender>, Failure> {
+    let Some(names) = &options.rivals else { return Ok(Vec::new()) };
+    let target = program.ancestors().nth(2).ok_or("this program is in no folder of cargo's")?;
+    let mut rivals = Vec::new();
+    for rival in rivals::all(target, names)? {
+        match rival {
+            Ok(rival) => rivals.push(rival),
+            Err(skipped) => println!("SKIPPED: {}: {}", skipped.name, skipped.why),
         }
-        Ok(options)
     }
+    Ok(rivals)
 }
-
-const USAGE: &str = "write [--short] [--json] [--rounds N] [--only SCENARIO]..";

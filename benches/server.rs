@@ -2,11 +2,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::Failure;
 
@@ -23,6 +26,16 @@ pub(crate) enum Start {
     Running(Server),
     /// There is no server on this machine; says why.
     Missing(String),
+}
+
+impl Start {
+    /// Returns the server; it is an error where there is none.
+    pub(crate) fn running(self) -> Result<Server, Failure> {
+        match self {
+            Self::Running(server) => Ok(server),
+            Self::Missing(reason) => Err(reason.into()),
+        }
+    }
 }
 
 impl Server {
@@ -88,11 +101,6 @@ impl Server {
         Err(format!("`{binary}` did not come up within 5 s").into())
     }
 
-    /// Where managers connect to.
-    pub(crate) fn url(&self) -> String {
-        format!("redis://{}", self.address())
-    }
-
     /// Its host and port.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -105,18 +113,32 @@ impl Server {
         Ok(rustix::process::kill_process(pid, rustix::process::Signal::STOP)?)
     }
 
-    /// A folder that ends with the server.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Returns the key under which somebody holds the lock called `name`, whatever his library puts around it.
+    pub(crate) async fn lock_of(
+        &self,
+        connection: &mut MultiplexedConnection,
+        name: &str,
+    ) -> Result<String, Failure> {
+        let mut keys: Vec<String> =
+            redis::cmd("KEYS").arg(format!("*{name}*")).query_async(connection).await?;
+        // Some keep more than the lock; that has a longer name.
+        keys.sort_by_key(String::len);
+        Ok(keys.into_iter().next().ok_or_else(|| format!("no key has `{name}` in its name"))?)
     }
 
-    /// Connects as the floor does: with `TCP_NODELAY`, one connection for all tasks.
+    /// Connects to it.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
-        use redis::IntoConnectionInfo;
-        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        let client = redis::Client::open(self.url().into_connection_info()?.set_tcp_settings(tcp))?;
-        Ok(client.get_multiplexed_async_connection().await?)
+        connect(&self.address()).await
     }
+}
+
+/// Connects as the floor does: with `TCP_NODELAY`, one connection for all tasks.
+pub(crate) async fn connect(address: &str) -> Result<MultiplexedConnection, Failure> {
+    use redis::IntoConnectionInfo;
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let url = format!("redis://{address}");
+    let client = redis::Client::open(url.into_connection_info()?.set_tcp_settings(tcp))?;
+    Ok(client.get_multiplexed_async_connection().await?)
 }
 
 /// Waits for something to come true, ten seconds at most.
@@ -185,3 +207,46 @@ impl Work {
         }
     }
 }
+
+/// Counts the commands that clients send, by MONITOR: those that scripts call are not among them.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    counting: JoinHandle<Result<u64, Failure>>,
+    connection: MultiplexedConnection,
+}
+
+impl Wire {
+    /// Begins to count. It slows the server down.
+    pub(crate) async fn listen(server: &Server) -> Result<Self, Failure> {
+        let mut stream = BufReader::new(TcpStream::connect(server.address()).await?);
+        stream.write_all(b"MONITOR\r\n").await?;
+        let connection = server.connect().await?;
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        let counting = tokio::spawn(async move {
+            let mut count = 0;
+            loop {
+                line.clear();
+                if stream.read_line(&mut line).await? == 0 {
+                    return Err("the server ended".into());
+                }
+                if line.contains(END) {
+                    return Ok(count);
+                }
+                // +1700000000.000000 [0 127.0.0.1:50000] "SET" .., and of a script: [0 lua]
+                let client = line.split_once(']').map_or("", |(client, _)| client);
+                count += u64::from(!client.ends_with(" lua"));
+            }
+        });
+        Ok(Self { counting, connection })
+    }
+
+    /// Returns how many there were.
+    pub(crate) async fn count(mut self) -> Result<u64, Failure> {
+        redis::cmd("ECHO").arg(END).exec_async(&mut self.connection).await?;
+        self.counting.await?
+    }
+}
+
+/// The last command that counts is the one before this.
+const END: &str = "dlock-benches: it was the last";

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_runtime::{LockGuard, LockManager};
+use dlock_runtime::{LockGuard, LockManager, Release};
 use dlock_tests::polls::{Polled, poll_times};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::{ids_in, name};
@@ -169,6 +169,15 @@ async fn a_dropped_retry_of_a_held_lock_leaves_nothing() {
 async fn a_dropped_run_leaves_nothing() {
     drop_everywhere(nothing, async |bench, key, ()| {
         let lock = bench.cancelled.lock(key).lease(LEASE);
+        let _ = lock.run(async |_guard| tokio::task::yield_now().await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_run_with_a_release_in_the_background_leaves_nothing() {
+    drop_everywhere(nothing, async |bench, key, ()| {
+        let lock = bench.cancelled.lock(key).lease(LEASE).release(Release::Background);
         let _ = lock.run(async |_guard| tokio::task::yield_now().await).await;
     })
     .await;

@@ -2,11 +2,15 @@
 //!
 //! What it shares with every backend is in the contract.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, LockGuard, LockManager};
+use dlock_tests::polls::poll_with;
 use tokio::time::Instant;
 
 async fn in_memory() -> LockManager {
@@ -37,6 +41,34 @@ async fn a_clock_that_is_advanced_by_two_leases_at_once_is_no_loss() {
     let outcome = call.await.expect("the call does not panic");
 
     assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_lets_go_wakes_who_is_next_and_not_itself() {
+    let lock = in_memory().await.lock("order:7").wait(Duration::from_secs(60));
+    let (own, next) = (Arc::<Count>::default(), Arc::<Count>::default());
+    let mut body_is_over = false;
+    let body = async |_: &LockGuard| {
+        poll_fn(|_| if std::mem::replace(&mut body_is_over, true) { Poll::Ready(()) } else { Poll::Pending })
+            .await;
+    };
+    let (mut call, mut waits) = (pin!(lock.run(body)), pin!(lock.acquire()));
+    assert!(poll_with(&Waker::from(Arc::clone(&own)), call.as_mut()).is_pending());
+    assert!(poll_with(&Waker::from(Arc::clone(&next)), waits.as_mut()).is_pending());
+
+    assert!(poll_with(&Waker::from(Arc::clone(&own)), call.as_mut()).is_ready());
+
+    assert_eq!([own, next].map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ main() {
         echo "cargo is missing: install Rust with rustup, https://rustup.rs" >&2
         exit 1
     fi
+    whole=$([ $# -eq 0 ] && echo yes || echo no)
     find_server || exit 1
     "$server" --version
 
@@ -27,12 +28,18 @@ main() {
     # Beside `--workspace`, cargo would take no notice of a package that is named.
     local all=(--workspace)
     [[ " $* " != *" -p "* && " $* " != *" --package"* ]] || all=()
+    # Tests wait for servers and leases far more than they compute, so there are several for each core.
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(cores)))}
     # --show-output, since the reason why a test was skipped is printed by a test that passes.
     cargo test ${all[@]+"${all[@]}"} --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
     local status=${PIPESTATUS[0]}
 
     report "$status"
     exit "$status"
+}
+
+cores() {
+    getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2
 }
 
 # Sets `server` to a binary that the tests will find by the same rule.
@@ -78,6 +85,7 @@ report() {
     local skipped
     skipped=$(grep -o 'SKIPPED: .*' "$log" | sort | uniq -c)
     echo
+    [ "$whole" = no ] || echo "SKIPPED: what takes minutes: the long forms of tests, and other libraries' programs of the benchmarks (bash tests/long.sh)"
     if [ -n "$skipped" ]; then
         echo "skipped:"
         echo "$skipped"

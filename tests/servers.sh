@@ -173,7 +173,7 @@ try() {
     local name=$1 suite targets=() log status
     for suite in ${2//,/ }; do targets+=(--test "$suite"); done
     log=$folder/$name.tests.log
-    DLOCK_REDIS_SERVER=$folder/$name/server bash tests/run.sh -p dlock-tests "${targets[@]}" 2>&1 | tee "$log"
+    DLOCK_REDIS_SERVER=$folder/$name/server bash tests/run.sh "${targets[@]}" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     table+=("$(printf '%-11s %-8s %s' "$name" "$(version "$name")" "$(tail -1 "$log")")")
     return "$status"

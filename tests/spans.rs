@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
+use dlock_tests::world::name;
+use dlock_tests::{Proxy, RedisServer, within};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -203,6 +205,69 @@ async fn a_guard_that_lost_its_lock_says_so_when_it_goes() {
     drop(guard);
 
     assert_eq!(told_of("dlock.lost", "slow:4").len(), 1);
+}
+
+#[distributed_lock(key = "background:<id>", manager = locks, release = background)]
+async fn leave(locks: &LockManager, id: u8, meanwhile: impl FnOnce()) -> Result<u64, Error> {
+    meanwhile();
+    Ok(7)
+}
+
+/// Returns the span of a call whose release the server has answered, or has not within its time.
+async fn span_of_release(key: &str) -> Fields {
+    let closed = async {
+        loop {
+            if let Some(span) = told_of("dlock.hold", key).pop() {
+                return span;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(Duration::from_secs(10), "the release is answered", closed).await
+}
+
+#[tokio::test]
+async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_events_of_its_call() {
+    drop(told());
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let locks = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it is open");
+    let delete = |key: &str| drop(server.call(&["DEL", &name(key)]));
+
+    let well = leave(&locks, 1, || {}).await;
+    let stolen = leave(&locks, 2, || delete("background:2")).await;
+    let unconfirmed = leave(&locks, 3, || proxy.swallow_replies()).await;
+
+    assert_eq!((well.ok(), stolen.ok(), unconfirmed.ok()), (Some(7), Some(7), Some(7)));
+    for (key, outcome) in
+        [("background:1", "released"), ("background:2", "lost"), ("background:3", "release_failed")]
+    {
+        let span = span_of_release(key).await;
+        assert_eq!(span.get("lock.outcome").map(String::as_str), Some(outcome), "{key}");
+    }
+    let lost = told_of("dlock.lost", "background:2");
+    assert!(matches!(&lost[..], [told] if told["lock.cause"] == "NotOurs"), "{lost:?}");
+    assert_eq!(told_of("dlock.release_failed", "background:3").len(), 1);
+    assert!(told_of("dlock.lost", "background:1").is_empty());
+}
+
+#[tokio::test]
+async fn a_loss_that_is_known_when_the_manager_is_gone_is_told_all_the_same() {
+    drop(told());
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let locks = LockManager::connect(&proxy.url()).await.expect("it is open");
+    let meanwhile = || {
+        drop(server.call(&["DEL", &name("background:4")]));
+        proxy.hold_replies();
+    };
+
+    leave(&locks, 4, meanwhile).await.expect("the lock is free");
+    drop(locks);
+    proxy.pass();
+
+    assert_eq!(span_of_release("background:4").await["lock.outcome"], "lost");
+    assert_eq!(told_of("dlock.lost", "background:4").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,91 +1,114 @@
-//! Many locks are held and renewed at once: what they cost in processor time and in memory.
+//! Locks are held and renewed: what they cost in memory and processor time, and what other calls feel of it.
 //!
-//! A worker holds them, so that nothing else is in its figures. Its memory is looked at twice: after it has taken and released as
-//! many locks one small batch after another (so that connections, buffers and scripts are in place, and next to nothing else), and
-//! while it holds them all. The difference by their number is what one costs, its guard and its key included.
+//! Memory is looked at twice: after locks have been taken and released in small batches (so that connections, buffers and scripts are
+//! in place, and next to nothing else), and when all have been held and renewed for a while: what is sent on their behalf leaves
+//! room in buffers. The difference by their number is what one costs, with what the caller has of it. All contenders hold at the same time, each at a server of its own: what is measured is no speed. What other
+//! calls feel is measured afterwards, of one contender after the other, with a shorter lease so that there are renewals all the time.
 
 use std::time::{Duration, Instant};
 
-use dlock_runtime::{LockGuard, LockManager};
-use tokio::task::JoinSet;
-
 use crate::Failure;
-use crate::report::Goal;
-use crate::scenarios::Bench;
-use crate::server::Work;
-use crate::usage::{cpu_time, float, resident_bytes};
-use crate::worker::{Orders, Worker, say};
+use crate::contenders::Contender;
+use crate::contest::{Crowd, Order};
+use crate::figures::float;
+use crate::process::Process;
+use crate::report::Goal::AtMost;
+use crate::report::What;
+use crate::scenarios::{Bench, last};
+use crate::server::{Server, Work};
+use crate::turns::{Pace, at_once, one_by_one};
 
-pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
-    let (count, lease, span) = if bench.short { (2_000, 9, 6) } else { (10_000, 30, 12) };
-    let mut info = bench.server.connect().await?;
-    let (mut sizes, mut shares, mut renewals) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..bench.rounds {
-        let url = bench.server.url();
-        let mut worker = Worker::start(bench.name, &[&url, &count.to_string(), &lease.to_string()])?;
-        sizes.push(worker.line().await?.parse()?);
-        let before = Work::of(&mut info).await?;
-        worker.tell(&span.to_string()).await?;
-        shares.push(worker.line().await?.parse()?);
-        // Nothing but renewals calls a script while nobody releases and nobody waits.
-        renewals.push(float(Work::of(&mut info).await?.since(before).scripts));
-        worker.end().await?;
+pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    let many = if bench.short { 2_000 } else { 10_000 };
+    let mut counts = vec![1, many];
+    if bench.large {
+        counts.push(1_000_000);
     }
+    for count in counts {
+        idle(bench, count).await?;
+    }
+    calls(bench, many).await
+}
+
+/// What holding costs while nothing else is done.
+async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
+    // More than one wave of renewals.
+    let (lease, span) = if bench.short { (6_000, 5) } else { (30_000, 11) };
+    let own = if count > 100_000 { bench.own(&["ours"])? } else { bench.contenders(&["ours"])? };
+    let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
+    let slice = async |contender: &Contender| Held::measure(contender, count, lease, span).await;
+    let runs = at_once(bench.name, own, pace, bench.report, slice).await;
     let row = |what: &str| format!("{count} held, {what}");
-    bench.add(row("of a core"), "%", shares, Some(Goal::AtMost(2.0)));
-    bench.add(row("resident bytes of each"), "B", sizes, Some(Goal::AtMost(600.0)));
-    bench.add(format!("{count} held, lease {lease} s, renewals in {span} s"), "", renewals, None);
+    let mut bytes = What::less(row("resident bytes of each"), "B").at(count);
+    let mut share = What::less(row("of a core"), "%").at(count);
+    if count > 1 {
+        bytes = bytes.goal("ours", AtMost(300.0));
+        share = share.goal("ours", AtMost(1.0));
+        bench.each(&bytes, &runs, |slices| last(slices, |held: &Held| held.bytes));
+    }
+    bench.each(&share, &runs, |slices| last(slices, |held| held.share));
+    let commands = format!("lease {} s, commands of all in {span} s", lease / 1_000);
+    bench.each(&What::neither(row(&commands), "").at(count), &runs, |slices| {
+        last(slices, |held| float(held.commands))
+    });
     Ok(())
 }
 
-/// The process that holds: says the bytes of a held lock, then on an order of some seconds the share of a core over them.
-pub(crate) async fn work(url: &str, count: u64, lease: u64) -> Result<(), Failure> {
-    let locks = LockManager::builder(url).lease(Duration::from_secs(lease)).connect().await?;
-    let mut orders = Orders::new();
-    for first in (0..count).step_by(BATCH) {
-        let guards = take(&locks, first, count).await?;
-        release(guards).await?;
-    }
-    let before = resident_bytes()?;
-    let mut held = Vec::new();
-    for first in (0..count).step_by(BATCH) {
-        held.extend(take(&locks, first, count).await?);
-    }
-    say(&(float(resident_bytes()?.saturating_sub(before)) / float(count)).to_string());
+/// What one that holds costs.
+#[derive(Debug)]
+struct Held {
+    bytes: f64,
+    /// Of a core, in percent.
+    share: f64,
+    commands: u64,
+}
 
-    let Some(line) = orders.next().await? else { return Ok(()) };
-    let (begun, used) = (Instant::now(), cpu_time());
-    tokio::time::sleep(Duration::from_secs(line.parse()?)).await;
-    let used = cpu_time().saturating_sub(used);
-    say(&(used.as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0).to_string());
+impl Held {
+    async fn measure(contender: &Contender, count: u64, lease: u64, span: u64) -> Result<Self, Failure> {
+        let server = Server::start().await?.running()?;
+        let mut info = server.connect().await?;
+        let mut process = Process::start(contender, &[&server]).await?;
+        for _ in 0..count.min(10_000).div_ceil(64) {
+            let [] = process.ask(format!("hold 64 {lease}"), "holding").await?;
+            let [] = process.ask("let go", "gone").await?;
+        }
+        let before = process.resident_bytes()?;
+        let [] = process.ask(format!("hold {count} {lease}"), "holding").await?;
 
-    held.iter().try_for_each(LockGuard::check)?;
-    if orders.next().await?.is_some() {
-        return Err("nothing more was expected".into());
+        let work = Work::of(&mut info).await?;
+        let ([used], begun) = (process.ask("usage", "usage").await?, Instant::now());
+        tokio::time::sleep(Duration::from_secs(span)).await;
+        let ([used_then], took) = (process.ask("usage", "usage").await?, begun.elapsed());
+        let used = Duration::from_nanos(used_then.saturating_sub(used));
+        let commands = Work::of(&mut info).await?.since(work).commands;
+        let bytes = float(process.resident_bytes()?.saturating_sub(before)) / float(count);
+        let [] = process.ask("let go", "gone").await?;
+        Ok(Self { bytes, share: used.as_secs_f64() / took.as_secs_f64() * 100.0, commands })
     }
-    locks.shutdown(Duration::ZERO).await;
+}
+
+/// What another call of the process waits while the locks are renewed.
+async fn calls(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
+    let server = bench.server;
+    let slice = async |contender: &Contender| {
+        let mut crowd = Crowd::start(contender, server, 1, 1).await?;
+        let body = Duration::from_millis(1);
+        let order = |span| Order { key: "beside".to_owned(), body, span: Duration::from_millis(span) };
+        crowd.contend(&order(200)).await?;
+        let quiet = crowd.contend(&order(1_000)).await?;
+        crowd.hold(count, LEASE).await?;
+        let busy = crowd.contend(&order(2_200)).await?;
+        Ok((quiet, busy))
+    };
+    let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
+    let contenders = bench.contenders(&["ours"])?;
+    let runs = one_by_one(bench.name, contenders, pace, bench.report, slice).await;
+    let row = |when: &str| What::less(format!("p99 of another call, {when}"), "ms");
+    bench.each(&row("nothing held"), &runs, |slices| last(slices, |(quiet, _)| quiet.wait(99.0)));
+    let busy = row(&format!("{count} held, lease {} s", LEASE / 1_000)).at(count);
+    bench.each(&busy.goal("ours", AtMost(0.5)), &runs, |slices| last(slices, |(_, busy)| busy.wait(99.0)));
     Ok(())
 }
 
-/// Takes a batch of locks at once.
-async fn take(locks: &LockManager, first: u64, count: u64) -> Result<Vec<LockGuard>, Failure> {
-    let mut running = JoinSet::new();
-    for id in (first..count).take(BATCH) {
-        let lock = locks.lock(format!("held:{id}"));
-        running.spawn(async move { lock.acquire().await });
-    }
-    let mut guards = Vec::new();
-    while let Some(guard) = running.join_next().await {
-        guards.push(guard??);
-    }
-    Ok(guards)
-}
-
-async fn release(guards: Vec<LockGuard>) -> Result<(), Failure> {
-    for guard in guards {
-        guard.release().await?;
-    }
-    Ok(())
-}
-
-const BATCH: usize = 64;
+/// In milliseconds; a renewal of each comes every third of it.
+const LEASE: u64 = 6_000;

@@ -1,57 +1,52 @@
 //! The process that holds a lock is killed: when does a waiter in another process have it?
 //!
-//! Nobody can tell the waiter before the lease is over. How long it takes beyond what was left of the lease is ours.
+//! Nobody can tell the waiter before the lease is over. How long it takes beyond what was left of the lease is the library's. All
+//! contenders are killed at the same time, each with a server of its own.
 
 use std::time::Duration;
 
-use dlock_runtime::LockManager;
+use dlock_bench_peer::usage::now;
 
 use crate::Failure;
-use crate::report::Goal;
-use crate::scenarios::Bench;
-use crate::usage::{boot_nanos, float, millis, nanos};
-use crate::worker::{Orders, Worker, say};
+use crate::contenders::Contender;
+use crate::figures::{millis, millis_between, nanos};
+use crate::process::Process;
+use crate::report::Goal::AtMost;
+use crate::report::What;
+use crate::scenarios::{Bench, most};
+use crate::server::Server;
+use crate::turns::at_once;
 
-const LEASE: Duration = Duration::from_secs(1);
-
-pub(crate) async fn measure(mut bench: Bench<'_>) -> Result<(), Failure> {
-    let locks = LockManager::connect(&bench.server.url()).await?;
-    let mut server = bench.server.connect().await?;
-    let (mut beyond_lease, mut beyond_rest) = (Vec::new(), Vec::new());
-    for round in 0..if bench.short { 3 } else { 20 } {
-        let key = format!("killed:{round}");
-        let mut worker = Worker::start(bench.name, &[&bench.server.url(), &key])?;
-        worker.line().await?;
-        let lock = locks.lock(&*key).lease(LEASE).wait(Duration::from_secs(20));
-        let waiter = tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            let had = boot_nanos();
-            guard.release().await?;
-            Ok::<_, dlock_runtime::Error>(had)
-        });
-        // Each time at another point between two renewals.
-        tokio::time::sleep(Duration::from_millis(400 + 37 * round)).await;
-        let killed = boot_nanos();
-        worker.kill().await?;
-        let left: i64 = redis::cmd("PTTL").arg(format!("dlock:{key}")).query_async(&mut server).await?;
-        let gone = boot_nanos() + nanos(Duration::from_millis(u64::try_from(left).unwrap_or_default()));
-        let had = waiter.await??;
-        beyond_lease.push(millis(had.saturating_sub(killed)) - millis(nanos(LEASE)));
-        beyond_rest.push((float(had) - float(gone)) / 1e6);
-    }
-    // The goal is one for every round, not for the median.
-    let worst = beyond_lease.iter().copied().fold(f64::MIN, f64::max);
-    bench.add("waited beyond the whole lease", "ms", beyond_lease, None);
-    bench.add("waited beyond the whole lease, worst", "ms", vec![worst], Some(Goal::AtMost(250.0)));
-    bench.add("waited beyond what was left of the lease", "ms", beyond_rest, None);
+pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    let pace = bench.pace(if bench.short { 2 } else { 3 });
+    let contenders = bench.contenders(&["raw", "ours"])?;
+    let runs = at_once(bench.name, contenders, pace, bench.report, once).await;
+    // The goal is one for every time, not for the median.
+    let lease =
+        What::less("waited beyond the whole lease, worst of a round", "ms").goal("ours", AtMost(250.0));
+    bench.each(&lease, &runs, |slices| most(slices, |(lease, _)| *lease));
+    let rest = What::less("waited beyond what was left of the lease, worst of a round", "ms");
+    bench.each(&rest, &runs, |slices| most(slices, |(_, rest)| *rest));
     Ok(())
 }
 
-/// The process that is killed: holds the lock of `key` for as long as it lives.
-pub(crate) async fn work(url: &str, key: &str) -> Result<(), Failure> {
-    let locks = LockManager::connect(url).await?;
-    let guard = locks.lock(key).lease(LEASE).acquire().await?;
-    say("held");
-    while Orders::new().next().await?.is_some() {}
-    Ok(guard.release().await?)
+/// Returns how many milliseconds it waited beyond the lease, and beyond what was left of it.
+async fn once(contender: &Contender) -> Result<(f64, f64), Failure> {
+    let server = Server::start().await?.running()?;
+    let mut connection = server.connect().await?;
+    let mut holder = Process::start(contender, &[&server]).await?;
+    let mut waiter = Process::start(contender, &[&server]).await?;
+    let [] = holder.ask(format!("hold 1 {}", LEASE.as_millis()), "holding").await?;
+    let key = server.lock_of(&mut connection, "held:0").await?;
+    waiter.tell("take held:0").await?;
+    // Each time at another point of the lease, and before it is over where nobody renews it.
+    tokio::time::sleep(Duration::from_millis(400 + now() % 450)).await;
+    holder.kill().await?;
+    let killed = now();
+    let left: i64 = redis::cmd("PTTL").arg(key).query_async(&mut connection).await?;
+    let gone = now() + nanos(Duration::from_millis(u64::try_from(left).unwrap_or_default()));
+    let [taken] = waiter.hear("taken").await?;
+    Ok((millis_between(killed, taken) - millis(nanos(LEASE)), millis_between(gone, taken)))
 }
+
+const LEASE: Duration = Duration::from_secs(1);

@@ -1,64 +1,166 @@
 //! What is measured, one scenario a file. A row that has a goal says so where it is added.
 
 mod cluster;
+mod distance;
 mod held;
 mod hot_key;
 mod killed;
+mod loss;
 mod processes;
 mod quorum;
+mod re_entry;
 mod uncontended;
+mod waiters;
 mod wake_up;
 
+use std::path::Path;
 use std::pin::Pin;
 
 use crate::Failure;
-use crate::report::{Goal, Report};
+use crate::contenders::Contender;
+use crate::contest::Contest;
+use crate::report::{Of, Report, Spread, What};
 use crate::server::Server;
+use crate::turns::{Field, Pace, Run};
 
 /// What a scenario is given.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) server: &'a Server,
+    /// This program, which is ours and the floor, too.
+    pub(crate) program: &'a Path,
+    /// Those that take part, by request.
+    pub(crate) rivals: &'a [Contender],
     pub(crate) rounds: usize,
     /// Whether figures may be coarse.
     pub(crate) short: bool,
+    /// Whether a million locks are held.
+    pub(crate) large: bool,
     pub(crate) name: &'static str,
     pub(crate) report: &'a mut Report,
 }
 
 impl Bench<'_> {
-    /// Adds a row of one figure a round.
-    fn add(&mut self, what: impl Into<String>, unit: &'static str, figures: Vec<f64>, goal: Option<Goal>) {
-        self.report.add(self.name, what, unit, figures, goal);
+    /// Returns those of ours that are called by these names.
+    fn own(&self, names: &[&str]) -> Result<Vec<Contender>, Failure> {
+        names.iter().map(|name| Contender::own(self.program, name)).collect()
     }
+
+    /// Returns those of ours that are called by these names, and all rivals.
+    fn contenders(&self, own: &[&str]) -> Result<Vec<Contender>, Failure> {
+        let mut contenders = self.own(own)?;
+        contenders.extend_from_slice(self.rivals);
+        Ok(contenders)
+    }
+
+    /// Returns the pace at which everybody has so many slices a round.
+    fn pace(&self, slices: usize) -> Pace {
+        Pace { rounds: self.rounds, rival_rounds: self.rounds, slices }
+    }
+
+    /// Starts contenders, to take turns.
+    async fn field<S>(
+        &mut self,
+        contenders: Vec<Contender>,
+        start: impl AsyncFn(&Contender) -> Result<S, Failure>,
+    ) -> Field<S> {
+        Field::start(self.name, contenders, self.report, start).await
+    }
+
+    /// Adds a row for each run: a figure of each of its rounds.
+    fn each<T>(&mut self, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
+        for run in runs {
+            let figures = run.rounds.iter().map(|round| figure(round)).collect();
+            self.report.add(what.row(self.name, &run.contender, figures));
+        }
+    }
+
+    /// Adds a row for each run but the floors: a figure of each of its rounds, to that of its floor in the same round.
+    fn ratio<T>(&mut self, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
+        self.compare(what, runs, |contender| contender.floor, figure);
+    }
+
+    /// Adds a row for each run but that of `floor`: a figure of each of its rounds, to that of `floor` in the same round.
+    fn ratio_to<T>(&mut self, floor: &str, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
+        self.compare(what, runs, |_| floor, figure);
+    }
+
+    fn compare<'c, T>(
+        &mut self,
+        what: &What,
+        runs: &'c [Run<T>],
+        floor: impl Fn(&'c Contender) -> &'c str,
+        figure: impl Fn(&[T]) -> f64,
+    ) {
+        for run in runs {
+            let floor = floor(&run.contender);
+            let floor = runs.iter().find(|other| other.contender.name == floor);
+            if let Some(floor) = floor.filter(|floor| floor.contender.name != run.contender.name) {
+                let pairs = run.rounds.iter().zip(&floor.rounds);
+                let figures = pairs.map(|(round, floor)| figure(round) / figure(floor)).collect();
+                self.report.add(what.row(self.name, &run.contender, figures));
+            }
+        }
+    }
+
+    /// Adds how something that happened many times is spread; in milliseconds, and in order.
+    fn times(&mut self, what: &str, contender: &Contender, times: Vec<f64>) {
+        self.spread(what, contender, Of::Times(times));
+    }
+
+    /// Adds how the waits of all rounds are spread, and who was inside how often in the last.
+    fn spreads<T>(&mut self, name: &str, runs: &[Run<T>], contest: impl Fn(&T) -> &Contest) {
+        for run in runs {
+            let mut waits: Vec<f64> =
+                run.rounds.iter().flatten().flat_map(|slice| &contest(slice).waits).copied().collect();
+            waits.sort_unstable_by(f64::total_cmp);
+            self.times(&format!("{name}, wait"), &run.contender, waits);
+            if let Some(slice) = run.rounds.iter().flatten().last() {
+                let shares = Of::Shares(contest(slice).shares.clone());
+                self.spread(&format!("{name}, shares"), &run.contender, shares);
+            }
+        }
+    }
+
+    fn spread(&mut self, what: &str, contender: &Contender, of: Of) {
+        let (what, contender) = (what.to_owned(), contender.name.clone());
+        self.report.spread(Spread { scenario: self.name, what, contender, of });
+    }
+}
+
+/// Returns the figure of the last of some slices, where there is but one.
+fn last<T>(slices: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+    slices.last().map_or(0.0, figure)
+}
+
+/// Returns a number of tasks in words.
+fn tasks_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "task" } else { "tasks" })
+}
+
+/// Returns the greatest figure of some slices.
+fn most<T>(slices: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+    slices.iter().map(figure).fold(f64::MIN, f64::max)
 }
 
 /// A scenario on its way.
 type Measured<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
 /// A scenario, by its name.
-type Scenario = (&'static str, fn(Bench<'_>) -> Measured<'_>);
+type Scenario = (&'static str, for<'a> fn(&'a mut Bench<'_>) -> Measured<'a>);
 
 /// All scenarios.
-pub(crate) const SCENARIOS: [Scenario; 8] = [
+pub(crate) const SCENARIOS: [Scenario; 12] = [
     ("uncontended", |bench| Box::pin(uncontended::measure(bench))),
-    ("cluster", |bench| Box::pin(cluster::measure(bench))),
     ("hot-key", |bench| Box::pin(hot_key::measure(bench))),
     ("processes", |bench| Box::pin(processes::measure(bench))),
     ("wake-up", |bench| Box::pin(wake_up::measure(bench))),
+    ("waiters", |bench| Box::pin(waiters::measure(bench))),
     ("held", |bench| Box::pin(held::measure(bench))),
     ("killed", |bench| Box::pin(killed::measure(bench))),
+    ("loss", |bench| Box::pin(loss::measure(bench))),
     ("quorum", |bench| Box::pin(quorum::measure(bench))),
+    ("cluster", |bench| Box::pin(cluster::measure(bench))),
+    ("distance", |bench| Box::pin(distance::measure(bench))),
+    ("re-entry", |bench| Box::pin(re_entry::measure(bench))),
 ];
-
-/// What a worker process does.
-pub(crate) async fn work(task: &[String]) -> Result<(), Failure> {
-    let task: Vec<&str> = task.iter().map(String::as_str).collect();
-    match task.as_slice() {
-        ["processes", url, log] => processes::work(url, log).await,
-        ["wake-up", url] => wake_up::work(url).await,
-        ["held", url, count, lease] => held::work(url, count.parse()?, lease.parse()?).await,
-        ["killed", url, key] => killed::work(url, key).await,
-        _ => Err("no such task for a worker".into()),
-    }
-}

@@ -38,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) on_contended: OnContended,
     pub(crate) on_lost: OnLost,
     pub(crate) on_unavailable: OnUnavailable,
+    pub(crate) release: Release,
     pub(crate) guard: Option<Ident>,
     pub(crate) manager: Option<Expr>,
     pub(crate) namespace: Option<Expr>,
@@ -69,6 +70,14 @@ pub(crate) enum OnLost {
     #[default]
     Abort,
     Finish,
+}
+
+/// Whether a call whose body has ended waits for the server to let go.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Release {
+    #[default]
+    Awaited,
+    Background,
 }
 
 /// What a call does when the server cannot be asked.
@@ -143,6 +152,7 @@ impl Draft {
             "on_contended" => options.on_contended = values::on_contended(value)?,
             "on_lost" => options.on_lost = values::on_lost(&value)?,
             "on_unavailable" => options.on_unavailable = values::on_unavailable(&value)?,
+            "release" => options.release = values::release(&value)?,
             "guard" => options.guard = Some(values::guard(&value)?),
             "manager" => options.manager = Some(values::manager(value)?),
             "namespace" => options.namespace = Some(values::namespace(value)?),

@@ -9,7 +9,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitBool, Path};
 
-use crate::args::{OnContended, OnLost, OnUnavailable};
+use crate::args::{OnContended, OnLost, OnUnavailable, Release};
 use crate::duration::Time;
 use crate::report::written;
 
@@ -149,6 +149,18 @@ pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
         other => Err(Error::new(
             other.span(),
             "`on_unavailable` is `error`, `skip` (the body does not run) or `run` (the body runs WITHOUT the lock): write `on_unavailable = error`",
+        )),
+    }
+}
+
+/// Reads `release`.
+pub(crate) fn release(value: &Expr) -> syn::Result<Release> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("awaited") => Ok(Release::Awaited),
+        Expr::Path(path) if path.path.is_ident("background") => Ok(Release::Background),
+        other => Err(Error::new(
+            other.span(),
+            "`release` is `awaited` (the call returns once the server has let go) or `background` (it returns at once): write `release = background`, or leave it out",
         )),
     }
 }

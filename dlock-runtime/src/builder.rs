@@ -14,6 +14,7 @@ use crate::config::url::{self, Place, Target};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
+use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 use crate::protocol::share::Share;
@@ -51,6 +52,7 @@ struct Changes {
     share: Option<Share>,
     replica_acks: Option<u8>,
     tracking: Option<bool>,
+    io: Option<Io>,
     certificates: Certificates,
     credentials: Option<CredentialsSource>,
 }
@@ -143,6 +145,14 @@ impl Builder {
         self
     }
 
+    /// Sets where the connections are driven: on a thread of their own, or by tasks on the runtime that connects. Default:
+    /// [`Io::Thread`]. [`Io::Runtime`] needs timers and i/o of that runtime, and says what blocking it costs. `memory://` has no
+    /// connections: with it `Io::Runtime` is [`Error::Config`](crate::Error::Config).
+    pub fn io(mut self, io: Io) -> Self {
+        self.changes.io = Some(io);
+        self
+    }
+
     /// Sets the authorities, as PEM text, of which one must have signed the certificate of a `rediss://` server. Default: those of the
     /// system, or of the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
     #[cfg(feature = "tls")]
@@ -164,7 +174,7 @@ impl Builder {
     ///
     /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
     /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks) take, at the start and whenever one is made anew, and never
-    /// while they are connected. It runs on the thread that talks to the server, so it must not block; it has
+    /// while they are connected. It runs where the connections are driven ([`io`](Self::io)), so it must not block; it has
     /// the `connect_timeout`. Where it fails, panics or is late there is no connection, which
     /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
     /// secret into that text. `memory://` does not ask it.
@@ -235,6 +245,7 @@ impl Builder {
             share,
             replica_acks,
             tracking,
+            io,
             certificates,
             credentials,
         } = self.changes;
@@ -251,6 +262,7 @@ impl Builder {
         set(&mut settings.rules.share, share);
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.rules.tracking, tracking);
+        set(&mut settings.io, io);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
@@ -280,6 +292,9 @@ impl Builder {
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
+        }
+        if let (Place::Memory { .. }, Io::Runtime) = (&target.place, settings.io) {
+            return Err(config("io", "`memory://` has no connections: leave it out"));
         }
         if let Place::Quorum(_) = target.place {
             if target.settings.layout == Layout::Redisson {
@@ -398,6 +413,8 @@ mod tests {
                 ("share=setnx", "share", &[QUORUM]),
                 ("replica_acks=2", "replica_acks", &[QUORUM, "memory://"]),
                 ("layout=redisson&replica_acks=2", "", &[QUORUM, "memory://"]),
+                ("io=thread", "io", &[]),
+                ("io=runtime", "io", &["memory://"]),
                 ("publish=spublish", "publish", &PLACES),
                 ("layout=redisson&share=setnx", "", &PLACES),
                 ("tls_ca=ca.pem", "tls", &PLACES),

@@ -5,6 +5,8 @@
 //! VM has slept. The in-memory backend runs on tokio's clock, so that tests can pause it.
 
 use std::collections::VecDeque;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +22,9 @@ pub(crate) enum Clock {
     Boot,
     /// Tokio's, for the in-memory backend.
     Tokio(Arc<TokioClock>),
+    /// One that a simulation sets.
+    #[cfg(test)]
+    Set(Arc<SetClock>),
 }
 
 impl Clock {
@@ -27,7 +32,54 @@ impl Clock {
         match self {
             Self::Boot => boot_time(),
             Self::Tokio(clock) => clock.now(),
+            #[cfg(test)]
+            Self::Set(clock) => clock.now(),
         }
+    }
+}
+
+/// A clock that stands still until it is set, and now and then goes on between two looks at it, as it does for a process that is stopped.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct SetClock {
+    now: AtomicU64,
+    /// What has been shown last.
+    shown: AtomicU64,
+    looks: AtomicU64,
+    /// At which look it jumps, and by how much.
+    jump: (AtomicU64, AtomicU64),
+}
+
+#[cfg(test)]
+impl SetClock {
+    fn now(&self) -> BootTime {
+        let look = self.looks.fetch_add(1, Ordering::Relaxed);
+        if look == self.jump.0.load(Ordering::Relaxed) && look > 0 {
+            self.now.fetch_add(self.jump.1.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let now = self.now.load(Ordering::Relaxed);
+        self.shown.store(now, Ordering::Relaxed);
+        BootTime::from_nanos(now)
+    }
+
+    /// Returns the time without a look that anybody would know of.
+    pub(crate) fn peek(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, nanos: u64) {
+        self.now.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// Returns what was shown last, and at which look.
+    pub(crate) fn shown(&self) -> (u64, u64) {
+        (self.shown.load(Ordering::Relaxed), self.looks.load(Ordering::Relaxed))
+    }
+
+    /// Has it jump by `nanos` when it is looked at once more and `looks` times after that.
+    pub(crate) fn jump(&self, looks: u64, nanos: u64) {
+        self.jump.0.store(self.looks.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
+        self.jump.1.store(nanos, Ordering::Relaxed);
     }
 }
 
@@ -52,10 +104,14 @@ impl TokioClock {
     }
 
     pub(crate) fn now(&self) -> BootTime {
-        let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
         let mut shown = lock(&self.shown);
         // Read under the lock: of two threads the later one never reads an earlier time.
         let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if shown.behind.is_empty() && own >= shown.latest {
+            shown.latest = own; // nearly always, and then it does not matter whose clock it is
+            return BootTime::from_nanos(own);
+        }
+        let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
         let at = shown.behind.iter().position(|(runtime, _)| *runtime == here);
         let behind = at.and_then(|at| shown.behind.get(at)).map_or(0, |(_, behind)| *behind);
         let time = own.saturating_add(behind);
@@ -78,6 +134,10 @@ const MOST_RUNTIMES: usize = 64;
 
 /// Returns the time on the boot clock.
 pub(crate) fn boot_time() -> BootTime {
+    #[cfg(test)]
+    if let Some(now) = crate::simulated::now() {
+        return now;
+    }
     BootTime::from_nanos(u64::try_from(read().as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -101,4 +161,44 @@ fn read() -> Duration {
     static START: once_cell::sync::Lazy<std::time::Instant> =
         once_cell::sync::Lazy::new(std::time::Instant::now);
     START.elapsed()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Set for a process that is only to say what time it is.
+    const SAYS: &str = "DLOCK_TEST_SAYS_THE_TIME";
+
+    /// For how long the machine of such a process was suspended.
+    const SUSPENDED: Duration = Duration::from_secs(1_000_000);
+
+    /// A process in a time namespace: its machine has been suspended for that long, as far as the boot clock goes, and no other clock
+    /// knows of it.
+    #[test]
+    fn the_time_that_the_machine_is_suspended_counts() {
+        if std::env::var_os(SAYS).is_some() {
+            return println!("it is {} now", boot_time().nanos());
+        }
+        let this = std::env::current_exe().expect("a test has a file");
+        let seconds = SUSPENDED.as_secs().to_string();
+        let said = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--time", "--boottime", &seconds, "--fork"])
+            .arg(this)
+            .args(["--exact", "clock::tests::the_time_that_the_machine_is_suspended_counts", "--nocapture"])
+            .env(SAYS, "1")
+            .output();
+        let said = match said {
+            Ok(said) if said.status.success() => String::from_utf8_lossy(&said.stdout).into_owned(),
+            _ => return println!("SKIPPED: a clock that counts suspend: there are no time namespaces here"),
+        };
+
+        let nanos =
+            said.split_once("it is ").and_then(|(_, rest)| rest.split_once(" now")).map(|(nanos, _)| nanos);
+        let theirs = BootTime::from_nanos(nanos.and_then(|nanos| nanos.parse().ok()).expect(&said));
+
+        assert!(theirs.since(boot_time()) > SUSPENDED / 2, "{theirs:?}");
+    }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::time::Duration;
 
+use crate::engine::answer::Told;
 use crate::engine::hold::{Alarm, Held};
 use crate::engine::turn::Phase;
 use crate::error::{Error, LossCause, Result};
@@ -92,7 +93,7 @@ impl LockGuard {
         poll_fn(|cx| {
             loop {
                 let lost = looker.look(cx.waker(), |phase| match phase {
-                    Phase::Lost { cause, .. } => Some(*cause),
+                    Phase::Lost(lost) => Some(lost.cause),
                     Phase::Over { .. } => Some(LossCause::Released),
                     _ => None,
                 });
@@ -125,12 +126,11 @@ impl LockGuard {
     /// Dropping it may leave a number unused. Ask again: a later number is as good.
     pub async fn fencing_token(&self) -> Result<FencingToken> {
         let held = self.believed()?;
-        let fencing = &held.root().fencing;
-        if let Some(known) = fencing.get() {
-            return Ok(FencingToken(*known));
+        if let Some(known) = held.root().fencing_token() {
+            return Ok(FencingToken(known));
         }
         match ask(held, Command::Fence).await? {
-            Reply::Fenced(token) => Ok(FencingToken(*fencing.get_or_init(|| token))),
+            Reply::Fenced(token) => Ok(FencingToken(held.root().note_fencing_token(token))),
             _ => Err(not_ours(held)),
         }
     }
@@ -169,7 +169,7 @@ impl LockGuard {
     /// Dropping it does not undo the release: it has been handed over, or is by the drop.
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
-        let answer = self.held().and_then(|held| held.let_go(true));
+        let answer = self.held().and_then(|held| held.let_go(Told::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
         match usable(held.key(), answer.await)? {
@@ -187,11 +187,9 @@ impl LockGuard {
 
 /// Asks the server something under a hold.
 async fn ask(held: &Held, command: Command) -> Result<Reply> {
-    let root = held.root();
-    let Some(token) = root.token() else {
+    let Some(answer) = held.engine.ask_under(held.root(), command) else {
         return Err(held.lost_error((LossCause::Released, Duration::ZERO)));
     };
-    let answer = held.engine.ask(root.key.name(), token, command);
     usable(held.key(), answer.await)
 }
 

@@ -5,7 +5,7 @@
 //! Not here: how a nested call waits for its siblings (`protocol::nesting`), how a body is run (`run`).
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::Engine;
 use crate::engine::hold::Held;
@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::protocol::waits::Place;
 
 /// One hold that the current call runs under.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scope {
     engine: Arc<Engine>,
     /// The turn that holds the lock.
@@ -25,19 +25,9 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Opens the scope of `held` inside the current one.
-    pub(crate) fn open(held: &Held) -> Arc<Self> {
-        Arc::new(Self {
-            engine: Arc::clone(&held.engine),
-            root: Arc::clone(held.root()),
-            depth: held.depth(),
-            parent: Self::current(),
-        })
-    }
-
     /// Returns the innermost scope of the task that is being polled.
     pub(crate) fn current() -> Option<Arc<Self>> {
-        CURRENT.try_with(Clone::clone).ok().flatten()
+        CURRENT.try_with(|current| current.as_ref().map(Current::scope)).ok().flatten()
     }
 
     /// Returns the innermost scope of the chain that holds `key` in `engine`.
@@ -65,18 +55,73 @@ impl Scope {
         self.depth
     }
 
-    /// Does something, such as polling a body, inside the scope.
-    pub(crate) fn enter<R>(scope: &Arc<Self>, inside: impl FnOnce() -> R) -> R {
-        CURRENT.sync_scope(Some(Arc::clone(scope)), inside)
-    }
-
     fn chain(scope: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(scope), |scope| scope.parent.as_ref())
     }
 }
 
+/// The scope of a body that is polled now and then. Most bodies never ask for it, so it is made for the first that does.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// Nobody has asked for it. It stands inside this one.
+    Inside(Option<Arc<Scope>>),
+    Made(Arc<Scope>),
+}
+
+impl Opened {
+    /// Opens a scope inside the current one.
+    pub(crate) fn new() -> Self {
+        Self::Inside(Scope::current())
+    }
+
+    /// Does something, such as polling a body, inside the scope, which is that of `held`.
+    pub(crate) fn enter<R>(&mut self, held: &Held, inside: impl FnOnce() -> R) -> R {
+        let current = match &*self {
+            Self::Made(scope) => Current::Made(Arc::clone(scope)),
+            Self::Inside(parent) => {
+                let (engine, root) = (Arc::clone(&held.engine), Arc::clone(held.root()));
+                let scope = Scope { engine, root, depth: held.depth(), parent: parent.clone() };
+                Current::Open(scope, OnceLock::new())
+            }
+        };
+        CURRENT.sync_scope(Some(current), || {
+            let result = inside();
+            let made = CURRENT.with(|current| current.as_ref().and_then(Current::made));
+            if let (Some(scope), Self::Inside(_)) = (made, &*self) {
+                *self = Self::Made(scope);
+            }
+            result
+        })
+    }
+}
+
+/// The innermost scope of the task that is being polled.
+#[derive(Debug)]
+enum Current {
+    /// It stands here until somebody asks for it.
+    Open(Scope, OnceLock<Arc<Scope>>),
+    Made(Arc<Scope>),
+}
+
+impl Current {
+    fn scope(&self) -> Arc<Scope> {
+        match self {
+            Self::Open(scope, made) => Arc::clone(made.get_or_init(|| Arc::new(scope.clone()))),
+            Self::Made(scope) => Arc::clone(scope),
+        }
+    }
+
+    /// Returns it where somebody has asked for it.
+    fn made(&self) -> Option<Arc<Scope>> {
+        match self {
+            Self::Open(_, made) => made.get().cloned(),
+            Self::Made(_) => None,
+        }
+    }
+}
+
 tokio::task_local! {
-    static CURRENT: Option<Arc<Scope>>;
+    static CURRENT: Option<Current>;
 }
 
 /// Carries the locks of the current call into a future that is spawned.
@@ -100,5 +145,5 @@ tokio::task_local! {
 ///
 /// Dropping it drops the future.
 pub fn in_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    CURRENT.scope(Scope::current(), future)
+    CURRENT.scope(Scope::current().map(Current::Made), future)
 }

@@ -32,6 +32,8 @@
 //! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | say what is locked | [`docs::keys`], [`KeyPart`] |
 //! | wait, or not | [`docs::waiting`] |
+//! | know what a lock costs | [`docs::performance`] |
+//! | know what was done to locks to see that they hold, and who can do what harm | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | find what another library's words are here | [`docs::coming_from`] |
 //! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
@@ -80,9 +82,13 @@ pub mod error;
 mod global;
 mod guard;
 mod held;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod hostile;
 mod inspection;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
+mod io;
 mod key;
 mod layout;
 mod lock;
@@ -91,6 +97,8 @@ mod options;
 mod protocol;
 mod retry;
 mod run;
+#[cfg(test)]
+mod simulated;
 mod sync;
 mod telemetry;
 #[cfg(feature = "testing")]
@@ -101,10 +109,19 @@ mod token;
 #[path = "private/mod.rs"]
 pub mod __private;
 
+#[cfg(dlock_loom)]
+pub use engine::interleavings::{Model, models};
+
 /// The guides.
 pub mod docs {
     #[doc = include_str!("docs/safety.md")]
     pub mod safety {}
+
+    #[doc = include_str!("docs/proof.md")]
+    pub mod proof {}
+
+    #[doc = include_str!("docs/threats.md")]
+    pub mod threats {}
 
     #[doc = include_str!("docs/keys.md")]
     pub mod keys {}
@@ -126,6 +143,9 @@ pub mod docs {
     #[doc = include_str!("docs/operating.md")]
     pub mod operating {}
 
+    #[doc = include_str!("docs/performance.md")]
+    pub mod performance {}
+
     #[doc = include_str!("docs/fleets.md")]
     pub mod fleets {}
 
@@ -142,10 +162,11 @@ pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
 pub use inspection::Inspection;
+pub use io::Io;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use manager::LockManager;
-pub use options::{OnLost, Options};
+pub use options::{OnLost, Options, Release};
 pub use protocol::share::Share;
 pub use retry::RetryPolicy;

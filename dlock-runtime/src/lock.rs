@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options};
+use crate::options::{OnLost, Options, Release};
 use crate::run::{self, Body, Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
@@ -52,7 +52,8 @@ impl Lock {
     }
 
     /// Sets how many further tries follow the first, spaced by [`backoff`](Self::backoff). Default: none. Being told of a release
-    /// meanwhile leads to a try at once and uses up none of them.
+    /// meanwhile leads to a try at once and uses up none of them. How long that may take without `wait` is in
+    /// [the guide on waiting](crate::docs::waiting).
     pub fn retry(mut self, retries: u32) -> Self {
         self.options.retry = retries;
         self
@@ -100,6 +101,14 @@ impl Lock {
         self
     }
 
+    /// Sets whether [`run`](Self::run) waits for the server to release the lock when the body has ended. Default: it does,
+    /// [`Release::Awaited`]; [`Release`] says what is given up else. A guard has its own way to say it:
+    /// [`release`](LockGuard::release) waits, and dropping it does not.
+    pub fn release(mut self, release: Release) -> Self {
+        self.options.release = release;
+        self
+    }
+
     /// Sets all options at once.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
@@ -134,7 +143,7 @@ impl Lock {
     ///
     /// Dropping it releases what may have been granted.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
-        let once = Options { retry: 0, wait: None, ..self.options };
+        let once = Options { retry: 0, wait: None, ..self.options.only_whether() };
         match self.acquire_with(once).await {
             Ok(guard) => Ok(Some(guard)),
             Err(Error::Contended { .. }) => Ok(None),
@@ -168,8 +177,8 @@ impl Lock {
         let mut body = pin!(Body::Future(body(&guard)));
         let mut running = Running::new(held);
         let on_lost = self.options.on_lost;
-        let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, &telemetry, cx)).await;
-        let mut leaving = Leaving::new(held, ended, &telemetry);
+        let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
+        let mut leaving = Leaving::new(held, ended, self.options.release, &telemetry);
         poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
         Ok(run::value(body))
     }

@@ -22,7 +22,7 @@ use crate::protocol::command::{Command, Failure, Reply};
 
 /// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
 ///
-/// One manager serves any number of tasks, keys and runtimes. Its connections live on a thread of their own, so that leases are
+/// One manager serves any number of tasks, keys and runtimes. Unless [`Io`](crate::Io) says otherwise, its connections live on a thread of their own, so that leases are
 /// renewed while the application's threads are busy, and after the runtime that made it has ended. (`memory://` has no thread: it
 /// runs inside the tasks that use it, under tokio's clock.) When its last clone and the last guard are gone it sends what is left to
 /// send and ends; a process that exits at once may cut that short, so call [`shutdown`](Self::shutdown) first.
@@ -92,6 +92,12 @@ impl LockManager {
     /// Joins a world in memory.
     pub(crate) fn in_memory(world: &Arc<World>, settings: &Settings) -> Self {
         Self::new(world.join(settings), settings, "memory".to_owned())
+    }
+
+    /// A manager over an engine that a test has made.
+    #[cfg(test)]
+    pub(crate) fn over(engine: Arc<Engine>) -> Self {
+        Self::new(engine, &Settings::default(), "a test".to_owned())
     }
 
     fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
@@ -191,7 +197,8 @@ impl LockManager {
     ///
     /// Who waits gets [`Error::Shutdown`] at once, and so does everybody who comes later. Who holds a lock
     /// may finish until `deadline` has passed; then bodies are dropped at their next await and their locks released, and a response
-    /// timeout later what is still held is released though a body, or the code with a guard, may be at work.
+    /// timeout later what is still held is released though a body, or the code with a guard, may be at work. Releases that are on their
+    /// way then have one more response timeout to be confirmed; what is not is free after its lease.
     /// Call it when the process is told to stop: others need not wait for the leases then.
     ///
     /// # Cancel safety

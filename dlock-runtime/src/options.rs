@@ -20,10 +20,14 @@ pub struct Options {
     pub(crate) at_least: Option<Duration>,
     pub(crate) reentrant: bool,
     pub(crate) on_lost: OnLost,
+    pub(crate) release: Release,
+    /// Whether the call only asks whether it gets the lock, and not when it might.
+    pub(crate) only_whether: bool,
 }
 
 impl Options {
-    /// Returns the defaults: the manager's lease, renewed; one try; `backoff` from 100 ms to 2 s; a loss aborts the body.
+    /// Returns the defaults: the manager's lease, renewed; one try; `backoff` from 100 ms to 2 s; a loss aborts the body; a
+    /// call waits for its release.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -36,6 +40,8 @@ impl Options {
             at_least: None,
             reentrant: true,
             on_lost: OnLost::Abort,
+            release: Release::Awaited,
+            only_whether: false,
         }
     }
 
@@ -132,7 +138,8 @@ impl Options {
         self
     }
 
-    /// Sets how many further tries follow the first, spaced by `backoff`.
+    /// Sets how many further tries follow the first, spaced by `backoff`. Without `wait` the call ends after a response timeout for each
+    /// try, and the delays between them, whatever the server does; `share=setnx` adds 300 ms to each try.
     #[must_use]
     pub const fn retry(mut self, retry: u32) -> Self {
         self.retry = retry;
@@ -159,6 +166,22 @@ impl Options {
         self.on_lost = on_lost;
         self
     }
+
+    /// Sets whether a call whose body has ended waits for the server to release the lock. Default: it does, [`Release::Awaited`].
+    /// [`Release`] says what is given up else. It is for bodies: a guard has [`release`](crate::LockGuard::release).
+    #[must_use]
+    pub const fn release(mut self, release: Release) -> Self {
+        self.release = release;
+        self
+    }
+
+    /// Has a call that tries once only ask whether it gets the lock: where nobody is told when it might, that is not asked.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn only_whether(mut self) -> Self {
+        self.only_whether = true;
+        self
+    }
 }
 
 impl Default for Options {
@@ -175,6 +198,21 @@ pub enum OnLost {
     Abort,
     /// The body runs to its end and its own result is returned; the loss is logged.
     Finish,
+}
+
+/// Whether a call whose body has ended waits for the server to let go of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Release {
+    /// The call returns once the server has answered, or has not within a response timeout. Whoever is told of the call's end finds
+    /// the lock free.
+    #[default]
+    Awaited,
+    /// The call returns at once; the release is on its way. The hold is over by then, and whatever this manager asks of the same key
+    /// next comes after it; but another process may find the lock taken for a moment yet, and a process that ends without
+    /// [`shutdown`](crate::LockManager::shutdown) may leave it taken for a lease. What the server answers is logged.
+    ///
+    /// At most 1,024 such releases of one manager are without an answer; the calls that end beyond them wait for theirs.
+    Background,
 }
 
 /// Checks a lease: a server counts in whole milliseconds, and a deadline needs room for a slow reply.

@@ -10,19 +10,19 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
+use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::hold::{Alarm, Held, Loss};
 use crate::engine::turn::{Looker, Phase};
 use crate::engine::waiting::Waiting;
-use crate::error::{Error, LossCause, Result};
-use crate::held::Scope;
+use crate::error::{Error, Result};
+use crate::held::{Opened, Scope};
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options};
+use crate::options::{OnLost, Options, Release};
 use crate::protocol::command::Reply;
 use crate::telemetry::Hold;
 
@@ -78,7 +78,7 @@ impl Entering {
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
     held: &'a Held,
-    scope: Arc<Scope>,
+    scope: Opened,
     looker: Option<Looker<'a>>,
     alarm: Alarm,
 }
@@ -86,29 +86,32 @@ pub(crate) struct Running<'a> {
 impl<'a> Running<'a> {
     pub(crate) fn new(held: &'a Held) -> Self {
         let looker = (held.depth() > 0).then(|| held.root().looker());
-        Self { held, scope: Scope::open(held), looker, alarm: Alarm::default() }
+        Self { held, scope: Opened::new(), looker, alarm: Alarm::default() }
     }
 
     pub(crate) fn held(&self) -> &'a Held {
         self.held
     }
 
+    /// `seen`: somebody has just seen that the hold may be believed, and nothing but us has run since.
     pub(crate) fn poll<F: Future>(
         &mut self,
         mut body: Pin<&mut Body<F>>,
         on_lost: OnLost,
+        mut seen: bool,
         telemetry: &Hold,
         cx: &mut Context<'_>,
     ) -> Poll<std::result::Result<(), Loss>> {
         let _entered = telemetry.enter();
         loop {
             if on_lost == OnLost::Abort
+                && !std::mem::take(&mut seen)
                 && let Err(loss) = self.held.believed()
             {
                 body.set(Body::Gone);
                 return Poll::Ready(Err(loss));
             }
-            if Scope::enter(&self.scope, || body.as_mut().poll(cx)).is_ready() {
+            if self.scope.enter(self.held, || body.as_mut().poll(cx)).is_ready() {
                 return Poll::Ready(Ok(()));
             }
             let stop = self.is_over(cx) && on_lost == OnLost::Abort;
@@ -130,8 +133,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Lets go after a body has ended or was stopped. A release that fails never replaces the body's own value: it is logged, and the
-/// lease is the backstop.
+/// Lets go after a body has ended or was stopped, and waits for the answer unless the release is left to the background. One that fails
+/// never replaces the body's own value: it is logged, and the lease is the backstop.
 #[derive(Debug)]
 pub(crate) struct Leaving<'a> {
     held: &'a Held,
@@ -140,29 +143,40 @@ pub(crate) struct Leaving<'a> {
 }
 
 impl<'a> Leaving<'a> {
-    pub(crate) fn new(held: &'a Held, ended: std::result::Result<(), Loss>, telemetry: &Hold) -> Self {
-        let believed = held.believed();
-        let mut answer = held.let_go(true);
-        if let Err(loss) = ended.and(believed) {
+    pub(crate) fn new(
+        held: &'a Held,
+        ended: std::result::Result<(), Loss>,
+        release: Release,
+        telemetry: &Hold,
+    ) -> Self {
+        let now = held.engine.now();
+        let answer = if let Err(loss) = ended.and_then(|()| held.root().believed(now)) {
+            held.let_go_at(now, By::TheCall, Told::Nobody);
             telemetry.lost(held.key(), loss);
-            answer = None;
-        } else if answer.is_none() {
-            telemetry.released();
-        }
+            None
+        } else {
+            let told = match release {
+                Release::Awaited => Told::Caller,
+                Release::Background => Told::Log(telemetry),
+            };
+            match held.let_go_at(now, By::TheCall, told) {
+                LetGo::Asked(answer) => Some(answer),
+                LetGo::Logged => None,
+                LetGo::Done => {
+                    telemetry.released();
+                    None
+                }
+            }
+        };
         Self { held, ended, answer }
     }
 
     pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let _entered = telemetry.enter();
-        if let Some(answer) = &mut self.answer {
-            match ready!(Pin::new(answer).poll(cx)) {
-                Ok(Reply::Ours) => telemetry.released(),
-                Ok(Reply::NotOurs) => {
-                    telemetry.lost(self.held.key(), (LossCause::NotOurs, self.held.held_for()));
-                }
-                Ok(reply) => telemetry.release_failed(self.held.key(), &reply),
-                Err(_) => {}
-            }
+        if let Some(answer) = &mut self.answer
+            && let Ok(reply) = ready!(Pin::new(answer).poll(cx))
+        {
+            telemetry.let_go(self.held.key(), &reply, || self.held.held_for());
         }
         Poll::Ready(self.ended.map_err(|loss| self.held.lost_error(loss)))
     }

@@ -14,7 +14,7 @@
 //! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
 //! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
-//! | `dlock.actor_failed` | error | the thread that talks to the server panicked, as a subscriber may make it; it is started again |
+//! | `dlock.actor_failed` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
 //! | `dlock.memory` | warn | a manager of `memory://` was made: it excludes within this process alone |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
@@ -25,12 +25,12 @@ use tracing::span::Id;
 use tracing::{Span, field};
 
 use crate::engine::hold::{Held, Loss};
-use crate::error::{Error, Result};
+use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 
 /// The span of one call, and what is told about it. Small where nobody looks, since it is part of every call's future.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Hold {
     span: Option<Box<Span>>,
 }
@@ -65,11 +65,16 @@ impl Hold {
         self.span.as_ref().and_then(|span| span.id())
     }
 
+    /// Returns whether nobody is told that the lock was taken.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG)
+    }
+
     /// The call has the lock, or does not get it.
     pub(crate) fn entered(&self, entered: &Result<Held>) {
         match entered {
             Ok(held) => {
-                if self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG) {
+                if self.is_silent() {
                     return;
                 }
                 let (attempts, waited) = held.attempts_and_wait();
@@ -130,8 +135,17 @@ impl Hold {
         self.outcome("released");
     }
 
+    /// The server has answered the release, or has not. `held` says for how long the lock was held.
+    pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
+        match reply {
+            Reply::Ours => self.released(),
+            Reply::NotOurs => self.lost(key, (LossCause::NotOurs, held())),
+            reply => self.release_failed(key, reply),
+        }
+    }
+
     /// The server did not confirm the release.
-    pub(crate) fn release_failed(&self, key: &LockKey, reply: &Reply) {
+    fn release_failed(&self, key: &LockKey, reply: &Reply) {
         self.outcome("release_failed");
         let reason = match reply {
             Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,

@@ -30,6 +30,11 @@ impl Token {
         (self.process.0, self.counter)
     }
 
+    /// Returns which of its process's tokens it is.
+    pub(crate) const fn number(self) -> u64 {
+        self.counter
+    }
+
     /// Returns the token of these numbers, if there is one.
     pub(crate) fn of_numbers(process: u64, counter: u64) -> Option<Self> {
         (counter <= COUNTER_MASK).then_some(Self { process: ProcessId(process), counter })
@@ -117,6 +122,10 @@ pub(crate) struct TokenSource {
 impl TokenSource {
     /// Starts a source with a process nonce that no other has.
     pub(crate) fn new() -> Self {
+        #[cfg(test)]
+        if let Some(number) = crate::simulated::next_process() {
+            return Self::of_process(number);
+        }
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self { process: ProcessId(high.rotate_left(32) ^ low), counter: AtomicU64::new(0) }
     }
@@ -130,6 +139,11 @@ impl TokenSource {
     /// Returns a token that was never given before.
     pub(crate) fn next(&self) -> Token {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK;
+        Token { process: self.process, counter }
+    }
+
+    /// Returns the token of this number, which was made here.
+    pub(crate) const fn numbered(&self, counter: u64) -> Token {
         Token { process: self.process, counter }
     }
 
@@ -178,6 +192,20 @@ mod tests {
             token.process().channel(),
             format!("{CHANNEL_PREFIX}{}", &text[..ProcessId::TOKEN_PREFIX])
         );
+    }
+
+    #[test]
+    fn no_token_is_given_twice() {
+        const EACH: usize = 50_000;
+        let tokens = TokenSource::of_process(1);
+
+        let given = std::thread::scope(|scope| {
+            let give = || (0..EACH).map(|_| tokens.next()).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(give)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("it only counts")).collect::<Vec<_>>()
+        });
+
+        assert_eq!(given.iter().collect::<std::collections::HashSet<_>>().len(), 4 * EACH);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::world::name;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, acl, within};
 
 /// A master and its replica.
 #[derive(Debug)]
@@ -16,7 +16,8 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts both, and returns when the replica follows.
     pub(crate) async fn start() -> Self {
-        let master = RedisServer::builder().line("repl-diskless-sync-delay 0").start();
+        let master =
+            RedisServer::builder().line("repl-diskless-sync-delay 0").also_allow(acl::WITH_ACKS).start();
         let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", master.port())).start();
         let pair = Self { master, replica };
         let follows = |pair: &Self| {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_runtime::Error;
-use dlock_tests::resp::Reply;
-use dlock_tests::{RedisServer, acl, within};
+use dlock_runtime::{Error, LossCause};
+use dlock_tests::resp::{Client, Reply};
+use dlock_tests::{Moment, RedisServer, acl, within};
 
 use super::{LONG, ONE_TRY, acquire_once, connect};
 
@@ -109,13 +109,123 @@ async fn a_password_that_changes_under_a_running_manager_is_one_typed_error() {
     let manager = connect(&server.url()).await.expect("the password is right");
     server.call(&["CONFIG", "SET", "requirepass", "changed"]);
     // The one command that the old password still allows is what cuts the connection: none. A new one must log in anew.
-    let mut admin = dlock_tests::resp::Client::connect(server.port(), ONE_TRY).expect("the server listens");
+    let mut admin = Client::connect(server.port(), ONE_TRY).expect("the server listens");
     admin.call(&["AUTH", "changed"]).expect("the new password is right");
     admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("the server answers");
 
     let refused = manager.lock("order:7").lease(LONG).wait(Duration::from_secs(1)).acquire().await;
 
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+}
+
+/// Asks the server something as a user, over a connection of that user's own; returns whether the server refused it for who asks.
+fn is_refused(server: &RedisServer, user: &str, words: &[&str]) -> bool {
+    let mut client = Client::connect(server.port(), ONE_TRY).expect("the server listens");
+    assert_eq!(client.call(&["AUTH", user, acl::PASSWORD]).expect("it answers").text(), Some("OK"));
+    let reply = client.call(words).expect("it answers");
+    let said = reply.text().unwrap_or_default();
+    // The others are what Redis says, version by version, where a script does what its user may not.
+    ["NOPERM", "ACL failure", "The user executing the script"].iter().any(|words| said.contains(words))
+}
+
+#[tokio::test]
+async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_hear() {
+    let server = RedisServer::start();
+    let ours = connect(&documented_user(&server, &[])).await.expect("allowed");
+    let rules = ["on", ">password", "~tenant:*", "resetchannels", "&tenant:*", "+@all", "-@dangerous"];
+    server.call(&[&["ACL", "SETUSER", "tenant"][..], &rules].concat());
+    let held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let fence = held.fencing_token().await.expect("the counter may be written");
+    let (lock, counter) = ("dlock:order:7", "{dlock:order:7}:token");
+
+    for words in [
+        &["GET", lock][..],
+        &["SET", lock, "mine"],
+        &["DEL", lock],
+        &["PEXPIRE", lock, "1"],
+        &["RENAME", "tenant:7", lock],
+        &["EVAL", "return redis.call('DEL', KEYS[1])", "1", lock],
+        &["EVAL", "return redis.call('DEL', ARGV[1])", "0", lock],
+        &["SET", counter, "9007199254740991"],
+        &["DEL", counter],
+        &["PUBLISH", "dlock:grant:dl1-0000000000000001", "anything"],
+        &["SUBSCRIBE", "dlock:grant:dl1-0000000000000001"],
+        &["PSUBSCRIBE", "dlock:*"],
+        &["FLUSHALL"],
+        &["MONITOR"],
+    ] {
+        assert!(is_refused(&server, "tenant", words), "{words:?} is not refused");
+    }
+    assert!(!is_refused(&server, "tenant", &["SET", "tenant:7", "his own"]));
+
+    assert!(held.check().is_ok(), "{:?}", held.check());
+    held.release().await.expect("it is ours");
+    let next = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    assert!(next.fencing_token().await.expect("it is held") > fence);
+}
+
+#[tokio::test]
+async fn the_user_of_the_locks_can_do_nothing_else() {
+    let server = RedisServer::start();
+    let _ours = connect(&documented_user(&server, &[])).await.expect("allowed");
+    server.call(&["SET", "other", "of somebody else"]);
+
+    for words in [
+        &["GET", "other"][..],
+        &["SET", "other", "mine"],
+        &["DEL", "other"],
+        &["EVAL", "return redis.call('GET', KEYS[1])", "1", "other"],
+        &["EVAL", "return redis.call('GET', ARGV[1])", "0", "other"],
+        &["EVAL", "return redis.call('FLUSHALL')", "0"],
+        &["KEYS", "*"],
+        &["SCAN", "0"],
+        &["FLUSHALL"],
+        &["FLUSHDB"],
+        &["CONFIG", "GET", "requirepass"],
+        &["ACL", "LIST"],
+        &["ACL", "SETUSER", acl::USER, "+@all"],
+        &["CLIENT", "LIST"],
+        &["CLIENT", "KILL", "TYPE", "normal"],
+        &["SCRIPT", "FLUSH"],
+        &["REPLICAOF", "NO", "ONE"],
+        &["MONITOR"],
+        &["INFO"],
+        &["PUBLISH", "other", "anything"],
+        &["SUBSCRIBE", "other"],
+        &["PSUBSCRIBE", "*"],
+        &["RPUSH", "dlock:list", "x"],
+        &["DUMP", "dlock:order:7"],
+        &["MIGRATE", "127.0.0.1", "1", "dlock:order:7", "0", "100"],
+    ] {
+        assert!(is_refused(&server, acl::USER, words), "{words:?} is not refused");
+    }
+    assert!(!is_refused(&server, acl::USER, &["GET", "dlock:order:7"]));
+}
+
+/// The connection stays: it is each command that is refused from now on.
+#[tokio::test]
+async fn rights_that_are_taken_away_while_a_lock_is_held_end_it_at_its_deadline() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let server = RedisServer::start();
+    let manager = connect(&documented_user(&server, &[])).await.expect("allowed");
+    let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+    held.fencing_token().await.expect("the counter may be written");
+
+    let taken_away = Moment::now();
+    let rights = ["-eval", "-evalsha", "-set", "-publish"];
+    server.call(&[&["ACL", "SETUSER", acl::USER][..], &rights].concat());
+    let refused = manager.lock("order:8").lease(LONG).acquire().await;
+    let cause = within(LONG, "the loss", held.lost()).await;
+    let told = taken_away.elapsed();
+    drop(held);
+    let rights = ["+eval", "+evalsha", "+set", "+publish"];
+    server.call(&[&["ACL", "SETUSER", acl::USER][..], &rights].concat());
+    let again = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await;
+
+    assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
+    assert_eq!(cause, LossCause::Expired);
+    assert!(told > LEASE / 2 && told < LEASE + Duration::from_millis(150), "{told:?}");
+    assert!(again.is_ok(), "{again:?}");
 }
 
 #[tokio::test]

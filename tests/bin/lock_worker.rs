@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dlock_runtime::{Error, Lock, LockGuard, LockManager};
 use dlock_tests::Moment;
@@ -62,6 +62,10 @@ impl Worker {
             ["check", key] => {
                 let check = async |guard: &LockGuard| guard.check().map(|()| String::new());
                 self.with_guard("held", key, check).await;
+            }
+            ["wall", key] => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                say("wall", key, &now.unwrap_or_default().as_secs().to_string());
             }
             ["shutdown", limit] => {
                 self.manager.shutdown(millis(limit)).await;

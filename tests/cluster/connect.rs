@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dlock_runtime::{Credentials, Error, LockManager};
-use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, within};
+use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, acl, within};
 
 use crate::order::of_a_cluster;
 
@@ -126,8 +126,8 @@ async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_c
         }
     };
     allow_all(&words);
-    let url = fleet.url_with("");
-    let with_user = url.replace("://", "://dlock:password@");
+    let url = fleet.url_with("").replace(fleet.servers()[0].access(), "");
+    let with_user = acl::as_user(&url);
 
     assert_config(connect(&url).await, "write `:password@` or `user:password@` before the host");
     assert_config(connect(&with_user).await, "allow it `+cluster|info +cluster|slots +asking +role`");

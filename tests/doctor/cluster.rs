@@ -45,8 +45,7 @@ async fn what_tells_a_java_of_releases_is_tried() {
         let rules: Vec<_> = rules.collect();
         fleet.servers().iter().for_each(|server| acl::give_user(server, acl::USER, &[], &rules));
     };
-    let url = fleet.url_with("?layout=redisson");
-    let url = url.replace("://", &format!("://{}:{}@", acl::USER, acl::PASSWORD));
+    let url = acl::as_user(&fleet.url_with("?layout=redisson"));
     let has_shards = !matches!(fleet.servers()[0].call(&["SPUBLISH", "c", "0"]), Reply::Error(said) if said.contains("nknown"));
 
     allow(&[]);

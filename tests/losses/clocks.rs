@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::resp::Reply;
-use dlock_tests::{RedisServer, WallClock};
+use dlock_tests::{RedisServer, WallClock, acl};
 
 use super::replicas::{promote, until_replicated};
 use super::{Holder, KEY, NAME, assert_lost_and_fenced, assert_told};
 
 /// Returns a clock that can be stepped, or says why there is none.
-fn clock() -> Option<Arc<WallClock>> {
+pub(super) fn clock() -> Option<Arc<WallClock>> {
     match WallClock::new() {
         Ok(clock) => Some(clock),
         Err(reason) => {
-            println!("SKIPPED: steps of a server's clock: {reason}");
+            println!("SKIPPED: steps and drift of a server's clock: {reason}");
             None
         }
     }
@@ -78,6 +78,24 @@ async fn a_promoted_replica_whose_clock_is_ahead_has_ended_the_leases_that_it_ho
     ahead.step_to(40);
     let first = Holder::of(&master).await;
     until_replicated(&master, &replica).await;
+
+    promote(&replica);
+
+    assert_lost_and_fenced(&first, &replica.url()).await;
+}
+
+/// That a replica has acknowledged a lock says nothing of when it lets go of it.
+#[tokio::test]
+async fn a_lock_that_all_replicas_acknowledged_is_gone_where_the_promoted_one_is_ahead() {
+    let Some(ahead) = clock() else { return };
+    let master = RedisServer::builder().also_allow(acl::WITH_ACKS).start();
+    let replica = RedisServer::builder()
+        .wall_clock(&ahead)
+        .line(&format!("replicaof 127.0.0.1 {}", master.port()))
+        .start();
+    ahead.step_to(40);
+    until_replicated(&master, &replica).await;
+    let first = Holder::at(&master.url_with("?replica_acks=1")).await;
 
     promote(&replica);
 

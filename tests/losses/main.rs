@@ -6,6 +6,7 @@
 
 mod clocks;
 mod data;
+mod drift;
 mod messages;
 mod replicas;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_tests::resp::Reply;
-use dlock_tests::{Moment, Proxy, RedisServer, within};
+use dlock_tests::{Moment, Proxy, RedisServer, acl, within};
 
 use super::{Holder, LEASE, NAME, SOON, assert_kept, assert_lost_and_fenced};
 
@@ -20,7 +20,9 @@ struct Pair {
 
 impl Pair {
     async fn start(of_master: &[&str]) -> Self {
-        let builder = of_master.iter().fold(RedisServer::builder(), |builder, line| builder.line(line));
+        let builder = of_master
+            .iter()
+            .fold(RedisServer::builder().also_allow(acl::WITH_ACKS), |builder, line| builder.line(line));
         let master = builder.line("repl-diskless-sync-delay 0").start();
         let network = Proxy::start(master.port());
         let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", network.port())).start();

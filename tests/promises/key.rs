@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
-use dlock_tests::world::name;
+use dlock_tests::world::{ids_in, name};
 use dlock_tests::{RedisServer, within};
 
-use super::{LEASE, LONG, manager_of, until_waiting};
+use super::{LEASE, LONG, manager_of, time_to_live, until_waiting};
 
 #[tokio::test]
 async fn a_lock_is_one_key_with_its_name_and_a_ttl() {
@@ -123,6 +123,33 @@ async fn every_key_has_a_ttl_at_every_instant() {
     }
 
     assert_eq!(bad, []);
+}
+
+/// P4, where no holder is left to see to it.
+#[tokio::test]
+async fn who_stops_waiting_behind_a_dead_holder_leaves_a_key_with_a_ttl() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    for (key, has_an_end) in [("ends", true), ("persisted", false)] {
+        server.call(&["SET", &name(key), "dl1-0123456789abcdef000000000001", "PX", "30000"]);
+        let lock = manager.lock(key).wait(Duration::from_millis(300));
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        until_waiting(&server, key, 1).await;
+        if !has_an_end {
+            server.call(&["PERSIST", &name(key)]);
+        }
+
+        let refused = waiter.await.expect("the waiter does not panic");
+        let has_left = async {
+            while ids_in(server.call(&["GET", &name(key)]).text().unwrap_or_default()) > 1 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(LONG, key, has_left).await;
+
+        assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+        assert!(!time_to_live(&server, key).is_zero(), "{key} is gone");
+    }
 }
 
 #[tokio::test]

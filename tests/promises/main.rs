@@ -2,6 +2,7 @@
 //!
 //! Times are judged on the boot clock. What a test measures, it says in its assertion; slack for a busy machine is a named constant.
 
+mod background;
 mod belief;
 mod connection;
 mod deadline;
@@ -11,6 +12,8 @@ mod messages;
 mod orphans;
 mod own_lock;
 mod processes;
+mod runtimes;
+mod wall_clock;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

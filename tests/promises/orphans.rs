@@ -1,11 +1,12 @@
 //! What a command without an answer left behind is cleaned up, also when the connection goes, and when the manager does.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::polls::{Polled, poll_times};
 use dlock_tests::resp::Reply;
-use dlock_tests::{Proxy, RedisServer, within};
+use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, within};
 
 use super::{LONG, until_free};
 
@@ -104,6 +105,36 @@ async fn with_a_release_without_an_answer() -> (RedisServer, Proxy, LockManager)
     drop(guard);
     within(LONG, "the release", released).await;
     (server, proxy, manager)
+}
+
+/// A command without an answer may still run: had two tries of a call one token, the late release of the first would free the second.
+#[tokio::test]
+async fn every_attempt_has_a_token_of_its_own() {
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&tokens);
+    let server = HostileServer::start(move |request| {
+        if request.name() != "SET" {
+            return Answer::Usual;
+        }
+        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(2));
+        Answer::Close
+    });
+    let manager = LockManager::connect(&server.url()).await.expect("it greets like a Redis");
+    // Long enough for another connection to be there.
+    let delay = Duration::from_millis(150);
+    let lock = manager.lock("order:7").lease(LONG).retry(3).backoff(delay, delay);
+
+    for call in 0..2 {
+        let refused = lock.acquire().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "call {call}: {refused:?}");
+    }
+
+    let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let tries = tokens.len();
+    tokens.sort();
+    tokens.dedup();
+    assert!(tries >= 5, "{tries} tries");
+    assert_eq!(tokens.len(), tries, "a token was used again");
 }
 
 async fn until_held(server: &RedisServer, key: &str) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::quorum::{Fate, LEASE};
-use dlock_tests::{QuorumFleet, RedisServer, within};
+use dlock_tests::{QuorumFleet, RedisServer, acl, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -161,7 +161,7 @@ async fn the_documented_user_may_do_all_that_a_quorum_needs() {
     for server in fleet.servers() {
         assert_eq!(server.call(&words).text(), Some("OK"));
     }
-    let url = fleet.url_with("&poll=60s").replace("redis+quorum://", "redis+quorum://dlock:password@");
+    let url = acl::as_user(&fleet.url_with("&poll=60s"));
     assert_config(LockManager::connect(&url).await, "allow it `+info`");
     let words: Vec<_> = words.into_iter().chain(more).collect();
     for server in fleet.servers() {

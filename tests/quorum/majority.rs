@@ -84,3 +84,29 @@ async fn a_majority_that_forgets_loses_the_lock_and_tokens_still_rise() {
     assert!(Instant::now() < until, "the lease was over: that is no loss");
     assert!(second.fencing_token().await.expect("it is held") > token);
 }
+
+/// The deadline counts from before the first server was asked, and not from when there was a majority.
+#[tokio::test]
+async fn a_hold_lasts_no_longer_where_a_majority_is_slow_to_grant_it() {
+    const SLOW: Duration = Duration::from_millis(150);
+    let mut fleet = QuorumFleet::start(3).await;
+    let manager = fleet.manager("").await;
+    for attempt in 0..10 {
+        let lock = manager.lock(format!("slow:{attempt}").as_str());
+        fleet.befall(&[0, 1], Fate::Frozen);
+        let call = tokio::spawn(async move {
+            let asked = Moment::now();
+            (asked, lock.acquire().await)
+        });
+        tokio::time::sleep(SLOW).await;
+        fleet.heal(&[0, 1], Fate::Frozen);
+        // Where this machine is slow itself, they may have been away for longer than they are waited for.
+        let (asked, Ok(held)) = call.await.expect("it does not panic") else { continue };
+
+        let lasts = held.remaining() + asked.elapsed();
+
+        assert!(asked.elapsed() >= SLOW && lasts < LEASE + SLOW / 2, "it lasts {lasts:?}");
+        return;
+    }
+    panic!("this machine is too slow to tell");
+}

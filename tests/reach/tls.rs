@@ -111,7 +111,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let by_another = builder_for(&server, &Authority::new()).connect().await;
     let by_a_namesake = builder_for(&server, &authority.of_the_same_name()).connect().await;
 
-    let address = server.tls_url().replace("rediss://", "redis at ");
+    let address = format!("redis at 127.0.0.1:{}", server.known_port());
     assert_config(by_the_system, "tls", &[&address, "signed by nobody whom we trust", "`tls_ca`"]);
     assert_config(by_another, "tls", &["signed by nobody whom we trust"]);
     assert_config(by_a_namesake, "tls", &["signed by nobody whom we trust"]);

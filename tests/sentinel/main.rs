@@ -10,5 +10,6 @@
 mod acks;
 mod connect;
 mod fail_over;
+mod lost;
 mod tracked;
 mod watching;

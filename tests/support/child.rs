@@ -81,6 +81,15 @@ impl OwnChild {
         self.signal(Signal::CONT);
     }
 
+    /// Asks the process to end (SIGTERM).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has ended.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Ends the process at once (SIGKILL), frozen or not, and returns when it is gone.
     pub fn kill(&mut self) {
         // The watchdog goes before the child is reaped, so that the id it knows cannot be another process's by then.

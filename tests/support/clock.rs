@@ -2,13 +2,15 @@
 //!
 //! Not here: paused time, which is tokio's.
 
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// A point on the boot clock: one axis for all processes of this machine, on which no suspend is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 pub struct Moment(Duration);
 
 impl Moment {
@@ -55,6 +57,26 @@ impl Add<Duration> for Moment {
 
     fn add(self, time: Duration) -> Self {
         Self(self.0 + time)
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
+    }
+}
+
+impl From<u64> for Moment {
+    fn from(nanos: u64) -> Self {
+        Self::from_nanos(nanos)
+    }
+}
+
+impl From<Moment> for u64 {
+    fn from(moment: Moment) -> Self {
+        moment.nanos()
     }
 }
 

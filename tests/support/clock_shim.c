@@ -1,5 +1,5 @@
-/* Moves the wall clock of one process: preloaded into a server, it adds the nanoseconds that stand in a file to what the system says.
-   The clocks that no administrator can step are left alone. */
+/* Moves the clocks of one process that it is preloaded into, by the nanoseconds that stand in a file: the first number is added to the
+   wall clock, and the second taken off the monotonic clock, as if the machine had slept for so long. The boot clock is left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,23 +10,25 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t offset(void) {
+static int64_t offset(int which) {
     static const volatile int64_t *shared;
     if (!shared) {
         const char *path = getenv("DLOCK_CLOCK_OFFSET");
         int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        void *page = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
-        static const int64_t none = 0;
-        shared = page == MAP_FAILED ? &none : page;
+        void *page = file < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+        static const int64_t none[2] = {0, 0};
+        shared = page == MAP_FAILED ? none : page;
         if (file >= 0) close(file);
     }
-    return *shared;
+    return shared[which];
 }
 
 int clock_gettime(clockid_t id, struct timespec *at) {
     int failed = (int)syscall(SYS_clock_gettime, id, at);
-    if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
-        int64_t nanos = (int64_t)at->tv_sec * 1000000000 + at->tv_nsec + offset();
+    int is_wall = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE;
+    int is_monotonic = id == CLOCK_MONOTONIC || id == CLOCK_MONOTONIC_COARSE || id == CLOCK_MONOTONIC_RAW;
+    if (!failed && (is_wall || is_monotonic)) {
+        int64_t nanos = (int64_t)at->tv_sec * 1000000000 + at->tv_nsec + (is_wall ? offset(0) : -offset(1));
         at->tv_sec = nanos / 1000000000;
         at->tv_nsec = nanos % 1000000000;
     }

@@ -11,7 +11,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::acl;
 use crate::clock::{Moment, within};
+use crate::io;
 use crate::resp::Reply;
 use crate::sentinel::{End, Switch, role};
 use crate::server::{RedisServer, RedisServerBuilder};
@@ -49,6 +51,7 @@ impl ClusterFleet {
             let server = RedisServer::builder().of_a_cluster(NODE_TIMEOUT).line("repl-diskless-sync-delay 0");
             // A map names no replica that was sent nothing yet.
             let server = server.line("repl-ping-replica-period 1");
+            let server = server.also_allow(acl::IN_A_CLUSTER).also_allow(acl::WITH_ACKS);
             set_up(server.line("cluster-replica-validity-factor 0")).start()
         };
         let servers: Vec<_> = (0..2 * MASTERS).map(|_| server()).collect();
@@ -94,7 +97,7 @@ impl ClusterFleet {
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts = [0, 2 * MASTERS - 1].map(|at| format!("127.0.0.1:{}", self.servers[at].port()));
-        format!("redis+cluster://{}{suffix}", hosts.join(","))
+        format!("redis+cluster://{}{}{}", self.servers[0].access(), hosts.join(","), io::asked_for(suffix))
     }
 
     /// Returns the server on `port`.

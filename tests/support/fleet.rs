@@ -11,20 +11,17 @@
 //!        failed TEXT                                           what the library said instead
 //! ```
 //!
-//! What they need is installed once, below the folder that cargo has for tests: it needs the language's own tools and the registry
-//! that these are set up for. Where one is missing, the test is to say so and pass.
+//! What they need is installed once, below the folder that cargo has for tests. Where a tool or a registry is missing, the test is to
+//! say so and pass.
 //!
-//! Not here: what the clients must do (`tests/setnx`).
+//! Not here: how they are installed (`dlock-install`), and what the clients must do (`tests/setnx`).
 
-use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use dlock_install::Project;
 
 use crate::clock::within;
 use crate::talk::Talk;
@@ -173,73 +170,11 @@ impl Language {
     }
 }
 
-/// Installs what a language's programs need, once for each state of their sources, and returns where.
+/// Installs what a language's programs need, and returns where.
 fn installed(language: Language, target: &Path) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleets").join(language.folder());
     let folder = target.join("fleets").join(language.folder());
-    fs::create_dir_all(&folder).expect("cargo's folder for tests can be written to");
-    // Other tests and other processes want the same; the lock ends with the file.
-    let guard = File::create(folder.join(".lock")).expect("the folder can be written to");
-    flock(&guard, FlockOperation::LockExclusive).expect("a file of ours can be locked");
-
-    let wanted = copied(&source, &folder).expect("the sources can be copied");
-    let stamp = folder.join(".installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        return Ok(folder);
-    }
     let (fetches, builds) = language.steps();
-    for step in fetches {
-        run(step, &folder)?;
-    }
-    for step in builds {
-        run(step, &folder).unwrap_or_else(|said| panic!("{said}"));
-    }
-    fs::write(stamp, wanted).expect("the folder can be written to");
+    Project { source: &source, folder: &folder, fetches, builds }.install()?;
     Ok(folder)
-}
-
-/// Copies a folder where it differs, and returns all that stands in it.
-fn copied(source: &Path, folder: &Path) -> io::Result<String> {
-    let mut all = String::new();
-    let mut entries = fs::read_dir(source)?.collect::<io::Result<Vec<_>>>()?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let (from, to) = (entry.path(), folder.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            fs::create_dir_all(&to)?;
-            all += &copied(&from, &to)?;
-            continue;
-        }
-        let text = fs::read_to_string(&from)?;
-        if fs::read_to_string(&to).ok().as_ref() != Some(&text) {
-            fs::write(&to, &text)?;
-        }
-        let _ = writeln!(all, "{}\n{text}", from.display());
-    }
-    Ok(all)
-}
-
-/// Runs one step of an installation.
-fn run(step: &str, folder: &Path) -> Result<(), String> {
-    let mut words = step.split(' ');
-    let program = words.next().unwrap_or_default();
-    let path = if program.contains('/') { folder.join(program) } else { program.into() };
-    // No toolchain is fetched that was not asked for, and none of cargo's own settings for this very test concern another project.
-    let output = Command::new(path)
-        .args(words)
-        .current_dir(folder)
-        .env("GOTOOLCHAIN", "local")
-        .env("GOFLAGS", "-mod=readonly")
-        .env_remove("CARGO_TARGET_DIR")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .output()
-        .map_err(|error| format!("{program} cannot be run here: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let error = |line: &&str| ["error", "ERROR", "npm error"].iter().any(|word| line.starts_with(word));
-    let last = lines.clone().next_back().unwrap_or_default();
-    Err(format!("`{step}` failed: {}", lines.find(error).unwrap_or(last)))
 }

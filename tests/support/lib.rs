@@ -8,12 +8,16 @@
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
 //! | [`acl`] | the users that the guide on operating describes |
-//! | [`wall_clock`] | the clock of a server, to be stepped |
+//! | [`wall_clock`] | the wall clock of a server or a process, to be stepped and to drift |
 //! | [`authority`] | who signs certificates, and what it signs |
 //! | [`quorum`] | servers that know nothing of each other |
 //! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
 //! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
+//! | [`history`] | what processes and their tasks saw, one JSON line per event |
+//! | [`judges`] | what must be true of every history |
+//! | [`guarded`] | what locks are for: it keeps the highest fencing token |
+//! | [`dice`] | random numbers that a seed gives again |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
 //! | [`hostile`] | a server that answers what a test tells it to |
 //! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
@@ -33,10 +37,15 @@ pub mod authority;
 pub mod child;
 pub mod clock;
 pub mod cluster;
+pub mod dice;
 pub mod fleet;
+pub mod guarded;
+pub mod history;
 pub mod hostile;
+pub mod io;
 pub mod io_thread;
 pub mod judge;
+pub mod judges;
 pub mod maven;
 pub mod polls;
 pub mod process;
@@ -57,7 +66,7 @@ pub use cluster::ClusterFleet;
 pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
 pub use process::Worker;
-pub use proxy::{Proxy, ProxyHandle};
+pub use proxy::{Proxy, ProxyHandle, Sent};
 pub use quorum::QuorumFleet;
 pub use redisson::Redisson;
 pub use sentinel::SentinelFleet;

@@ -11,6 +11,7 @@
 //!        token KEY                        asks for the fencing token: token N | failed
 //!        remaining KEY                    how long this process believes in the lease: remaining MS | failed
 //!        check KEY                        held | failed
+//!        wall KEY                         the wall clock of this process: wall SECONDS
 //!        shutdown MS                      shuts the manager down: shutdown
 //!  out:  ready NANOS -                    the process is connected
 //!        EVENT NANOS KEY [DETAIL]         a failure's detail is the error's variant and its text
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use crate::clock::{Moment, within};
 use crate::talk::Talk;
+use crate::wall_clock::WallClock;
 
 /// A helper process; killed when dropped.
 #[derive(Debug)]
@@ -39,8 +41,31 @@ impl Worker {
     ///
     /// Panics if it does not start, or does not say so within [`EVENT_LIMIT`].
     pub async fn spawn<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Self {
-        let talk = Talk::with(Command::new(program).args(arguments));
-        let mut worker = Self { talk, unclaimed: Vec::new() };
+        Self::spawn_as(Command::new(program).args(arguments)).await
+    }
+
+    /// Starts `program` as [`spawn`](Self::spawn) does, to live by a wall clock that the test can step.
+    ///
+    /// # Panics
+    ///
+    /// Panics as `spawn` does.
+    pub async fn spawn_by<S: AsRef<OsStr>>(
+        clock: &WallClock,
+        program: impl AsRef<OsStr>,
+        arguments: &[S],
+    ) -> Self {
+        let mut command = Command::new(program);
+        clock.give_to(&mut command);
+        Self::spawn_as(command.args(arguments)).await
+    }
+
+    /// Starts a `command` as [`spawn`](Self::spawn) does.
+    ///
+    /// # Panics
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub async fn spawn_as(command: &mut Command) -> Self {
+        let mut worker = Self { talk: Talk::with(command), unclaimed: Vec::new() };
         worker.event("ready", "-").await;
         worker
     }
@@ -96,6 +121,16 @@ impl Worker {
     /// Lets a frozen process go on (SIGCONT).
     pub fn resume(&self) {
         self.talk.child.resume();
+    }
+
+    /// Asks the process to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.talk.child.terminate();
+    }
+
+    /// Returns whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.talk.child.ended().is_some()
     }
 
     /// Kills the process (SIGKILL) and returns when it is gone.

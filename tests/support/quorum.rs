@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 
+use crate::acl;
+use crate::io;
 use crate::resp::Reply;
-use crate::server::RedisServer;
+use crate::server::{RedisServer, RedisServerBuilder};
 use crate::world::name;
 
 /// Servers on free ports of 127.0.0.1; all killed when dropped.
@@ -34,22 +36,28 @@ impl QuorumFleet {
     /// Starts `count` servers, and returns when the word of each counts.
     pub async fn start(count: usize) -> Self {
         let fleet = Self::start_young(count);
+        Self::until_old_enough().await;
+        fleet
+    }
+
+    /// Returns when the word of servers counts that are up now.
+    pub async fn until_old_enough() {
         // A server tells its age in whole seconds, of which one is not believed: no event says that it is old enough.
         tokio::time::sleep(LEASE + Duration::from_millis(1_200)).await;
-        fleet
     }
 
     /// Starts `count` servers, whose word does not count yet.
     #[must_use]
     pub fn start_young(count: usize) -> Self {
-        Self { servers: (0..count).map(|_| RedisServer::start()).collect() }
+        Self { servers: (0..count).map(|_| server().start()).collect() }
     }
 
     /// Returns the URL of all servers, with the fleet's lease and with `options`, such as `&poll=5s`.
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
-        format!("redis+quorum://{}?lease={}s{options}", hosts.join(","), LEASE.as_secs())
+        let options = io::asked_for(&format!("?lease={}s{options}", LEASE.as_secs()));
+        format!("redis+quorum://{}{}{options}", self.servers[0].access(), hosts.join(","))
     }
 
     /// Connects a manager of its own, as another process would.
@@ -110,3 +118,7 @@ impl QuorumFleet {
 
 /// The lease of the fleet's managers.
 pub const LEASE: Duration = Duration::from_secs(1);
+
+fn server() -> RedisServerBuilder {
+    RedisServer::builder().also_allow(acl::IN_A_QUORUM)
+}

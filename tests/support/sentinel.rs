@@ -9,14 +9,18 @@
 //!
 //! Not here: what clients do meanwhile.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::acl;
 use crate::clock::{Moment, within};
+use crate::io;
 use crate::resp::Reply;
-use crate::server::RedisServer;
+use crate::server::{RedisServer, RedisServerBuilder};
+use crate::wall_clock::WallClock;
 
 /// Servers and sentinels on free ports of 127.0.0.1; all killed when dropped.
 #[derive(Debug)]
@@ -58,9 +62,25 @@ impl SentinelFleet {
     ///
     /// Panics if they do not find each other.
     pub async fn start() -> Self {
-        let master = RedisServer::builder().line(NO_DELAY).start();
+        Self::of(RedisServer::builder).await
+    }
+
+    /// Starts them as [`start`](Self::start) does, with replicas that live by another clock than their master.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they do not find each other.
+    pub async fn start_with_replicas_by(clock: &Arc<WallClock>) -> Self {
+        Self::of(|| RedisServer::builder().wall_clock(clock)).await
+    }
+
+    async fn of(replica: impl Fn() -> RedisServerBuilder) -> Self {
+        let for_locks = |builder: RedisServerBuilder| {
+            builder.line(NO_DELAY).also_allow(acl::BEHIND_SENTINELS).also_allow(acl::WITH_ACKS)
+        };
+        let master = for_locks(RedisServer::builder()).start();
         let of_master = format!("replicaof 127.0.0.1 {}", master.port());
-        let replica = || RedisServer::builder().line(NO_DELAY).line(&of_master).start();
+        let replica = || for_locks(replica()).line(&of_master).start();
         let (port, servers) = (master.port(), vec![master, replica(), replica()]);
         wait_until("the replicas are there", || connected_replicas(&servers[0]) == 2);
         let sentinels: Vec<_> = (0..3).map(|_| start_sentinel(port)).collect();
@@ -78,7 +98,8 @@ impl SentinelFleet {
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
-        format!("redis+sentinel://{}/{MASTER}{suffix}", hosts.join(","))
+        let access = self.master().access();
+        format!("redis+sentinel://{access}{}/{MASTER}{}", hosts.join(","), io::asked_for(suffix))
     }
 
     /// Returns the master.
@@ -123,6 +144,21 @@ impl SentinelFleet {
             }),
         }
         at
+    }
+
+    /// Kills the master after `granted`, of which its replicas hear nothing: they stand still meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the fleet is not whole before.
+    pub async fn kill_before_replication<R>(&mut self, granted: impl Future<Output = R>) -> R {
+        self.wait_until_whole();
+        self.replicas().for_each(RedisServer::pause);
+        self.master().call(&["CLIENT", "KILL", "TYPE", "replica"]); // what lies in a socket is read by and by
+        let granted = granted.await;
+        self.server_mut(self.master).kill();
+        self.replicas().for_each(RedisServer::resume);
+        granted
     }
 
     /// Waits until a sentinel says that there is a new master.

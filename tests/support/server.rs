@@ -4,9 +4,11 @@
 //! test has its own server and none can see another's keys. All methods block but [`raw`](RedisServer::raw): they work under
 //! paused time.
 //!
-//! With `DLOCK_TEST_ACL=1` a server without settings of its own has the user of the guide on operating, and its URL is that user's:
-//! what takes locks may do no more than users are told to allow. What a test asks the server for goes on as the default user.
+//! With `DLOCK_TEST_ACL=1` a server that is given neither a password nor users has the user of the guide on operating, and its URL is
+//! that user's: what takes locks may do no more than users are told to allow. What a test asks the server for goes on as the default
+//! user.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,6 +20,7 @@ use tempfile::TempDir;
 use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
+use crate::io;
 use crate::resp::{Client, Reply};
 use crate::wall_clock::WallClock;
 
@@ -70,7 +73,7 @@ impl RedisServer {
     /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
-        format!("{}{suffix}", self.url())
+        format!("{}{}", self.url(), io::asked_for(suffix))
     }
 
     /// Returns the URL of the port that speaks TLS; the certificate must be one for 127.0.0.1.
@@ -80,7 +83,7 @@ impl RedisServer {
     /// Panics if the server was started without TLS.
     #[must_use]
     pub fn tls_url(&self) -> String {
-        format!("rediss://127.0.0.1:{}", self.tls_port.expect("the server speaks TLS"))
+        format!("rediss://{}127.0.0.1:{}", self.access, self.tls_port.expect("the server speaks TLS"))
     }
 
     /// Returns the port that other servers of a cluster know it by: the one that speaks TLS, where there is one.
@@ -246,8 +249,7 @@ impl RedisServer {
     /// Panics if the server does not answer.
     #[must_use]
     pub fn command_count(&self, name: &str) -> u64 {
-        let prefix = format!("cmdstat_{}:", name.to_lowercase());
-        self.command_calls(|line| line.starts_with(&prefix))
+        self.commands().remove(&name.to_lowercase()).unwrap_or_default()
     }
 
     /// Returns how many commands the server has run since its start, without the `INFO` and `AUTH` of asking this.
@@ -257,16 +259,28 @@ impl RedisServer {
     /// Panics if the server does not answer.
     #[must_use]
     pub fn command_total(&self) -> u64 {
-        self.command_calls(|line| !line.starts_with("cmdstat_info:") && !line.starts_with("cmdstat_auth:"))
+        self.commands()
+            .into_iter()
+            .filter(|(name, _)| name != "info" && name != "auth")
+            .map(|(_, calls)| calls)
+            .sum()
     }
 
-    fn command_calls(&self, counts: impl Fn(&str) -> bool) -> u64 {
+    /// Returns how often the server has run each command since its start, calls of scripts included; by names such as `set` or
+    /// `client|tracking`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not answer.
+    #[must_use]
+    pub fn commands(&self) -> BTreeMap<String, u64> {
         let reply = self.call(&["INFO", "commandstats"]);
         let lines = reply.text().expect("INFO answers text").lines();
-        lines
-            .filter(|line| line.starts_with("cmdstat_") && counts(line))
-            .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok())
-            .sum()
+        let calls = lines.filter_map(|line| {
+            let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), figures.split(',').next()?.parse().ok()?))
+        });
+        calls.collect()
     }
 
     fn process(&self) -> &OwnChild {
@@ -283,9 +297,17 @@ pub struct RedisServerBuilder {
     tls: Option<(Identity, String)>,
     has_bus: bool,
     clock: Option<Arc<WallClock>>,
+    besides: Vec<&'static str>,
 }
 
 impl RedisServerBuilder {
+    /// Allows the documented user, where locks are taken as he, what the guide allows him besides: see [`acl::documented_besides`].
+    #[must_use]
+    pub fn also_allow(mut self, who: &str) -> Self {
+        self.besides.extend(acl::documented_besides(who));
+        self
+    }
+
     /// Adds a line of `redis.conf`, such as `maxmemory 2mb` or `user worker on >pw ~dlock:* +@all`.
     #[must_use]
     pub fn line(mut self, line: &str) -> Self {
@@ -337,11 +359,13 @@ impl RedisServerBuilder {
     /// Panics if there is no server binary, or if it does not start; its log is shown.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        let has_defaults = self.lines.is_empty() && matches!(self.kind, Kind::Server);
-        let Self { mut lines, kind, password, tls, has_bus, clock } = self;
+        let says_who = |line: &String| line.starts_with("user ") || line.starts_with("requirepass ");
+        let is_open_to_all = matches!(self.kind, Kind::Server) && !self.lines.iter().any(says_who);
+        let Self { mut lines, kind, password, tls, has_bus, clock, besides } = self;
         let mut access = password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        if has_defaults && acl::is_asked_for() {
-            lines.push(format!("user {}", acl::documented_user(acl::USER).collect::<Vec<_>>().join(" ")));
+        if is_open_to_all && acl::is_asked_for() {
+            let words: Vec<_> = acl::documented_user(acl::USER).chain(besides).collect();
+            lines.push(format!("user {}", words.join(" ")));
             access = format!("{}:{}@", acl::USER, acl::PASSWORD);
         }
         let binary = find_binary();

@@ -38,7 +38,7 @@ impl World {
     #[must_use]
     pub fn over_redis() -> Self {
         let server = RedisServer::start();
-        Self { url: server.url(), server: Some(server), layout: Layout::Native }
+        Self { url: server.url_with(""), server: Some(server), layout: Layout::Native }
     }
 
     /// A world of one Redis of its own, where locks stand as Redisson's do.
@@ -57,6 +57,13 @@ impl World {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns the URL with more options, such as `share=setnx`.
+    #[must_use]
+    pub fn url_with(&self, options: &str) -> String {
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        format!("{}{separator}{options}", self.url)
     }
 
     /// Connects a manager of its own, as another process would.

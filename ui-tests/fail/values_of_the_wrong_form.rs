@@ -32,6 +32,16 @@ async fn on_unavailable() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", release = later)]
+async fn release() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", release = Background)]
+async fn release_by_the_name_of_the_variant() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", reentrant = no)]
 async fn reentrant() -> Result<(), Error> {
     Ok(())

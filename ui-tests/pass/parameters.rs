@@ -25,6 +25,7 @@ mod reexports {
     on_contended = error,
     on_lost = abort,
     on_unavailable = error,
+    release = awaited,
     namespace = "shop",
     name = "all",
     kind = mutex,
@@ -42,6 +43,7 @@ async fn all() -> Result<(), Error> {
     max_hold = Duration::from_secs(9000),
     at_least = Duration::from_millis(20),
     on_lost = finish,
+    release = background,
     namespace = NAME,
     name = self::NAME,
 )]

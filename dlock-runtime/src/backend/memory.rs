@@ -9,6 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,6 +42,11 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     /// Held while what came due is done, so that it is done once and in order. No task is woken meanwhile.
     catching_up: Mutex<()>,
+    /// Nothing comes due in any manager before this time, in nanoseconds of the clock: whoever comes earlier need not look.
+    next: AtomicU64,
+    /// Held while `next` is changed. Who raises it reads under it when things are due, and who lowers it has noted that before he
+    /// asks for it, so nothing is missed.
+    changing_next: Mutex<()>,
 }
 
 /// The worlds that are shared by name.
@@ -69,6 +75,8 @@ impl World {
             #[cfg(feature = "testing")]
             ledger: Ledger::default(),
             catching_up: Mutex::default(),
+            next: AtomicU64::new(BootTime::NEVER.nanos()),
+            changing_next: Mutex::default(),
         }
     }
 
@@ -136,12 +144,18 @@ impl World {
         managers.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the manager in which something comes due first, if that is by `now`.
+    /// Returns the manager in which something comes due first, if that is by `now`, and notes when that is.
     fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
-        // The last of an engine's references may be one of these; its end wants the lock of the map, which is free again here.
-        let first =
-            self.managers().into_iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
-        first.filter(|(due, _)| *due <= now)
+        let changing = lock(&self.changing_next);
+        let managers = self.managers();
+        let first = managers.iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
+        let due = first.map_or(BootTime::NEVER, |(due, _)| due);
+        self.next.store(due.nanos(), Ordering::SeqCst);
+        let first = first.filter(|(due, _)| *due <= now).map(|(due, engine)| (due, Arc::clone(engine)));
+        // The last of an engine's references may be one of these, and its end takes locks.
+        drop(changing);
+        drop(managers);
+        first
     }
 }
 
@@ -228,6 +242,9 @@ impl Backend for Memory {
     }
 
     fn advance(&self, now: BootTime) {
+        if now.nanos() < self.world.next.load(Ordering::SeqCst) {
+            return; // nearly always
+        }
         let mut effects = Effects::default();
         let catching_up = lock(&self.world.catching_up);
         while let Some((due, engine)) = self.world.first_due(now) {
@@ -235,6 +252,11 @@ impl Backend for Memory {
         }
         drop(catching_up);
         effects.wake();
+    }
+
+    fn due_earlier(&self, due: BootTime) {
+        let _changing = lock(&self.world.changing_next);
+        self.world.next.fetch_min(due.nanos(), Ordering::SeqCst);
     }
 
     #[cfg(feature = "testing")]

@@ -23,11 +23,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::engine::Engine;
+use crate::engine::answer::Answer;
 use crate::engine::effects::Effects;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
 
@@ -38,8 +37,8 @@ pub(crate) struct Request {
     pub(crate) key: Arc<str>,
     pub(crate) token: Token,
     pub(crate) command: Command,
-    /// Somebody who waits for the answer himself, beside the engine.
-    pub(crate) answer: Option<oneshot::Sender<Reply>>,
+    /// Who is told the answer himself, beside the engine.
+    pub(crate) answer: Option<Answer>,
     /// The ballot that the answer is a vote in, where several servers have one.
     pub(crate) ballot: Option<usize>,
 }
@@ -48,6 +47,11 @@ impl Request {
     /// A command that nobody waits for beside the engine.
     pub(crate) fn new(key: Arc<str>, token: Token, command: Command) -> Self {
         Self { key, token, command, answer: None, ballot: None }
+    }
+
+    /// Returns whether somebody may wait for what comes of it; nobody does for a release in the background.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !matches!(self.answer, Some(Answer::Log(..)))
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Result};
+use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
@@ -28,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) io: Io,
     pub(crate) rules: Rules,
     pub(crate) certificates: Certificates,
     /// What is asked for user and password in place of the URL's.
@@ -42,6 +44,7 @@ impl Default for Settings {
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
+            io: Io::Thread,
             rules: Rules { tracking: true, ..Rules::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,

@@ -12,6 +12,7 @@
 //!          | "share=" ( "ours" | "setnx" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
 //!          | "tracking=" ( "on" | "off" )
+//!          | "io=" ( "thread" | "runtime" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
@@ -31,6 +32,7 @@ use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
 use crate::error::Result;
+use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::protocol::share::Share;
 
@@ -294,6 +296,7 @@ fn settings(url: &Url) -> Result<Settings> {
                     _ => return Err(config(&name, "it is `on` or `off`")),
                 };
             }
+            "io" => settings.io = one_of(&name, &value, &Io::ALL)?,
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -326,7 +329,7 @@ fn settings(url: &Url) -> Result<Settings> {
 fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
         let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
-        config(name, format!("it is not known; allowed are {}", allowed.join(", ")))
+        config(name, format!("this value is not known; allowed are {}", allowed.join(", ")))
     })
 }
 
@@ -361,7 +364,7 @@ const SCHEMES: [&str; 10] = [
     "memory",
 ];
 
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
     "namespace",
     "layout",
     "publish",
@@ -374,6 +377,7 @@ const OPTIONS: [&str; 15] = [
     "share",
     "replica_acks",
     "tracking",
+    "io",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -459,6 +463,16 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_without_user_and_password() {
+        let server = redis("redis://shop:hunter2@host:7/3");
+
+        assert_eq!(
+            (server.to_string().as_str(), format!("{server:?}").as_str()),
+            ("host:7", "Server(host:7/3, tls: false)")
+        );
+    }
+
+    #[test]
     fn a_wrong_url_names_the_part_and_never_the_password() {
         for (url, part) in [
             ("127.0.0.1:6379", "scheme: it is missing"),
@@ -506,6 +520,7 @@ mod tests {
             ("redis://host?share=SETNX", "share"),
             ("redis://host?layout=hunter2", "`redisson`"),
             ("redis://host?publish=hunter2", "`spublish`"),
+            ("redis://host?io=hunter2", "`thread`, `runtime`"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

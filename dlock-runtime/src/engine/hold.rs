@@ -3,20 +3,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::turn::{Phase, Seat, Turn};
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
-use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
+use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
 
 /// How a lock was lost, and after how long.
@@ -34,10 +32,18 @@ pub(crate) struct Held {
     taken_up: bool,
     /// Whether no call reports its loss.
     pub(crate) stands_alone: bool,
+    /// For how many milliseconds the call waited for it.
+    waited: u32,
 }
 
 impl Held {
-    pub(super) fn new(engine: &Arc<Engine>, turn: &Arc<Turn>, nested: Option<Arc<Scope>>) -> Self {
+    /// What a call has that `waited` for it.
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        turn: &Arc<Turn>,
+        waited: Duration,
+        nested: Option<Arc<Scope>>,
+    ) -> Self {
         Self {
             engine: Arc::clone(engine),
             turn: Arc::clone(turn),
@@ -45,6 +51,7 @@ impl Held {
             released: AtomicBool::new(false),
             taken_up: true,
             stands_alone: false,
+            waited: u32::try_from(waited.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
@@ -78,12 +85,7 @@ impl Held {
 
     /// How long the lock has been held, or was since it was taken.
     pub(crate) fn held_for(&self) -> Duration {
-        let now = self.engine.now();
-        let since = self.root().look(None, |phase| match phase {
-            Phase::Held { since, .. } | Phase::Over { since } => Some(now.since(*since)),
-            _ => None,
-        });
-        since.unwrap_or_default()
+        self.root().held_for(self.engine.now())
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -94,14 +96,13 @@ impl Held {
         Error::Lost { key: self.key().clone(), held, cause }
     }
 
-    /// How often the lock was asked for, and how long the call waited for it.
+    /// How often the lock was asked for, and how long the call waited for it, in whole milliseconds.
     pub(crate) fn attempts_and_wait(&self) -> (u32, Duration) {
-        let turn = &self.turn;
-        let seen = turn.look(None, |phase| match phase {
-            Phase::Held { since, attempts, .. } => Some((*attempts, since.since(turn.started))),
+        let attempts = self.turn.look(None, |phase| match phase {
+            Phase::Held { attempts, .. } => Some(*attempts),
             _ => None,
         });
-        seen.unwrap_or((0, Duration::ZERO))
+        (attempts.unwrap_or(0), Duration::from_millis(self.waited.into()))
     }
 
     /// How deep a call inside this one would be nested.
@@ -109,23 +110,31 @@ impl Held {
         self.nested.as_ref().map_or(0, |parent| parent.depth() + 1)
     }
 
-    /// Lets go. The receiver is told the server's answer; there is none where the server is not asked.
-    pub(crate) fn let_go(&self, answered: bool) -> Option<oneshot::Receiver<Reply>> {
+    /// Lets go. `told` is told the server's answer, where the server is asked.
+    pub(crate) fn let_go(&self, told: Told<'_>) -> LetGo {
+        if self.released.load(Ordering::Acquire) {
+            return LetGo::Done; // without a look at the clock: nearly every hold is dropped like this
+        }
+        self.let_go_at(self.engine.now(), By::AHolder, told)
+    }
+
+    /// Lets go at `now`.
+    pub(crate) fn let_go_at(&self, now: BootTime, by: By, told: Told<'_>) -> LetGo {
         if self.released.swap(true, Ordering::AcqRel) {
-            return None;
+            return LetGo::Done;
         }
         if self.nested.is_none() {
-            return self.engine.release(&self.turn, self.taken_up, answered);
+            return self.engine.release(&self.turn, self.taken_up, by, told, now);
         }
         let seat = Seat(Arc::clone(&self.turn));
-        self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
-        None
+        self.engine.on_lane_now(now, self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
+        LetGo::Done
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.let_go(false);
+        self.let_go(Told::Nobody);
         if self.stands_alone
             && let Err(loss) = self.turn.believed(self.engine.now())
             && loss.0 != LossCause::Released
@@ -143,9 +152,7 @@ impl Alarm {
     /// Brings the backend up to date and returns ready if that may have changed something; else the task is woken when the next
     /// thing is due.
     pub(crate) fn ring(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
-        if let Clock::Boot = engine.clock {
-            return Poll::Pending;
-        }
+        let Clock::Tokio(_) = engine.clock else { return Poll::Pending };
         let due = engine.due();
         if due == BootTime::NEVER {
             return Poll::Pending;

@@ -9,17 +9,27 @@
 //! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
 //! set off.
 //!
-//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `effects` what waits for the locks. Not here: what the
-//! events mean (`protocol`).
+//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `answer` who is told what the server says of its end;
+//! `shard` has `lanes`, `lanes` their `timers`, each in a `row`; `pace` is how much goes out at once; `effects` is what waits for the
+//! locks. Not here: what the events mean (`protocol`).
 
+pub(crate) mod answer;
 pub(crate) mod effects;
 pub(crate) mod hold;
+#[cfg(dlock_loom)]
+pub(crate) mod interleavings;
+mod lanes;
+mod pace;
+mod row;
+mod shard;
+#[cfg(test)]
+mod simulation;
+mod timers;
 pub(crate) mod turn;
 pub(crate) mod waiting;
+#[cfg(test)]
+mod waves;
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,7 +37,10 @@ use tokio::sync::oneshot;
 
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
+use crate::engine::answer::{Answer, By, LetGo, Told, Unanswered};
 use crate::engine::effects::Effects;
+use crate::engine::pace::Pace;
+use crate::engine::shard::{Shards, Slots};
 use crate::engine::turn::{Ended, Seat, Turn};
 use crate::error::LossCause;
 use crate::protocol::Rules;
@@ -39,13 +52,14 @@ use crate::protocol::share::Offer;
 use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::sync::lock;
+use crate::sync::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::token::{Token, TokenSource};
 
 /// All locks of one manager.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    shards: Box<[Shard]>,
-    hasher: std::hash::RandomState,
+    shards: Shards,
+    pace: Pace,
     pub(crate) clock: Clock,
     pub(crate) tokens: TokenSource,
     pub(crate) rules: Rules,
@@ -59,29 +73,8 @@ pub(crate) struct Engine {
     /// How many tasks were let in and have not let go.
     held: AtomicU64,
     drained: tokio::sync::Notify,
-}
-
-/// A part of the lanes, behind a lock of its own.
-#[derive(Debug)]
-struct Shard {
-    slots: Mutex<Slots>,
-    /// When the first of its lanes is due, readable without the lock.
-    due: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Slots {
-    lanes: HashMap<Arc<str>, Box<Entry>>,
-    timers: BTreeSet<(BootTime, Arc<str>)>,
-    /// Empty, and kept for its room.
-    actions: Vec<Action<Seat>>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    lane: Lane<Seat>,
-    /// The time under which the lane stands among the timers.
-    armed: BootTime,
+    /// Releases that nobody waits for.
+    unanswered: Unanswered,
 }
 
 impl Engine {
@@ -92,11 +85,9 @@ impl Engine {
         rules: Rules,
         lease: Duration,
     ) -> Self {
-        let shards = (0..SHARDS)
-            .map(|_| Shard { slots: Mutex::default(), due: AtomicU64::new(BootTime::NEVER.nanos()) });
         Self {
-            shards: shards.collect(),
-            hasher: std::hash::RandomState::new(),
+            shards: Shards::new(),
+            pace: Pace::default(),
             clock,
             tokens,
             rules,
@@ -107,6 +98,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             held: AtomicU64::new(0),
             drained: tokio::sync::Notify::new(),
+            unanswered: Unanswered::default(),
         }
     }
 
@@ -123,67 +115,59 @@ impl Engine {
         key: &Arc<str>,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
-        let now = self.now();
-        let mut effects = Effects::default();
-        let result = self
-            .in_shard(key, &mut effects, |lanes, effects| self.on_locked(lanes, key, now, effects, event));
-        self.finish(now, effects);
-        result
+        self.on_lane_now(self.now(), key, event)
     }
 
-    /// Changes the shard of `key` under its lock.
-    fn in_shard<R>(
+    /// Does the same for who has just looked at the time: a clock is not free, and a call that need not wait looks at it often enough.
+    pub(super) fn on_lane_now<R>(
         &self,
+        now: BootTime,
         key: &Arc<str>,
-        effects: &mut Effects,
-        change: impl FnOnce(&mut Slots, &mut Effects) -> R,
+        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
-        let shard = self.shard(key);
-        let mut slots = lock(&shard.slots);
-        let result = change(&mut slots, effects);
-        let due = slots.timers.first().map_or(BootTime::NEVER, |(due, _)| *due);
-        if shard.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos() {
-            effects.due(due);
-        }
+        let mut effects = Effects::default();
+        let result = self.on_lane_at(key, now, &mut effects, event);
+        self.finish(now, &mut effects);
         result
     }
 
-    fn on_locked<R>(
+    fn on_lane_at<R>(
         &self,
-        slots: &mut Slots,
         key: &Arc<str>,
         now: BootTime,
         effects: &mut Effects,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
-        let entry = slots
-            .lanes
-            .entry(Arc::clone(key))
-            .or_insert_with(|| Box::new(Entry { lane: Lane::new(), armed: BootTime::NEVER }));
-        let mut actions = std::mem::take(&mut slots.actions);
+        let (shard, hash) = self.shards.of_key(key);
+        shard.change(effects, |slots, effects| {
+            let at = slots.lanes.find_or_add(key, hash);
+            self.on_locked(slots, (key, at), now, effects, event)
+        })
+    }
+
+    /// Lets `event` happen to the lane of a key, which stands at this place.
+    fn on_locked<R>(
+        &self,
+        slots: &mut Slots,
+        (key, at): (&Arc<str>, u32),
+        now: BootTime,
+        effects: &mut Effects,
+        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+    ) -> R {
+        let (mut actions, armed) = (std::mem::take(&mut slots.actions), slots.lanes.armed(at));
+        let lane = slots.lanes.lane(at).expect("nothing has been taken out since it was found or added");
         let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions };
-        let result = event(&mut entry.lane, &mut cx);
+        let result = event(lane, &mut cx);
         for action in actions.drain(..) {
             self.act(key, now, action, effects);
         }
-        let due = entry.lane.due();
-        if let (Clock::Tokio(_), Some(head)) = (&self.clock, entry.lane.head())
-            && due < entry.armed
+        let (due, is_idle) = (lane.due(), lane.is_idle());
+        if let (Clock::Tokio(_), Some(head)) = (&self.clock, lane.head())
+            && due < armed
         {
             effects.wakes(head.look_again()); // who waits keeps the time, and has set an alarm for later
         }
-        if due != entry.armed {
-            if entry.armed != BootTime::NEVER {
-                slots.timers.remove(&(entry.armed, Arc::clone(key)));
-            }
-            if due != BootTime::NEVER {
-                slots.timers.insert((due, Arc::clone(key)));
-            }
-            entry.armed = due;
-        }
-        if entry.lane.is_idle() {
-            slots.lanes.remove(key);
-        }
+        slots.lanes.note(at, due, is_idle);
         slots.actions = actions;
         result
     }
@@ -193,15 +177,15 @@ impl Engine {
         match action {
             Action::Send { token, command } => self.push(key, token, command, None, effects),
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
-            Action::Admit { seat, token, deadline, ends, attempts } => {
+            Action::Admit { seat, deadline, ends, attempts, .. } => {
                 self.held.fetch_add(1, Ordering::Relaxed);
                 #[cfg(feature = "testing")]
                 self.backend.admitted(key);
-                effects.wakes(seat.admit(token, deadline, ends, attempts, now));
+                effects.wakes(seat.admit(deadline, ends, attempts, now));
             }
             Action::Join { seat } => effects.wakes(seat.join()),
             Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),
-            Action::Prolong { seat, deadline } => seat.prolong(deadline),
+            Action::Prolong { seat, deadline, ends } => seat.prolong(deadline, ends),
             Action::Lose { seat, cause, left } => effects.wakes(seat.lose(cause, left, now)),
         }
     }
@@ -211,47 +195,55 @@ impl Engine {
         key: &Arc<str>,
         token: Token,
         command: Command,
-        answer: Option<oneshot::Sender<Reply>>,
+        answer: Option<Answer>,
         effects: &mut Effects,
     ) {
+        self.pace.sent(command);
         self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
         effects.flush = true;
     }
 
     /// Sets the backend off and wakes tasks, with nothing locked.
-    fn finish(&self, now: BootTime, mut effects: Effects) {
-        self.set_off(now, &mut effects);
-        effects.wake();
+    fn finish(&self, now: BootTime, effects: &mut Effects) {
+        self.set_off(now, effects);
+        effects.wake_all();
     }
 
     fn set_off(&self, now: BootTime, effects: &mut Effects) {
         let earlier = effects.earlier.take();
         if std::mem::take(&mut effects.flush) {
             self.backend.flush(self, now, effects);
-        } else if let Some(due) = earlier {
+        }
+        if let Some(due) = earlier {
             self.backend.due_earlier(due);
         }
     }
 
-    /// A task lets go of the lock that it holds or has lost; `ran`: something ran under it. With `answered`, the returned
-    /// receiver is told the server's answer; there is none where another task of this process has the lock now.
+    /// A task lets go at `now` of the lock that it holds or has lost; `ran`: something ran under it. `by`: who lets go. The server is not
+    /// asked where another task of this process has the lock now.
     pub(crate) fn release(
         &self,
         turn: &Arc<Turn>,
         ran: bool,
-        answered: bool,
-    ) -> Option<oneshot::Receiver<Reply>> {
-        let now = self.now();
+        by: By,
+        told: Told<'_>,
+        now: BootTime,
+    ) -> LetGo {
         let seat = Seat(Arc::clone(turn));
         let key = turn.key.name();
         let mut effects = Effects::default();
         let mut drained = false;
-        let receiver = self.in_shard(key, &mut effects, |slots, effects| {
+        let (shard, hash) = self.shards.of_key(key);
+        let let_go = shard.change(&mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
-            let Ended { wakers, was_admitted, left } = turn.end();
+            let Ended { mut wakers, was_admitted, left } = turn.end(now);
+            if by == By::TheCall {
+                effects.spares(wakers.own.take());
+            }
             effects.wakes(wakers);
             drained = was_admitted && self.held.fetch_sub(1, Ordering::AcqRel) == 1;
-            let released = self.on_locked(slots, key, now, effects, |lane, cx| match left {
+            let at = slots.lanes.find_or_add(key, hash);
+            let released = self.on_locked(slots, (key, at), now, effects, |lane, cx| match left {
                 Some(left) => {
                     lane.let_go_of(left, ran, cx);
                     Released::Kept
@@ -259,16 +251,16 @@ impl Engine {
                 None if ran => lane.release(&seat, cx),
                 None => lane.decline(&seat, cx),
             });
-            let Released::ToServer(token, command) = released else { return None };
-            let (answer, receiver) = answered.then(oneshot::channel).unzip();
+            let Released::ToServer(token, command) = released else { return LetGo::Done };
+            let (answer, let_go) = told.begin(turn, &self.unanswered);
             self.push(key, token, command, answer, effects);
-            receiver
+            let_go
         });
-        self.finish(now, effects);
-        if drained {
+        self.finish(now, &mut effects);
+        if drained && self.held.load(Ordering::Acquire) == 0 {
             self.drained.notify_waiters(); // with nothing locked
         }
-        receiver
+        let_go
     }
 
     /// Asks the server something beside what the rules ask, of the key with this full name.
@@ -276,9 +268,16 @@ impl Engine {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(name, token, command, Some(answer), &mut effects);
-        self.finish(now, effects);
+        self.push(name, token, command, Some(Answer::Caller(answer)), &mut effects);
+        self.finish(now, &mut effects);
         receiver
+    }
+
+    /// Asks the server something under the hold of `turn`. There is no answer where that is over.
+    pub(crate) fn ask_under(&self, turn: &Arc<Turn>, command: Command) -> Option<oneshot::Receiver<Reply>> {
+        let (seat, key) = (Seat(Arc::clone(turn)), turn.key.name());
+        let token = self.on_lane(key, |lane, cx| lane.token_of(&seat, cx))?;
+        Some(self.ask(key, token, command))
     }
 
     /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
@@ -291,6 +290,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Vec<(Arc<str>, Token)> {
         for (Request { key, token, command, answer, .. }, reply) in replies {
+            self.pace.answered(command);
             match command {
                 _ if command.lets_go() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
@@ -299,14 +299,13 @@ impl Engine {
                 }
                 _ => {
                     let reply = reply.clone();
-                    self.in_shard(&key, effects, |slots, effects| {
-                        self.on_locked(slots, &key, now, effects, |lane, cx| {
-                            lane.reply(token, command, sent, reply, cx);
-                        });
+                    self.on_lane_at(&key, now, effects, |lane, cx| {
+                        lane.reply(token, command, sent, reply, cx);
                     });
                 }
             }
-            effects.answer(answer, reply);
+            self.unanswered.one_less(answer.as_ref());
+            effects.answer(answer, reply, now);
         }
         self.set_off(now, effects);
         std::mem::take(&mut effects.abandoned)
@@ -324,9 +323,7 @@ impl Engine {
         if !self.tokens.has_issued(token) {
             return;
         }
-        let known = self.in_shard(key, effects, |slots, effects| {
-            self.on_locked(slots, key, now, effects, |lane, cx| lane.granted(token, offer, cx))
-        });
+        let known = self.on_lane_at(key, now, effects, |lane, cx| lane.granted(token, offer, cx));
         if !known && lock(&self.strangers).may_answer(now) {
             self.push(key, token, Command::Leave, None, effects);
         }
@@ -336,8 +333,16 @@ impl Engine {
     /// The backend has a new connection for the keys whose full names `concerns` takes; where they `moved`, to another server than
     /// before.
     pub(crate) fn reconnected(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
-        for key in self.keys().into_iter().filter(|key| concerns(key)) {
+        for key in self.keys().filter(|key| concerns(key)) {
             self.on_lane(&key, |lane, cx| lane.reconnected(moved, cx));
+        }
+        self.now(); // where the backend has no thread, what is due is done here
+    }
+
+    /// The backend may have missed hints, of any key.
+    pub(crate) fn untold(&self) {
+        for key in self.keys() {
+            self.on_lane(&key, Lane::untold);
         }
     }
 
@@ -350,34 +355,56 @@ impl Engine {
 
     /// Returns whether something of the key is remembered: it is held here, or waited for.
     pub(crate) fn wants(&self, name: &Arc<str>) -> bool {
-        lock(&self.shard(name).slots).lanes.contains_key(name)
+        let (shard, hash) = self.shards.of_key(name);
+        shard.look(|slots| slots.lanes.find(name, hash).is_some())
     }
 
-    /// Does what is due by `now`, and returns when something is due next.
+    /// Does what is due by `now`, and returns when something is due next. That is no later than now where much is due, so that others
+    /// have their turn; what only asks the server about holds goes out a few at a time.
     pub(crate) fn tick(&self, now: BootTime, effects: &mut Effects) -> BootTime {
-        for shard in &self.shards {
-            while shard.due.load(Ordering::SeqCst) <= now.nanos() {
-                let key = lock(&shard.slots).timers.first().map(|(_, key)| Arc::clone(key));
-                let Some(key) = key else { break };
-                self.in_shard(&key, effects, |slots, effects| {
-                    self.on_locked(slots, &key, now, effects, Lane::tick);
+        for _ in 0..self.most_at_once() {
+            let (due, shard) = self.shards.first_due();
+            let Some(shard) = shard.filter(|_| due <= now) else { break };
+            shard.change(effects, |slots, effects| {
+                let due = slots.lanes.first_due().filter(|(due, _)| *due <= now);
+                let Some((at, key)) = due.and_then(|(_, at)| Some((at, slots.lanes.key(at).cloned()?)))
+                else {
+                    return; // somebody has seen to it
+                };
+                self.on_locked(slots, (&key, at), now, effects, |lane, cx| {
+                    let place = self.pace.puts_off(now).filter(|_| self.has_a_server());
+                    if !place.is_some_and(|place| lane.put_off(now, place)) {
+                        lane.tick(cx);
+                    }
                 });
-            }
+            });
         }
         self.set_off(now, effects);
         self.due()
     }
 
+    /// Returns how many lanes are looked at in one go.
+    fn most_at_once(&self) -> usize {
+        if self.has_a_server() { pace::LOOKED_AT } else { usize::MAX }
+    }
+
+    fn has_a_server(&self) -> bool {
+        matches!(self.clock, Clock::Boot)
+    }
+
     /// Returns when something is due next.
     pub(crate) fn due(&self) -> BootTime {
-        let first = self.shards.iter().map(|shard| shard.due.load(Ordering::SeqCst)).min();
-        first.map_or(BootTime::NEVER, BootTime::from_nanos)
+        self.shards.first_due().0
     }
 
     /// Returns how many calls wait for the lock of `key`.
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self, key: &Arc<str>) -> usize {
-        lock(&self.shard(key).slots).lanes.get(key).map_or(0, |entry| entry.lane.waiting())
+        let (shard, hash) = self.shards.of_key(key);
+        shard.look(|slots| {
+            let at = slots.lanes.find(key, hash);
+            at.and_then(|at| slots.lanes.lane(at)).map_or(0, |lane| lane.waiting())
+        })
     }
 
     /// Returns whether the engine takes no new work.
@@ -421,18 +448,9 @@ impl Engine {
         }
     }
 
-    /// Returns the keys of which something is remembered.
-    pub(crate) fn keys(&self) -> Vec<Arc<str>> {
-        self.shards
-            .iter()
-            .flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
-            .collect()
-    }
-
-    fn shard(&self, key: &Arc<str>) -> &Shard {
-        let at = self.hasher.hash_one(key) % SHARDS;
-        let at = usize::try_from(at).unwrap_or_default();
-        self.shards.get(at).expect("there are SHARDS shards, and `at` is a remainder of SHARDS")
+    /// Returns the keys of which something is remembered, those of one shard at a time.
+    fn keys(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+        self.shards.keys()
     }
 }
 
@@ -441,6 +459,3 @@ impl Drop for Engine {
         self.backend.close();
     }
 }
-
-/// Enough that tasks of two dozen cores seldom meet, few enough to look at all of them for the next timer.
-const SHARDS: u64 = 16;

@@ -3,38 +3,50 @@
 //! The turn is what the rules tell ([`Seat`]) and what the task looks at. It is changed only under its lane's lock, so its phases
 //! come in the order of the rules; the task reads it without that lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
-
-use once_cell::sync::OnceCell;
 
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Left;
 use crate::protocol::lane::Refusal;
-use crate::sync::lock;
-use crate::token::Token;
+use crate::sync::shared::atomic::{AtomicU64, Ordering};
+use crate::sync::shared::{Mutex, lock};
 
-/// One task's turn.
+/// One task's turn. There is one for every lock that is held, so what few turns have stands beside it.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) key: LockKey,
-    /// When the call began.
-    pub(crate) started: BootTime,
     state: Mutex<State>,
-    /// Until when the hold is believed, in nanoseconds of the engine's clock; 0 while nothing is held.
-    deadline: AtomicU64,
-    /// The fencing token, once it has been asked for.
-    pub(crate) fencing: OnceCell<u64>,
+    until: Until,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    wakers: Wakers,
+    woken: Woken,
+}
+
+/// Who is woken at the next change.
+#[derive(Debug)]
+enum Woken {
+    /// The call whose turn it is.
+    Own(Waker),
+    /// What few turns have; nothing, while nobody is woken.
+    Rest(Option<Box<Rest>>),
+}
+
+/// What few turns have.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The call whose turn it is.
+    own: Option<Waker>,
+    /// Who else is woken at the next change: its lookers, by their ids.
+    lookers: Vec<(u64, Waker)>,
+    /// The fencing token, once it has been asked for.
+    fencing: Option<u64>,
 }
 
 /// How far a turn is.
@@ -43,15 +55,25 @@ pub(crate) enum Phase {
     /// It waits.
     Waiting,
     /// It holds the lock.
-    Held { token: Token, since: BootTime, ends: BootTime, attempts: u32 },
+    Held { since: BootTime, attempts: u32 },
     /// It goes on inside a hold of its call chain.
     Joined,
     /// It did not get the lock; the reason is there until it is taken.
     Refused(Option<Box<Refusal>>),
     /// It held and does not any more.
-    Lost { cause: LossCause, held: Duration, left: Option<Box<Left>> },
+    Lost(Box<Lost>),
     /// It has let go of what it had since then.
     Over { since: BootTime },
+}
+
+/// How a hold ended before its end.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) cause: LossCause,
+    /// For how long it had been held.
+    held: Duration,
+    /// What it has left for its task to let go of.
+    left: Option<Left>,
 }
 
 /// What is known of a turn when its task lets go.
@@ -74,16 +96,9 @@ impl PartialEq for Seat {
 }
 
 impl Seat {
-    pub(super) fn admit(
-        &self,
-        token: Token,
-        deadline: Deadline,
-        ends: BootTime,
-        attempts: u32,
-        now: BootTime,
-    ) -> Wakers {
-        self.0.deadline.store(deadline.at().nanos(), Ordering::Release);
-        self.0.become_(Phase::Held { token, since: now, ends, attempts })
+    pub(super) fn admit(&self, deadline: Deadline, ends: BootTime, attempts: u32, now: BootTime) -> Wakers {
+        self.0.until.begin(deadline, ends);
+        self.0.become_(Phase::Held { since: now, attempts })
     }
 
     pub(super) fn join(&self) -> Wakers {
@@ -96,11 +111,11 @@ impl Seat {
 
     /// Wakes who waits though nothing has become of the turn.
     pub(super) fn look_again(&self) -> Wakers {
-        std::mem::take(&mut lock(&self.0.state).wakers)
+        lock(&self.0.state).wakers()
     }
 
-    pub(super) fn prolong(&self, deadline: Deadline) {
-        self.0.deadline.fetch_max(deadline.at().nanos(), Ordering::AcqRel);
+    pub(super) fn prolong(&self, deadline: Deadline, ends: BootTime) {
+        self.0.until.prolong(deadline, ends);
     }
 
     pub(super) fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
@@ -109,13 +124,11 @@ impl Seat {
 }
 
 impl Turn {
-    pub(crate) fn new(key: LockKey, started: BootTime) -> Arc<Self> {
+    pub(crate) fn new(key: LockKey) -> Arc<Self> {
         Arc::new(Self {
             key,
-            started,
-            state: Mutex::new(State { phase: Phase::Waiting, wakers: Wakers::default() }),
-            deadline: AtomicU64::new(0),
-            fencing: OnceCell::new(),
+            state: Mutex::new(State { phase: Phase::Waiting, woken: Woken::Rest(None) }),
+            until: Until::default(),
         })
     }
 
@@ -131,7 +144,7 @@ impl Turn {
 
     /// Begins to look at the turn beside the call whose turn it is.
     pub(crate) fn looker(&self) -> Looker<'_> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0); // it tells them apart, and no more
         Looker { turn: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
@@ -144,7 +157,7 @@ impl Turn {
         let mut state = lock(&self.state);
         let result = done(&mut state.phase);
         let replaced = match (&result, waker) {
-            (None, Some(waker)) => state.wakers.put(looker, waker),
+            (None, Some(waker)) => state.put(looker, waker),
             _ => None,
         };
         // A waker may be the last that knows of a task: what its end does, such as dropping a guard, may lock this state.
@@ -156,55 +169,63 @@ impl Turn {
     /// Returns how long the hold is still believed at `now`.
     pub(crate) fn remaining(&self, now: BootTime) -> Duration {
         let remaining = self.look(None, |phase| match phase {
-            Phase::Held { ends, .. } => Some(self.deadline().min(*ends).since(now)),
+            Phase::Held { .. } => Some(self.until.get().0.since(now)),
             _ => None,
         });
         remaining.unwrap_or_default()
     }
 
-    fn deadline(&self) -> BootTime {
-        BootTime::from_nanos(self.deadline.load(Ordering::Acquire))
+    /// Returns how long the lock has been held at `now`, or was since it was taken.
+    pub(crate) fn held_for(&self, now: BootTime) -> Duration {
+        let since = self.look(None, |phase| match phase {
+            Phase::Held { since, .. } | Phase::Over { since } => Some(now.since(*since)),
+            _ => None,
+        });
+        since.unwrap_or_default()
     }
 
     /// Returns whether the hold is believed at `now`, and else how it was lost.
     pub(crate) fn believed(&self, now: BootTime) -> Result<(), (LossCause, Duration)> {
         let lost = self.look(None, |phase| match phase {
-            Phase::Lost { cause, held, .. } => Some(Err((*cause, *held))),
-            Phase::Held { since, .. } if now >= self.deadline() => {
-                Some(Err((LossCause::Expired, now.since(*since))))
-            }
-            Phase::Held { since, ends, .. } if now >= *ends => {
-                Some(Err((LossCause::MaxHold, now.since(*since))))
-            }
-            Phase::Held { .. } => Some(Ok(())),
+            Phase::Lost(lost) => Some(Err((lost.cause, lost.held))),
+            Phase::Held { since, .. } => Some(match self.until.get() {
+                (until, cause) if now >= until => Err((cause, now.since(*since))),
+                _ => Ok(()),
+            }),
             _ => Some(Err((LossCause::Released, Duration::ZERO))),
         });
         lost.unwrap_or(Ok(()))
     }
 
-    /// Returns the token of the hold, while it is held.
-    pub(crate) fn token(&self) -> Option<Token> {
-        self.look(None, |phase| match phase {
-            Phase::Held { token, .. } => Some(*token),
-            _ => None,
-        })
+    /// Returns until when the hold is or was believed, as the renewals have it.
+    #[cfg(test)]
+    pub(super) fn until(&self) -> BootTime {
+        self.until.get().0
     }
 
-    /// Marks the turn as over: its task has let go.
-    pub(crate) fn end(&self) -> Ended {
+    /// Returns the fencing token, where it has been asked for.
+    pub(crate) fn fencing_token(&self) -> Option<u64> {
+        lock(&self.state).known_rest().and_then(|rest| rest.fencing)
+    }
+
+    /// Notes the fencing token. Returns the first that was noted.
+    pub(crate) fn note_fencing_token(&self, token: u64) -> u64 {
+        *lock(&self.state).rest().fencing.get_or_insert(token)
+    }
+
+    /// Marks the turn as over at `now`: its task has let go.
+    pub(crate) fn end(&self, now: BootTime) -> Ended {
         let mut state = lock(&self.state);
-        let mut ended = Ended { wakers: std::mem::take(&mut state.wakers), was_admitted: false, left: None };
+        let mut ended = Ended { wakers: state.wakers(), was_admitted: false, left: None };
         match &mut state.phase {
             // A loss stays visible: letting go of what is lost already does not undo it.
-            Phase::Lost { left, .. } => {
-                (ended.was_admitted, ended.left) = (true, left.take().map(|left| *left));
-            }
+            Phase::Lost(lost) => (ended.was_admitted, ended.left) = (true, lost.left.take()),
             Phase::Held { since, .. } => {
                 ended.was_admitted = true;
                 state.phase = Phase::Over { since: *since };
             }
             Phase::Over { .. } => {}
-            _ => state.phase = Phase::Over { since: self.started },
+            _ => state.phase = Phase::Over { since: now },
         }
         ended
     }
@@ -216,23 +237,48 @@ impl Turn {
             return Wakers::default();
         }
         state.phase = Phase::Refused(Some(Box::new(refusal)));
-        std::mem::take(&mut state.wakers)
+        state.wakers()
     }
 
     fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
         let mut state = lock(&self.state);
         if let Phase::Held { since, .. } = state.phase {
-            state.phase = Phase::Lost { cause, held: now.since(since), left: left.map(Box::new) };
+            state.phase = Phase::Lost(Box::new(Lost { cause, held: now.since(since), left }));
         }
-        std::mem::take(&mut state.wakers)
+        state.wakers()
     }
 
     fn become_(&self, phase: Phase) -> Wakers {
         let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Lost { .. }) {
+        if !matches!(state.phase, Phase::Lost(_)) {
             state.phase = phase;
         }
-        std::mem::take(&mut state.wakers)
+        state.wakers()
+    }
+}
+
+/// Until when a hold is believed, and what ends it then: nanoseconds of the engine's clock, of which the last bit says that it is
+/// `max_hold`. 0 while nothing is held.
+#[derive(Debug, Default)]
+struct Until(AtomicU64);
+
+impl Until {
+    fn begin(&self, deadline: Deadline, ends: BootTime) {
+        self.0.store(Self::written(deadline, ends), Ordering::Release);
+    }
+
+    fn prolong(&self, deadline: Deadline, ends: BootTime) {
+        self.0.fetch_max(Self::written(deadline, ends), Ordering::AcqRel);
+    }
+
+    fn get(&self) -> (BootTime, LossCause) {
+        let written = self.0.load(Ordering::Acquire);
+        let cause = if written & 1 == 0 { LossCause::Expired } else { LossCause::MaxHold };
+        (BootTime::from_nanos(written & !1), cause)
+    }
+
+    fn written(deadline: Deadline, ends: BootTime) -> u64 {
+        deadline.at().min(ends).nanos() & !1 | u64::from(ends < deadline.at())
     }
 }
 
@@ -252,40 +298,81 @@ impl Looker<'_> {
 
 impl Drop for Looker<'_> {
     fn drop(&mut self) {
-        let removed = lock(&self.turn.state).wakers.remove(self.id);
+        let removed = lock(&self.turn.state).remove(self.id);
         drop(removed); // with nothing locked
     }
 }
 
-/// Who is woken at the next change of a turn: one waker for each who looks, however many wakers it was polled with.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers {
-    /// That of the call whose turn it is.
-    own: Option<Waker>,
-    /// Those of its lookers, by their ids.
-    others: Vec<(u64, Waker)>,
-}
+impl State {
+    /// Takes out who is to be woken.
+    fn wakers(&mut self) -> Wakers {
+        match &mut self.woken {
+            Woken::Rest(None) => Wakers::default(),
+            Woken::Rest(Some(rest)) => {
+                Wakers { own: rest.own.take(), lookers: std::mem::take(&mut rest.lookers) }
+            }
+            Woken::Own(_) => match std::mem::replace(&mut self.woken, Woken::Rest(None)) {
+                Woken::Own(own) => Wakers { own: Some(own), lookers: Vec::new() },
+                Woken::Rest(_) => Wakers::default(),
+            },
+        }
+    }
 
-impl Wakers {
     /// Puts a waker in its place, and returns the one that stood there.
     fn put(&mut self, looker: Option<u64>, waker: &Waker) -> Option<Waker> {
-        let place = match looker {
-            None => self.own.as_mut(),
-            Some(id) => self.others.iter_mut().find(|(of, _)| *of == id).map(|(_, waker)| waker),
+        if let (None, Woken::Rest(None)) = (looker, &self.woken) {
+            self.woken = Woken::Own(waker.clone());
+            return None;
+        }
+        let place = match (looker, &mut self.woken) {
+            (None, Woken::Own(own)) => Some(own),
+            (None, Woken::Rest(rest)) => rest.as_mut().and_then(|rest| rest.own.as_mut()),
+            (Some(id), _) => {
+                let mut lookers = self.rest().lookers.iter_mut();
+                lookers.find(|(of, _)| *of == id).map(|(_, waker)| waker)
+            }
         };
         match (place, looker) {
             (Some(known), _) if known.will_wake(waker) => return None,
             (Some(known), _) => return Some(std::mem::replace(known, waker.clone())),
-            (None, None) => self.own = Some(waker.clone()),
-            (None, Some(id)) => self.others.push((id, waker.clone())),
+            (None, None) => self.rest().own = Some(waker.clone()),
+            (None, Some(id)) => self.rest().lookers.push((id, waker.clone())),
         }
         None
     }
 
     fn remove(&mut self, looker: u64) -> Option<Waker> {
-        let at = self.others.iter().position(|(of, _)| *of == looker)?;
-        Some(self.others.swap_remove(at).1)
+        let Woken::Rest(Some(rest)) = &mut self.woken else { return None };
+        let at = rest.lookers.iter().position(|(of, _)| *of == looker)?;
+        Some(rest.lookers.swap_remove(at).1)
     }
+
+    fn known_rest(&self) -> Option<&Rest> {
+        match &self.woken {
+            Woken::Own(_) => None,
+            Woken::Rest(rest) => rest.as_deref(),
+        }
+    }
+
+    /// Returns what few turns have; this one has it from now on.
+    fn rest(&mut self) -> &mut Rest {
+        if let Woken::Own(own) = &self.woken {
+            let own = Some(own.clone());
+            self.woken = Woken::Rest(Some(Box::new(Rest { own, ..Rest::default() })));
+        }
+        match &mut self.woken {
+            Woken::Rest(rest) => rest.get_or_insert_default(),
+            Woken::Own(_) => unreachable!("it has been put among the rest"),
+        }
+    }
+}
+
+/// Who is woken by a change of a turn: one waker for each who looks, however many wakers it was polled with.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers {
+    /// That of the call whose turn it is.
+    pub(super) own: Option<Waker>,
+    lookers: Vec<(u64, Waker)>,
 }
 
 impl IntoIterator for Wakers {
@@ -297,7 +384,7 @@ impl IntoIterator for Wakers {
 
     fn into_iter(self) -> Self::IntoIter {
         let waker: fn((u64, Waker)) -> Waker = |(_, waker)| waker;
-        self.own.into_iter().chain(self.others.into_iter().map(waker))
+        self.own.into_iter().chain(self.lookers.into_iter().map(waker))
     }
 }
 
@@ -327,7 +414,7 @@ mod tests {
     }
 
     fn turn() -> Arc<Turn> {
-        Turn::new(LockKey::new("order:7").expect("a key"), BootTime::from_nanos(0))
+        Turn::new(LockKey::new("order:7").expect("a key"))
     }
 
     fn not_yet(_: &mut Phase) -> Option<()> {
@@ -336,7 +423,12 @@ mod tests {
 
     fn count(turn: &Turn) -> usize {
         let state = lock(&turn.state);
-        usize::from(state.wakers.own.is_some()) + state.wakers.others.len()
+        match &state.woken {
+            Woken::Own(_) => 1,
+            Woken::Rest(rest) => {
+                rest.as_ref().map_or(0, |rest| usize::from(rest.own.is_some()) + rest.lookers.len())
+            }
+        }
     }
 
     #[test]
@@ -347,7 +439,7 @@ mod tests {
             turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
         }
         assert_eq!(count(&turn), 1);
-        turn.end().wakers.into_iter().for_each(Waker::wake);
+        turn.end(BootTime::START).wakers.into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
         assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
@@ -378,7 +470,7 @@ mod tests {
         turn.look(Some(&wakers[0]), not_yet);
         first.look(&wakers[1], not_yet);
         second.look(&wakers[2], not_yet);
-        turn.end().wakers.into_iter().for_each(Waker::wake);
+        turn.end(BootTime::START).wakers.into_iter().for_each(Waker::wake);
 
         assert_eq!(rung(&bells), [1, 1, 1]);
     }
@@ -386,10 +478,10 @@ mod tests {
     #[test]
     fn a_hold_is_not_believed_after_its_max_hold_though_its_lease_goes_on() {
         let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
-        let (turn, token) = (turn(), crate::token::TokenSource::of_process(1).next());
+        let turn = turn();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
 
-        drop(Seat(Arc::clone(&turn)).admit(token, deadline, at(10), 1, at(0)));
+        drop(Seat(Arc::clone(&turn)).admit(deadline, at(10), 1, at(0)));
 
         assert_eq!(turn.believed(at(9)), Ok(()));
         assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
@@ -398,17 +490,22 @@ mod tests {
     #[test]
     fn a_turn_that_has_come_is_not_refused() {
         let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
-        let (turn, token) = (turn(), crate::token::TokenSource::of_process(1).next());
+        let turn = turn();
         let (seat, deadline) = (Seat(Arc::clone(&turn)), Deadline::of_lease(at(0), Duration::from_secs(30)));
-        drop(seat.admit(token, deadline, BootTime::NEVER, 1, at(0)));
+        drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
 
         drop(seat.refuse(Refusal::Shutdown));
 
-        assert!(turn.end().was_admitted);
+        assert!(turn.end(BootTime::START).was_admitted);
+    }
+
+    #[test]
+    fn a_guard_stays_small() {
+        assert!(size_of::<crate::LockGuard>() <= 32, "{}", size_of::<crate::LockGuard>());
     }
 
     #[test]
     fn a_turn_stays_small() {
-        assert!(size_of::<Turn>() <= 152, "{}", size_of::<Turn>());
+        assert!(size_of::<Turn>() <= 72, "{}", size_of::<Turn>());
     }
 }

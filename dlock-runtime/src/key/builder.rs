@@ -2,6 +2,7 @@
 //!
 //! Not here: how a value is escaped (`sink`), and the form of a key that is too long (`name`).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::error::Error;
@@ -46,7 +47,8 @@ impl KeyBuilder {
     /// Starts a key in `namespace`. With an empty one the key gets that of the manager, or of the attribute, which it is given to;
     /// [`default`](Self::default) is that.
     pub fn new(namespace: &str) -> Self {
-        let mut name = String::with_capacity(64);
+        let mut name = ROOM.try_with(Cell::take).unwrap_or_default();
+        name.reserve(64);
         if !namespace.is_empty() {
             name.push_str(namespace);
             name.push(':');
@@ -87,7 +89,7 @@ impl KeyBuilder {
     ///
     /// [`Error::InvalidKey`] for an empty key, and for a hole whose value is missing or empty.
     pub fn build(self) -> Result<LockKey, Error> {
-        let Self { name, start, hashed, problem } = self;
+        let Self { mut name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
         if let Some(problem) = problem {
             return Err(Error::InvalidKey { template: key.into(), problem });
@@ -100,7 +102,12 @@ impl KeyBuilder {
         }
         // Without a namespace the name is not final: it is cut when it gets one.
         let cut = if start > 0 { name::cut(&name, start) } else { None };
-        Ok(LockKey::of_name(cut.unwrap_or(name).into(), start, hashed))
+        let key = LockKey::of_name(cut.as_ref().unwrap_or(&name).as_str().into(), start, hashed);
+        if name.capacity() <= MOST_ROOM {
+            name.clear();
+            let _ = ROOM.try_with(|room| room.set(name)); // there is none any more where the thread ends
+        }
+        Ok(key)
     }
 
     fn value<T: KeyPart + ?Sized>(
@@ -134,3 +141,11 @@ impl KeyBuilder {
         self
     }
 }
+
+thread_local! {
+    /// Where the keys of this thread are put together, one after the other, so that a key takes memory once: for itself.
+    static ROOM: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// What a longer key has used is given back.
+const MOST_ROOM: usize = 1_024;

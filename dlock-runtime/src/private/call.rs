@@ -103,7 +103,8 @@ impl Site {
 pub struct Call {
     site: &'static Site,
     manager: Option<LockManager>,
-    key: std::result::Result<LockKey, Box<Error>>,
+    /// None until it is set, and where no manager is installed.
+    key: Option<std::result::Result<LockKey, Box<Error>>>,
     telemetry: Hold,
     guard: OnceCell<LockGuard>,
 }
@@ -122,8 +123,7 @@ impl Call {
     }
 
     fn begin(manager: Option<LockManager>, site: &'static Site) -> Self {
-        let key = Err(Box::new(Error::NotInstalled {}));
-        Self { site, manager, key, telemetry: Hold::none(), guard: OnceCell::new() }
+        Self { site, manager, key: None, telemetry: Hold::none(), guard: OnceCell::new() }
     }
 
     /// Starts the key of this call.
@@ -134,11 +134,8 @@ impl Call {
     /// Sets the key of this call, which begins with it; a bad one is reported by [`run`](Self::run).
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
-        let key = match &self.manager {
-            Some(_) => key.into_lock_key(self.namespace()).map_err(Box::new),
-            None => self.key,
-        };
-        let telemetry = Hold::begin(Some(self.site.name), key.as_ref().ok());
+        let key = self.manager.as_ref().map(|_| key.into_lock_key(self.namespace()).map_err(Box::new));
+        let telemetry = Hold::begin(Some(self.site.name), key.as_ref().and_then(|key| key.as_ref().ok()));
         Self { key, telemetry, ..self }
     }
 
@@ -190,14 +187,15 @@ impl Call {
     }
 
     fn entering(&self) -> Option<Entering> {
-        self.manager.as_ref().map(|manager| Entering::new(manager, &self.key, &self.site.options))
+        let (manager, key) = (self.manager.as_ref()?, self.key.as_ref()?);
+        Some(Entering::new(manager, key, &self.site.options))
     }
 
     /// Polls the way to the lock; the guard is there when it has ended well.
     fn poll_entering(&self, entering: &mut Option<Entering>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
         let guard = match (ready!(entering.poll(&self.telemetry, cx)), &self.key) {
-            (Err(error), Ok(key)) if error.is_unavailable() && self.site.runs_unlocked => {
+            (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
                 self.telemetry.unlocked_run(key, &error);
                 LockGuard::unlocked(key.clone(), error)
             }
@@ -254,15 +252,20 @@ impl<F: Future> Future for Run<'_, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { call, body, step } = &mut *self;
         let telemetry = &call.telemetry;
+        let mut seen = false;
         loop {
             match step {
                 Step::Entering(entering) => {
                     ready!(call.poll_entering(entering, cx))?;
                     *step = call.started();
+                    // Believed a moment ago, and nothing foreign has run since.
+                    seen = telemetry.is_silent();
                 }
                 Step::Running(running) => {
-                    let ended = ready!(running.poll(body.as_mut(), call.site.options.on_lost, telemetry, cx));
-                    *step = Step::Leaving(Leaving::new(running.held(), ended, telemetry));
+                    let on_lost = call.site.options.on_lost;
+                    let ended = ready!(running.poll(body.as_mut(), on_lost, seen, telemetry, cx));
+                    let release = call.site.options.release;
+                    *step = Step::Leaving(Leaving::new(running.held(), ended, release, telemetry));
                 }
                 Step::Leaving(leaving) => {
                     ready!(leaving.poll(telemetry, cx))?;

@@ -15,7 +15,7 @@ pub use outcome::{
 
 use crate::error::Error;
 use crate::key::{AsLockKey, IntoLockKey, LockKey};
-pub use crate::options::{OnLost, Options};
+pub use crate::options::{OnLost, Options, Release};
 pub use crate::run::Body;
 
 /// A whole key that is the same in every call. What looks like a hole in it is none.

@@ -57,7 +57,9 @@ impl AbandonList {
         }
         // What is in the list already was sent on an older connection, and that is the one to prove it by.
         let new = Abandoned { key, epoch, left_once: false, due: BootTime::START };
-        self.entries.entry(token).or_insert(new).due = BootTime::START;
+        let entry = self.entries.entry(token).or_insert(new);
+        // And a leave that has succeeded came before what may run now.
+        (entry.left_once, entry.due) = (false, BootTime::START);
     }
 
     /// Returns what is to be left now, on a connection that works; each is answered by [`left`](Self::left).
@@ -82,7 +84,11 @@ impl AbandonList {
             Reply::Unknown(failure) if failure.kind != FailureKind::Passing => entry.due = now.plus(SELDOM),
             Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),
             // A connection keeps its order: a leave that was answered there has run after the command it undoes.
-            _ if entry.left_once || entry.epoch.is_none_or(|sent_on| sent_on == epoch) => {
+            _ if entry.epoch.is_none_or(|sent_on| sent_on == epoch) => {
+                self.entries.remove(&token);
+            }
+            // The one that was sent a while later; an answer that comes before it is due is to a leave that was sent beside the first.
+            _ if entry.left_once && entry.due == BootTime::NEVER => {
                 self.entries.remove(&token);
             }
             _ => {
@@ -139,6 +145,33 @@ mod tests {
         list.add("k".into(), token, epoch);
         assert_eq!(list.due_now(at(0)).len(), 1);
         (list, token)
+    }
+
+    #[test]
+    fn what_is_abandoned_anew_after_its_leave_is_left_now_and_once_more_a_while_later() {
+        let (mut list, token) = abandoned_on(1);
+        list.left(token, &Reply::NotOurs, 2, at(10));
+
+        list.add("k".into(), token, 1);
+        assert_eq!(list.due_now(at(90)).len(), 1);
+        list.left(token, &Reply::NotOurs, 2, at(100));
+
+        assert_eq!(list.due(), at(1_100));
+    }
+
+    #[test]
+    fn two_leaves_that_were_sent_together_are_not_one_and_one_more_a_while_later() {
+        let (mut list, token) = abandoned_on(1);
+        list.add("k".into(), token, 1);
+        assert_eq!(list.due_now(at(5)).len(), 1);
+
+        list.left(token, &Reply::NotOurs, 2, at(10));
+        list.left(token, &Reply::NotOurs, 2, at(15));
+
+        assert_eq!(list.due(), at(1_015));
+        assert_eq!(list.due_now(at(1_015)).len(), 1);
+        list.left(token, &Reply::NotOurs, 2, at(1_020));
+        assert!(list.is_empty());
     }
 
     #[test]

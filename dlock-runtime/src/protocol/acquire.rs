@@ -23,6 +23,7 @@ use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
+use crate::protocol::queue::Waiter;
 use crate::protocol::share::{Offer, Share, Streak};
 use crate::token::Token;
 
@@ -113,8 +114,9 @@ impl<S: Clone + PartialEq> Lane<S> {
             | (Step::Confirming, Command::Renew { lease }, Reply::Ours) => self.ours(token, sent, lease, cx),
 
             (Step::Trying, Command::Acquire { .. }, Reply::Taken) => {
-                self.heard = Heard::Taken(None);
+                self.queue.hear(Heard::Taken(None));
                 let streak = *streak;
+                self.refuse_who_only_asks_whether(cx);
                 self.enqueue(token, streak, cx);
             }
 
@@ -124,17 +126,16 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.taken(ttl, cx);
                 self.stop_asking_for_nobody(cx);
             }
-            (Step::Enqueuing(mode), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
-                let heads = self.queue.head().map(|head| head.seat.clone());
+            // Who looked has its answer by that; who is the head now may want to wait.
+            (Step::Enqueuing(Enqueue::Peek), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
                 self.taken(ttl, cx);
-                let head_left = heads.as_ref() != self.queue.head().map(|head| &head.seat);
-                if mode == Enqueue::Peek && head_left {
-                    self.ask(cx); // who comes next may want to wait
-                } else {
-                    self.pause(ttl, cx);
-                    if hinted {
-                        self.touched(cx); // the answer may be older than what the hint was about
-                    }
+                self.ask(cx);
+            }
+            (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
+                self.taken(ttl, cx);
+                self.pause(ttl, cx);
+                if hinted {
+                    self.touched(cx); // the answer may be older than what the hint was about
                 }
             }
             // Nobody queues there, and nobody tells whether what was to be confirmed is ours: it would be in our own way for a lease.
@@ -253,7 +254,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.stage = Stage::Idle;
             }
             Stage::Yielding(yielding) => {
-                cx.send(yielding.hold.token, Command::Leave);
+                cx.send(yielding.hold.token(cx), Command::Leave);
                 cx.send(yielding.next, Command::Leave);
                 self.stage = Stage::Idle;
             }
@@ -293,13 +294,22 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The head's turn has come.
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.pop() else { return };
-        self.heard = Heard::Taken(None);
+        self.queue.hear(Heard::Taken(None));
         let hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
-        cx.actions.push(hold.admits(&head));
+        cx.actions.push(hold.admits(&head, cx));
         self.stage = Stage::Held(hold);
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);
+        self.queue.tidy();
+    }
+
+    /// Tells who only asks whether it gets the lock that it does not, and has no use for a look at what stands there.
+    fn refuse_who_only_asks_whether(&mut self, cx: &mut Cx<'_, S>) {
+        while self.queue.head().is_some_and(|head| head.patience.only_asks_whether()) {
+            let Some(Waiter { seat, patience, .. }) = self.queue.pop() else { return };
+            cx.refuse(seat, Heard::Taken(None).refusal(&patience, cx.now));
+        }
     }
 
     /// Queues up where the head will wait, and else looks what stands there.
@@ -316,7 +326,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// The lock is held by somebody else.
     pub(super) fn taken(&mut self, ttl: Option<Duration>, cx: &mut Cx<'_, S>) {
-        self.heard = Heard::Taken(ttl);
+        self.queue.hear(Heard::Taken(ttl));
         self.tell_not_yet(cx);
     }
 
@@ -330,14 +340,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.stage = Stage::Idle;
             return;
         }
-        self.heard = Heard::Failed(Box::new(failure));
+        self.queue.hear(Heard::Failed(Box::new(failure)));
         self.tell_not_yet(cx);
         self.pause(None, cx);
     }
 
     /// The token is in the queue as far as we know, but the server did not say so.
     fn still_queued_but_unheard(&mut self, failure: Failure, cx: &mut Cx<'_, S>) {
-        self.heard = Heard::Failed(Box::new(failure));
+        self.queue.hear(Heard::Failed(Box::new(failure)));
         self.tell_not_yet(cx);
         self.stop_asking_for_nobody(cx);
     }
@@ -346,6 +356,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         let mut gave_up = Vec::new();
         self.queue.not_yet(cx.now, |waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);
+        self.queue.tidy();
     }
 
     /// Waits with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
@@ -399,19 +410,85 @@ const FLOOR: Duration = Duration::from_millis(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Rules;
     use crate::protocol::lane::Action;
-    use crate::protocol::scene::{TERMS, at, happen, waiter};
+    use crate::protocol::patience::{Limits, Patience};
+    use crate::protocol::scene::{LIMITS, TERMS, at, happen, waiter};
+
+    /// A lane whose head tries once, its acquire on its way since 0 ms; and the acquire's token.
+    fn trying_once(only_whether: bool) -> (Lane<u32>, Token) {
+        let patience = Patience::new(at(0), Limits { only_whether, ..LIMITS }, 1);
+        let mut lane = Lane::new();
+        happen(&mut lane, 0, |lane, cx| lane.join(Waiter { patience, ..waiter(1, TERMS) }, cx));
+        let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
+        (lane, token)
+    }
+
+    const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease };
 
     #[test]
-    fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_once() {
+    fn a_call_that_only_asks_whether_has_its_answer_with_the_first_and_who_waits_behind_it_queues_up() {
+        let (mut lane, token) = trying_once(true);
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(2, TERMS), cx));
+
+        let answered = happen(&mut lane, 2, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+
+        assert!(
+            matches!(
+                &answered[..],
+                [
+                    Action::Refuse { seat: 1, refusal: Refusal::Contended { .. } },
+                    Action::Send { command: Command::Enqueue { mode: Enqueue::First, .. }, .. }
+                ]
+            ),
+            "{answered:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_asked_on_for_a_call_that_only_asks_whether() {
+        let (mut lane, token) = trying_once(true);
+
+        let answered = happen(&mut lane, 2, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+
+        assert!(matches!(&answered[..], [Action::Refuse { seat: 1, .. }]), "{answered:?}");
+        assert!(lane.is_idle());
+    }
+
+    #[test]
+    fn who_waits_behind_a_call_that_looked_and_left_asks_for_itself() {
+        let (mut lane, token) = trying_once(false);
+        happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+        happen(&mut lane, 2, |lane, cx| lane.join(waiter(2, TERMS), cx));
+        happen(&mut lane, 3, |lane, cx| {
+            lane.leave(&1, cx);
+        });
+
+        let look = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::Peek };
+        let held = Reply::NotQueued { ttl: Some(TERMS.lease) };
+        let answered = happen(&mut lane, 4, |lane, cx| lane.reply(token, look, at(1), held, cx));
+
+        assert!(matches!(&answered[..], [Action::Send { command: ACQUIRE, .. }]), "{answered:?}");
+    }
+
+    const fn enqueue(mode: Enqueue) -> Command {
+        Command::Enqueue { lease: TERMS.lease, mode }
+    }
+
+    /// A lane whose head stands in the server's queue since 2 ms, as it asked for at 1 ms; and its token.
+    fn queued() -> (Lane<u32>, Token) {
         let mut lane = Lane::new();
         happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
         let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
-        let acquire = Command::Acquire { lease: TERMS.lease };
-        happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Taken, cx));
-        let enqueue = |mode| Command::Enqueue { lease: TERMS.lease, mode };
+        happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
         let queued = Reply::Queued { ttl: Some(TERMS.lease) };
         happen(&mut lane, 2, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
+        (lane, token)
+    }
+
+    #[test]
+    fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_once() {
+        let (mut lane, token) = queued();
 
         let forbidden = Reply::Unknown(Failure::new(FailureKind::Lasting, "no permission"));
         let actions = happen(&mut lane, 600, |lane, cx| {
@@ -429,4 +506,64 @@ mod tests {
             "{actions:?}"
         );
     }
+
+    #[test]
+    fn a_token_that_is_gone_is_never_queued_again() {
+        let (mut lane, dead) = queued();
+
+        let again = enqueue(Enqueue::Again);
+        let actions = happen(&mut lane, 600, |lane, cx| lane.reply(dead, again, at(500), Reply::Gone, cx));
+
+        let first = enqueue(Enqueue::First);
+        assert!(
+            matches!(actions[..], [Action::Send { token, command }] if token != dead && command == first),
+            "{actions:?}"
+        );
+    }
+    #[test]
+    fn who_is_queued_does_not_rely_on_being_told_of_its_turn() {
+        let (mut lane, queued) = queued();
+
+        assert_eq!(lane.due(), at(1).plus(Rules::DEFAULT.grant_lease / 2));
+        let asked = happen(&mut lane, 501, Lane::tick);
+
+        let again = enqueue(Enqueue::Again);
+        assert!(
+            matches!(asked[..], [Action::Send { token, command }] if token == queued && command == again),
+            "{asked:?}"
+        );
+    }
+
+    #[test]
+    fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
+        let (mut lane, token) = queued();
+
+        let ended = happen(&mut lane, 60_000, Lane::tick);
+        let Action::Refuse { refusal, .. } = &ended[0] else { panic!("{ended:?}") };
+
+        assert!(matches!(refusal, Refusal::Contended { ttl: Some(TERMS_LEASE), .. }), "{refusal:?}");
+        assert!(
+            matches!(ended[1..], [Action::Send { token: of, command: Command::Leave }] if of == token),
+            "{ended:?}"
+        );
+    }
+
+    #[test]
+    fn who_tries_once_behind_a_contender_is_told_what_is_known_and_else_waits_for_the_answer() {
+        let once = || Waiter { patience: Patience::new(at(0), LIMITS, 2), ..waiter(2, TERMS) };
+        let (mut lane, _) = queued();
+        let mut unanswered = Lane::new();
+        happen(&mut unanswered, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+
+        let told = happen(&mut lane, 10, |lane, cx| lane.join(once(), cx));
+        let untold = happen(&mut unanswered, 10, |lane, cx| lane.join(once(), cx));
+
+        assert!(
+            matches!(told[..], [Action::Refuse { seat: 2, refusal: Refusal::Contended { .. } }]),
+            "{told:?}"
+        );
+        assert!(untold.is_empty() && unanswered.head() == Some(&1), "{untold:?}");
+    }
+
+    const TERMS_LEASE: Duration = TERMS.lease;
 }

@@ -45,6 +45,20 @@ impl BootTime {
     }
 }
 
+/// A length of time in one word: one beyond 584 years counts as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    pub(crate) fn of(time: Duration) -> Self {
+        Self(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) const fn get(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
 /// The instant from which a hold must not be believed in any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Deadline(BootTime);

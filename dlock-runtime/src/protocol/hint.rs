@@ -15,29 +15,26 @@ use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::Hold;
 use crate::protocol::lane::{Cx, Lane, Stage};
 
-/// When a hold is checked that may have been taken away.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Check {
-    due: BootTime,
-    /// No check is sent before then.
-    earliest: BootTime,
+/// What the time means that a hold has for its checks: one that may have been taken away is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// It is checked then for the first time, or as soon as there is a hint.
+    First,
+    /// It is checked then.
+    Due,
+    /// It is checked once there is a hint, and not before then.
+    Rests,
 }
 
 impl Check {
     /// That of a hold which has just begun. Where the backend can tell of changes it is asked once the hold has lived for a while, and
     /// tells from then on; a little early, so that many are asked about together.
-    pub(super) fn of_hold(since: BootTime, rules: &Rules) -> Self {
-        let due = if rules.tracking {
-            let grid = u64::try_from(TOGETHER.as_nanos()).unwrap_or(u64::MAX);
-            BootTime::from_nanos(since.plus(AT_AGE).nanos() / grid * grid)
-        } else {
-            BootTime::NEVER
-        };
-        Self { due, earliest: BootTime::START }
-    }
-
-    pub(super) fn due(self) -> BootTime {
-        self.due
+    pub(super) fn of_hold(since: BootTime, rules: &Rules) -> (Self, BootTime) {
+        if !rules.tracking {
+            return (Self::Rests, BootTime::START);
+        }
+        let grid = u64::try_from(TOGETHER.as_nanos()).unwrap_or(u64::MAX);
+        (Self::First, BootTime::from_nanos(since.plus(AT_AGE).nanos() / grid * grid))
     }
 }
 
@@ -62,6 +59,14 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Idle | Stage::Yielding(_) | Stage::Away(_) => {}
         }
     }
+
+    /// Nobody told of changes for a while, of any key.
+    pub(crate) fn untold(&mut self, cx: &mut Cx<'_, S>) {
+        match &mut self.stage {
+            Stage::Held(hold) => hold.doubt(cx.now),
+            _ => self.touched(cx),
+        }
+    }
 }
 
 impl Asking {
@@ -71,18 +76,32 @@ impl Asking {
     }
 }
 
-impl<S> Hold<S> {
+impl<S: Clone + PartialEq> Hold<S> {
+    /// Returns when the hold is to be checked.
+    pub(super) fn check_due(&self) -> BootTime {
+        if self.check == Check::Rests { BootTime::NEVER } else { self.check_at }
+    }
+
     /// Asks the server as soon as may be.
     pub(super) fn check_soon(&mut self, cx: &mut Cx<'_, S>) {
-        self.check.due = self.check.due.min(self.check.earliest);
+        if self.check == Check::First {
+            self.check_at = BootTime::START;
+        }
+        self.check = Check::Due;
         self.check_if_due(cx);
+    }
+
+    /// Has the server asked, with all others of which nobody told for a while: the hold is due, and waits for its place among them.
+    pub(super) fn doubt(&mut self, now: BootTime) {
+        self.check_at = if self.check == Check::First { now } else { self.check_at.max(now) };
+        self.check = Check::Due;
     }
 
     /// Asks the server whether the hold is still ours, where a hint has made that doubtful. It prolongs nothing.
     pub(super) fn check_if_due(&mut self, cx: &mut Cx<'_, S>) {
-        if cx.now >= self.check.due {
-            self.check = Check { due: BootTime::NEVER, earliest: cx.now.plus(BETWEEN_CHECKS) };
-            cx.send(self.token, Command::Renew { lease: NOTHING });
+        if cx.now >= self.check_due() {
+            (self.check, self.check_at) = (Check::Rests, cx.now.plus(BETWEEN_CHECKS));
+            cx.send(self.token(cx), Command::Renew { lease: NOTHING });
         }
     }
 }
@@ -239,6 +258,13 @@ mod tests {
         assert_eq!(lane.due(), at(100));
         assert_eq!(happen(&mut lane, 100, &Lane::tick), 1);
         assert!(lane.due() > at(5_000), "{:?}", lane.due());
-        assert_eq!(happen(&mut lane, 400, &|lane, cx| lane.reconnected(false, cx)), 1);
+        for (ms, gap) in [(400, true), (500, false)] {
+            let event = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
+                if gap { lane.reconnected(false, cx) } else { lane.untold(cx) }
+            };
+            assert_eq!(happen(&mut lane, ms, &event), 0, "it waits for its place");
+            assert_eq!(lane.due(), at(ms));
+            assert_eq!(happen(&mut lane, ms, &Lane::tick), 1);
+        }
     }
 }

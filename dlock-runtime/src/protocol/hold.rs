@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::LossCause;
 use crate::protocol::command::{Command, FailureKind, Reply};
-use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::deadline::{BootTime, Deadline, Span};
 use crate::protocol::hint::Check;
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::nesting::Levels;
@@ -21,24 +21,40 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub(crate) struct Hold<S> {
     pub(super) seat: S,
-    pub(super) token: Token,
-    pub(super) lease: Duration,
-    renew: bool,
+    /// The number of its token: all that a lane knows are of its own process.
+    number: u64,
+    lease: Span,
     deadline: Deadline,
+    /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
+    since: BootTime,
+    /// When the next renewal (or confirmation) is to be sent.
+    pub(super) next_renewal: BootTime,
+    /// When it is checked; `check` says what it means.
+    pub(super) check_at: BootTime,
+    /// What few holds have; most are held by many at once, and small.
+    more: Option<Box<More<S>>>,
+    /// For how long our family had had it when it came to us.
+    streak: Streak,
+    pub(super) check: Check,
+    renew: bool,
+    /// Whether the last renewal got no answer.
+    overdue: bool,
+}
+
+/// What few holds have: bounds of the present turn, and calls inside it that want the same key.
+#[derive(Clone, Debug)]
+struct More<S> {
     /// When the turn of its task is over, however often it is renewed.
     ends: BootTime,
     /// Before then nobody else gets the lock.
     kept_until: BootTime,
-    /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
-    since: BootTime,
-    /// For how long our family had had it then.
-    streak: Streak,
-    /// When the next renewal (or confirmation) is to be sent.
-    next_renewal: BootTime,
-    /// Whether the last renewal got no answer.
-    overdue: bool,
-    pub(super) check: Check,
-    pub(super) levels: Levels<S>,
+    levels: Levels<S>,
+}
+
+impl<S: Clone + PartialEq> Default for More<S> {
+    fn default() -> Self {
+        Self { ends: BootTime::NEVER, kept_until: BootTime::START, levels: Levels::new() }
+    }
 }
 
 /// A lock that was ours and is on offer to other processes.
@@ -78,35 +94,92 @@ impl<S: Clone + PartialEq> Hold<S> {
     ) -> Self {
         let since = cx.now;
         let terms = &waiter.terms;
-        Self {
+        let (check, check_at) = Check::of_hold(since, cx.rules);
+        let mut hold = Self {
             seat: waiter.seat.clone(),
-            token,
-            lease: terms.lease,
-            renew: terms.renew,
+            number: token.number(),
+            lease: Span::of(terms.lease),
             deadline,
-            ends: terms.ends(since),
-            kept_until: terms.kept_until(since),
             since,
-            streak,
             next_renewal: BootTime::NEVER,
+            check_at,
+            more: None,
+            streak,
+            check,
+            renew: terms.renew,
             overdue: false,
-            check: Check::of_hold(since, cx.rules),
-            levels: Levels::new(),
-        }
+        };
+        hold.bound(terms, since);
+        hold
     }
 
     pub(super) fn due(&self) -> BootTime {
-        let renewed = self.next_renewal.min(self.check.due());
-        renewed.min(self.deadline.at()).min(self.ends).min(self.levels.due())
+        self.next_renewal.min(self.check_due()).min(self.deadline.at()).min(self.bounds_due())
+    }
+
+    /// Returns when the turn is over, or something is due for the calls inside it.
+    pub(super) fn bounds_due(&self) -> BootTime {
+        self.more.as_ref().map_or(BootTime::NEVER, |more| more.ends.min(more.levels.due()))
+    }
+
+    pub(super) fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    /// Returns the token that holds the lock.
+    pub(super) fn token(&self, cx: &Cx<'_, S>) -> Token {
+        cx.tokens.numbered(self.number)
+    }
+
+    /// Returns whether a token of this process holds the lock.
+    pub(super) fn is_under(&self, token: Token) -> bool {
+        self.number == token.number()
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.lease.get()
+    }
+
+    fn ends(&self) -> BootTime {
+        self.more.as_ref().map_or(BootTime::NEVER, |more| more.ends)
+    }
+
+    fn kept_until(&self) -> BootTime {
+        self.more.as_ref().map_or(BootTime::START, |more| more.kept_until)
+    }
+
+    /// Sets the bounds of a turn that begins at `since`.
+    fn bound(&mut self, terms: &Terms, since: BootTime) {
+        if self.more.is_some() || terms.has_bounds() {
+            let more = self.more.get_or_insert_default();
+            (more.ends, more.kept_until) = (terms.ends(since), terms.kept_until(since));
+        }
+    }
+
+    /// Returns the calls inside the hold.
+    pub(super) fn levels(&mut self) -> &mut Levels<S> {
+        &mut self.more.get_or_insert_default().levels
+    }
+
+    /// A call inside the hold has ended, or does not want to wait any more. Returns whether there was one.
+    pub(super) fn leave(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> bool {
+        self.more.as_mut().is_some_and(|more| more.levels.leave(seat, cx))
+    }
+
+    /// Nobody joins the turn any more.
+    fn close(&mut self, cx: &mut Cx<'_, S>) {
+        if let Some(more) = &mut self.more {
+            more.levels.close(cx);
+        }
     }
 
     /// Tells the waiter that has the hold now.
-    pub(super) fn admits(&self, waiter: &Waiter<S>) -> Action<S> {
+    pub(super) fn admits(&self, waiter: &Waiter<S>, cx: &Cx<'_, S>) -> Action<S> {
         Action::Admit {
             seat: waiter.seat.clone(),
-            token: self.token,
+            token: self.token(cx),
             deadline: self.deadline,
-            ends: self.ends,
+            ends: self.ends(),
             attempts: waiter.patience.attempts(),
         }
     }
@@ -114,7 +187,7 @@ impl<S: Clone + PartialEq> Hold<S> {
     /// Asks the server to confirm a grant that has been believed already.
     pub(super) fn confirm(&mut self, cx: &mut Cx<'_, S>) {
         self.next_renewal = BootTime::NEVER;
-        cx.send(self.token, Command::Renew { lease: self.lease });
+        cx.send(self.token(cx), Command::Renew { lease: self.lease() });
     }
 
     /// The server has confirmed the hold, as asked at `sent`.
@@ -122,15 +195,31 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         self.overdue = false;
         // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
-        if lease == self.lease {
-            self.next_renewal = if self.renew { renew::due(sent, lease) } else { BootTime::NEVER };
+        if lease == self.lease() {
+            self.next_renewal =
+                if self.renew { renew::due(sent, lease, self.number) } else { BootTime::NEVER };
         }
     }
 
-    /// Renews at once where an answer is missing, and whatever is renewed at all where the server is another.
+    /// The server did not confirm the hold: it is asked again soon.
+    fn unconfirmed(&mut self, lease: Duration, now: BootTime) {
+        if lease == self.lease() {
+            self.overdue = true;
+            self.next_renewal = renew::retry_at(now, lease, self.deadline.at().since(now));
+        }
+    }
+
+    /// Has it renewed where an answer is missing, and wherever it is renewed at all where the server is another.
+    ///
+    /// It is due then with all others, which go out a few at a time; one that has little time left waits for none.
     pub(super) fn renew_if_overdue(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
-        if (self.overdue || moved) && self.next_renewal != BootTime::NEVER {
+        if !(self.overdue || moved) || self.next_renewal == BootTime::NEVER {
+            return;
+        }
+        if self.deadline.at().since(cx.now) < LITTLE_TIME {
             self.confirm(cx);
+        } else {
+            self.next_renewal = self.next_renewal.min(cx.now);
         }
     }
 
@@ -139,10 +228,14 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.streak.plus(now.since(self.since))
     }
 
-    /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there.
-    fn passes_to(&self, next: &Waiter<S>, now: BootTime) -> bool {
+    /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is on
+    /// its way. A grant is believed while its confirmation is, by whoever has it: a task of this process as well as the first.
+    fn passes_to(&self, next: &Waiter<S>, cx: &Cx<'_, S>) -> bool {
         let Terms { lease, renew, .. } = next.terms;
-        self.renew && renew && lease == self.lease && self.deadline.at().since(now) > lease / 2
+        let left = self.deadline.at().since(cx.now);
+        let is_being_asked = self.next_renewal == BootTime::NEVER && !self.overdue;
+        let is_enough = left > lease / 2 || (is_being_asked && left > cx.rules.grant_lease / 2);
+        self.renew && renew && lease == self.lease() && is_enough
     }
 }
 
@@ -153,8 +246,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         if hold.seat != *seat {
             return Released::NotHeld;
         }
-        hold.levels.close(cx);
-        let (token, kept_until) = (hold.token, hold.kept_until);
+        hold.close(cx);
+        let (token, kept_until) = (hold.token(cx), hold.kept_until());
         if cx.now < kept_until {
             let keep = self.keep(token, kept_until, cx.now);
             self.ask(cx);
@@ -174,7 +267,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         }
         if cx.now.since(hold.since) >= cx.rules.hand_off {
             self.offer_to_others(cx);
-        } else if hold.passes_to(next, cx.now) {
+        } else if hold.passes_to(next, cx) {
             self.hand_on(cx);
         } else {
             let lease = next.terms.lease;
@@ -187,8 +280,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn decline(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> Released {
         if let Stage::Held(hold) = &mut self.stage
             && hold.seat == *seat
+            && let Some(more) = &mut hold.more
         {
-            hold.kept_until = BootTime::START;
+            more.kept_until = BootTime::START;
         }
         self.release(seat, cx)
     }
@@ -198,8 +292,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Held(hold) = &mut self.stage else { return };
         let Some(next) = self.queue.pop() else { return };
         hold.seat = next.seat.clone();
-        (hold.ends, hold.kept_until) = (next.terms.ends(cx.now), next.terms.kept_until(cx.now));
-        cx.actions.push(hold.admits(&next));
+        hold.bound(&next.terms, cx.now);
+        cx.actions.push(hold.admits(&next, cx));
     }
 
     /// The hand-off budget is used up: other processes get their turn, if any waits. From here on no body runs under the old
@@ -207,19 +301,25 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn offer_to_others(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &self.stage else { return };
         let (next, streak) = (cx.tokens.next(), cx.rules.share.told(hold.streak(cx.now)));
-        cx.send(hold.token, Command::Yield { next, streak });
-        self.stage = Stage::Yielding(Yielding { hold: hold.clone(), next });
+        cx.send(hold.token(cx), Command::Yield { next, streak });
+        self.stage = Stage::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
     }
 
     /// The answer to a yield.
     pub(super) fn yielded(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Yielding(Yielding { hold, next }) = &mut self.stage else { return };
-        let (old, next) = (hold.token, *next);
+        let Stage::Yielding(yielding) = &mut self.stage else { return };
+        let Yielding { hold, next } = &mut **yielding;
+        let (old, next) = (hold.token(cx), *next);
         match (command, reply) {
             (Command::Renew { lease }, Reply::Ours) => hold.confirmed(sent, lease),
+            (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
+                hold.unconfirmed(lease, cx.now);
+            }
+            // That to an earlier offer, heard twice: the server may have handed the lock on since.
+            (Command::Yield { next: of, .. }, _) if of != next => {}
             (Command::Yield { .. }, Reply::Ours) => {
                 let Some(head) = self.queue.head() else { return };
-                if hold.passes_to(head, cx.now) {
+                if hold.passes_to(head, cx) {
                     (hold.streak, hold.since) = (hold.streak(cx.now), cx.now);
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
@@ -277,15 +377,18 @@ impl<S: Clone + PartialEq> Lane<S> {
         match (command, reply) {
             (Command::Renew { lease }, Reply::Ours) => {
                 hold.confirmed(sent, lease);
-                cx.actions.push(Action::Prolong { seat: hold.seat.clone(), deadline: hold.deadline });
+                cx.actions.push(Action::Prolong {
+                    seat: hold.seat.clone(),
+                    deadline: hold.deadline,
+                    ends: hold.ends(),
+                });
             }
             (Command::Renew { .. } | Command::Fence, Reply::NotOurs) => self.lose(LossCause::NotOurs, cx),
             (Command::Renew { .. }, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => {
                 self.lose(LossCause::NotOurs, cx);
             }
-            (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) if lease == hold.lease => {
-                hold.overdue = true;
-                hold.next_renewal = renew::retry_at(cx.now, lease, hold.deadline.at().since(cx.now));
+            (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
+                hold.unconfirmed(lease, cx.now);
             }
             _ => {} // the answer to an enqueue that a grant overtook
         }
@@ -298,11 +401,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.lose(LossCause::Expired, cx);
             return;
         }
-        if cx.now >= hold.ends {
+        if cx.now >= hold.ends() {
             self.lose(LossCause::MaxHold, cx);
             return;
         }
-        hold.levels.tick(cx);
+        if let Some(more) = &mut hold.more {
+            more.levels.tick(cx);
+        }
         if cx.now >= hold.next_renewal {
             hold.confirm(cx);
         }
@@ -313,8 +418,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// is gone, or the key expires.
     pub(crate) fn lose(&mut self, cause: LossCause, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
-        hold.levels.close(cx);
-        let (left, deadline) = (Left { token: hold.token, kept_until: hold.kept_until }, hold.deadline);
+        hold.close(cx);
+        let (left, deadline) = (Left { token: hold.token(cx), kept_until: hold.kept_until() }, hold.deadline);
         let left = (cause != LossCause::NotOurs).then_some(left);
         cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause, left });
         if let Some(left) = left {
@@ -323,6 +428,9 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.ask(cx);
     }
 }
+
+/// So little is left of a short lease, or of one that is long overdue.
+const LITTLE_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -345,6 +453,17 @@ mod tests {
 
     fn offer_of(next: Token) -> Command {
         Command::Yield { next, streak: Streak::UNKNOWN }
+    }
+
+    #[test]
+    fn an_answer_that_is_heard_twice_does_not_answer_the_next_offer() {
+        let (mut lane, old, next) = yielding();
+        let earlier = Token::of_numbers(1, next.number() + 1).expect("a small number");
+
+        let actions =
+            happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(earlier), at(50), Reply::Ours, cx));
+
+        assert!(actions.is_empty() && matches!(lane.stage, Stage::Yielding(_)), "{actions:?}");
     }
 
     #[test]
@@ -374,6 +493,253 @@ mod tests {
         assert!(happen(&mut lane, 102, Lane::touched).is_empty(), "our own bell rings, too");
         let again = happen(&mut lane, 109, Lane::tick);
         assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
+    }
+
+    /// A lane whose task was granted the lock, its confirmation on its way since 100 ms, and another task that waits; and its token.
+    fn granted() -> (Lane<u32>, Token) {
+        let (mut lane, old, next) = yielding();
+        happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
+        happen(&mut lane, 102, |lane, cx| lane.join(waiter(3, TERMS), cx));
+        happen(&mut lane, 110, |lane, cx| {
+            let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
+            lane.granted(next, offer, cx);
+        });
+        (lane, next)
+    }
+
+    /// Has the second task let go with time left in the hand-off.
+    fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+        happen(lane, ms, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&2, &mut cx);
+        })
+    }
+
+    /// Has the task of `seat` let go with time left in the hand-off.
+    fn let_go(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
+        let rules = Rules { hand_off: Duration::from_secs(60), ..RULES };
+        happen(lane, ms, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.release(&seat, &mut cx);
+        })
+    }
+
+    #[test]
+    fn a_hold_is_handed_on_while_more_than_half_of_it_is_left() {
+        let deadline = 30_000 - 302;
+        for (left, is_handed_on) in [(15_001, true), (15_000, false)] {
+            let (mut lane, token) = held(TERMS);
+            happen(&mut lane, 2, |lane, cx| lane.join(waiter(2, TERMS), cx));
+
+            let actions = let_go(&mut lane, 1, deadline - left);
+
+            assert!(
+                match actions[..] {
+                    [Action::Admit { seat: 2, token: of, .. }] => is_handed_on && of == token,
+                    [Action::Send { token: of, command: Command::Renew { .. } }] =>
+                        !is_handed_on && of == token,
+                    _ => false,
+                },
+                "{left}: {actions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grant_that_is_being_confirmed_is_handed_on_while_more_than_half_of_it_is_left() {
+        let deadline = 100 + 1_000 - 12;
+        for (left, is_handed_on) in [(501, true), (500, false)] {
+            let (mut lane, _) = granted();
+
+            let actions = let_go(&mut lane, 2, deadline - left);
+
+            assert_eq!(matches!(actions[..], [Action::Admit { seat: 3, .. }]), is_handed_on, "{actions:?}");
+        }
+    }
+
+    #[test]
+    fn a_hold_that_nobody_renews_is_lost_when_its_deadline_has_come() {
+        let (mut lane, _) = held(Terms { renew: false, ..TERMS });
+
+        assert_eq!(lane.due(), at(30_000 - 302));
+        assert!(happen(&mut lane, 29_697, Lane::tick).is_empty());
+        let lost = happen(&mut lane, 29_698, Lane::tick);
+
+        assert!(matches!(lost[..], [Action::Lose { seat: 1, cause: LossCause::Expired, .. }]), "{lost:?}");
+    }
+
+    #[test]
+    fn an_answer_about_another_token_does_not_concern_a_hold() {
+        let (mut lane, _) = held(TERMS);
+        let (_, other) = held(TERMS);
+
+        let renew = Command::Renew { lease: TERMS.lease };
+        let actions = happen(&mut lane, 50, |lane, cx| lane.reply(other, renew, at(40), Reply::NotOurs, cx));
+
+        assert!(actions.is_empty() && matches!(lane.stage, Stage::Held(_)), "{actions:?}");
+    }
+
+    #[test]
+    fn a_hold_is_lost_to_what_is_no_lock_and_not_to_a_server_that_refuses() {
+        for (kind, is_lost) in
+            [(FailureKind::WrongKind, true), (FailureKind::Passing, false), (FailureKind::Lasting, false)]
+        {
+            let (mut lane, token) = held(TERMS);
+            let (renew, refused) =
+                (Command::Renew { lease: TERMS.lease }, Reply::Refused(Failure::new(kind, "no")));
+
+            let actions = happen(&mut lane, 50, |lane, cx| lane.reply(token, renew, at(40), refused, cx));
+
+            let lost = matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, left: None, .. }]);
+            assert_eq!(lost, is_lost, "{kind:?}: {actions:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_is_answered_while_the_lock_is_on_offer_counts() {
+        let (mut lane, token) = held(TERMS);
+        happen(&mut lane, 10_001, Lane::tick);
+        happen(&mut lane, 10_002, |lane, cx| lane.join(waiter(2, TERMS), cx));
+        happen(&mut lane, 10_003, |lane, cx| {
+            lane.release(&1, cx);
+        });
+        let Stage::Yielding(yielding) = &lane.stage else { panic!("{lane:?}") };
+        let (offer, renew) = (offer_of(yielding.next), Command::Renew { lease: TERMS.lease });
+        happen(&mut lane, 10_004, |lane, cx| lane.reply(token, renew, at(10_001), Reply::Ours, cx));
+
+        let kept =
+            happen(&mut lane, 10_005, |lane, cx| lane.reply(token, offer, at(10_003), Reply::Ours, cx));
+
+        let until = Deadline::of_lease(at(10_001), TERMS.lease);
+        assert!(
+            matches!(kept[..], [Action::Admit { seat: 2, deadline, .. }] if deadline == until),
+            "{kept:?}"
+        );
+    }
+
+    #[test]
+    fn a_lock_that_was_lost_when_it_was_offered_is_asked_for_anew() {
+        let (mut lane, old, next) = yielding();
+
+        let actions =
+            happen(&mut lane, 110, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::NotOurs, cx));
+
+        assert!(
+            matches!(actions[..], [Action::Send { token, command: Command::Acquire { .. } }] if token != old && token != next),
+            "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn a_yield_that_was_refused_leaves_the_token_that_held() {
+        let (mut lane, old, next) = yielding();
+
+        let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
+        let actions = happen(&mut lane, 110, |lane, cx| lane.reply(old, offer_of(next), at(100), busy, cx));
+
+        assert!(matches!(actions[..], [Action::Abandon { token }] if token == old), "{actions:?}");
+        assert!(lane.due() < BootTime::NEVER, "it is asked for again");
+    }
+
+    #[test]
+    fn who_was_queued_by_a_yield_asks_again_half_a_grant_lease_after_it() {
+        let (mut lane, old, next) = yielding();
+
+        happen(&mut lane, 110, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
+
+        assert_eq!(lane.due(), at(100).plus(RULES.grant_lease / 2));
+    }
+
+    #[test]
+    fn a_grant_that_overtakes_the_answer_to_the_yield_is_confirmed() {
+        let (mut lane, _, next) = yielding();
+
+        let asked = happen(&mut lane, 105, |lane, cx| {
+            let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
+            assert!(lane.granted(next, offer, cx));
+        });
+        let renew = Command::Renew { lease: TERMS.lease };
+        let ours = happen(&mut lane, 110, |lane, cx| lane.reply(next, renew, at(105), Reply::Ours, cx));
+
+        assert!(
+            matches!(asked[..], [Action::Send { token, command }] if token == next && command == renew),
+            "{asked:?}"
+        );
+        assert!(matches!(ours[..], [Action::Admit { seat: 2, token, .. }] if token == next), "{ours:?}");
+    }
+
+    #[test]
+    fn a_hand_off_ends_however_often_the_lock_was_handed_on() {
+        let (mut lane, _) = held(TERMS);
+        for seat in [2, 3] {
+            happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, TERMS), cx));
+        }
+        let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+        let mut let_go = |seat, ms| {
+            happen(&mut lane, ms, |lane, cx| {
+                let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+                lane.release(&seat, &mut cx);
+            })
+        };
+
+        let (in_time, after_it) = (let_go(1, 600), let_go(2, 1_100));
+
+        assert!(matches!(in_time[..], [Action::Admit { seat: 2, .. }]), "{in_time:?}");
+        assert!(
+            matches!(after_it[..], [Action::Send { command: Command::Yield { .. }, .. }]),
+            "other processes have no turn: {after_it:?}"
+        );
+    }
+
+    #[test]
+    fn a_grant_is_handed_on_while_its_confirmation_is_on_its_way() {
+        let (mut lane, token) = granted();
+
+        let handed_on = hand_on(&mut lane, 120);
+
+        assert!(
+            matches!(handed_on[..], [Action::Admit { seat: 3, token: of, .. }] if of == token),
+            "{handed_on:?}"
+        );
+        let renew = Command::Renew { lease: TERMS.lease };
+        let prolonged = happen(&mut lane, 150, |lane, cx| lane.reply(token, renew, at(110), Reply::Ours, cx));
+        assert!(matches!(prolonged[..], [Action::Prolong { seat: 3, .. }]), "{prolonged:?}");
+    }
+
+    #[test]
+    fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it_is_handed_on() {
+        let renew = Command::Renew { lease: TERMS.lease };
+        let (mut late, _) = granted();
+        let (mut unanswered, token) = granted();
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+        happen(&mut unanswered, 115, |lane, cx| lane.reply(token, renew, at(110), unknown, cx));
+
+        for (lane, ms) in [(&mut late, 700), (&mut unanswered, 120)] {
+            let asked = hand_on(lane, ms);
+            assert!(matches!(asked[..], [Action::Send { command, .. }] if command == renew), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_hold_whose_renewal_was_not_answered_while_it_was_on_offer_is_renewed_when_it_is_kept() {
+        let (mut lane, token) = held(TERMS);
+        happen(&mut lane, 10_001, Lane::tick);
+        happen(&mut lane, 10_002, |lane, cx| lane.join(waiter(2, TERMS), cx));
+        happen(&mut lane, 10_003, |lane, cx| {
+            lane.release(&1, cx);
+        });
+        let Stage::Yielding(yielding) = &lane.stage else { panic!("{lane:?}") };
+        let offer = offer_of(yielding.next);
+        let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
+        let renew = Command::Renew { lease: TERMS.lease };
+        happen(&mut lane, 10_004, |lane, cx| lane.reply(token, renew, at(10_001), busy, cx));
+
+        let kept =
+            happen(&mut lane, 10_005, |lane, cx| lane.reply(token, offer, at(10_003), Reply::Ours, cx));
+
+        assert!(matches!(kept[..], [Action::Admit { seat: 2, .. }]), "{kept:?}");
+        assert!(lane.due() <= at(11_005), "{:?}", lane.due());
     }
 
     /// A lane in which a hold is prolonged, at 100 ms, for the next task, which wants it for longer; its token, and what that task wants.
@@ -439,7 +805,13 @@ mod tests {
         let (mut lane, held) = held(TERMS);
 
         assert!(happen(&mut lane, 100, |lane, cx| lane.reconnected(false, cx)).is_empty());
-        let actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+        assert!(lane.due() > at(200), "{:?}", lane.due());
+        assert!(
+            happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx)).is_empty(),
+            "it waits for its place"
+        );
+        assert_eq!(lane.due(), at(200));
+        let actions = happen(&mut lane, 200, Lane::tick);
 
         assert!(
             matches!(actions[..], [Action::Send { token, command: Command::Renew { .. } }] if token == held),
@@ -448,10 +820,29 @@ mod tests {
     }
 
     #[test]
+    fn on_another_server_a_hold_with_little_time_waits_for_no_place() {
+        let (mut lane, _) = held(Terms { lease: Duration::from_millis(300), ..TERMS });
+
+        let actions = happen(&mut lane, 20, |lane, cx| lane.reconnected(true, cx));
+
+        assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
+    }
+
+    #[test]
+    fn on_another_server_a_hold_with_a_second_waits_for_its_place() {
+        let (mut lane, _) = held(TERMS);
+
+        let actions = happen(&mut lane, 30_000 - 302 - 1_000, |lane, cx| lane.reconnected(true, cx));
+
+        assert!(actions.is_empty(), "{actions:?}");
+    }
+
+    #[test]
     fn on_another_server_a_fixed_lease_is_not_prolonged() {
         let (mut lane, _) = held(Terms { renew: false, ..TERMS });
 
-        let actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+        let mut actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+        actions.extend(happen(&mut lane, 200, Lane::tick));
 
         assert!(actions.is_empty(), "{actions:?}");
     }

@@ -300,7 +300,7 @@ mod tests {
 
         happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
 
-        assert!(matches!(lane.heard, Heard::Nothing), "{:?}", lane.heard);
+        assert!(matches!(lane.heard(), Heard::Nothing), "{:?}", lane.heard());
     }
 
     #[test]

@@ -34,7 +34,6 @@ pub(crate) struct Lane<S> {
     pub(super) stage: Stage<S>,
     /// Locks of turns that are over, kept until their `at_least` is.
     pub(super) kept: Keeping,
-    pub(super) heard: Heard,
 }
 
 /// How far the process is with the key.
@@ -47,14 +46,14 @@ pub(super) enum Stage<S> {
     /// A task has it.
     Held(Hold<S>),
     /// No task has it until the server says whether it is still ours.
-    Yielding(Yielding<S>),
+    Yielding(Box<Yielding<S>>),
     /// Nothing is asked or held, and others are to have a chance.
     Away(Away),
 }
 
 /// What was last heard of the lock, for those who must be told why they do not get it.
 #[derive(Clone, Debug)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// Nothing yet.
     Nothing,
     /// It is held, for at least this long if nobody lets go or renews.
@@ -79,13 +78,20 @@ pub(crate) enum Action<S> {
     /// The command under this token has an unknown outcome and nobody waits for it any more: its effect is to be undone.
     Abandon { token: Token },
     /// The seat's turn has come: it holds the lock until `deadline`, which renewals move, and not beyond `ends`.
-    Admit { seat: S, token: Token, deadline: Deadline, ends: BootTime, attempts: u32 },
+    Admit {
+        seat: S,
+        #[cfg_attr(not(test), expect(dead_code, reason = "the simulation judges by it"))]
+        token: Token,
+        deadline: Deadline,
+        ends: BootTime,
+        attempts: u32,
+    },
     /// The seat may go on inside the hold that its call chain has.
     Join { seat: S },
     /// The seat does not get the lock.
     Refuse { seat: S, refusal: Refusal },
-    /// The seat's hold goes on until `deadline`.
-    Prolong { seat: S, deadline: Deadline },
+    /// The seat's hold goes on until `deadline`, and not beyond `ends`.
+    Prolong { seat: S, deadline: Deadline, ends: BootTime },
     /// The seat's hold is over before its end. What it leaves in the server is the seat's to let go of, once its body is gone.
     Lose { seat: S, cause: LossCause, left: Option<Left> },
 }
@@ -109,7 +115,7 @@ pub(crate) enum Refusal {
 
 impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn new() -> Self {
-        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Keeping::NOTHING, heard: Heard::Nothing }
+        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Keeping::NOTHING }
     }
 
     /// Returns whether nothing is left to remember.
@@ -136,15 +142,14 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Returns how many tasks of this process wait for the lock.
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.count()
     }
 
     /// A task wants the lock.
     pub(crate) fn join(&mut self, mut waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         match &self.stage {
             Stage::Idle => {
-                self.heard = Heard::Nothing;
-                self.queue.push(waiter);
+                self.enlist(waiter);
                 self.ask(cx);
             }
             Stage::Away(_) => self.join_while_away(waiter, cx),
@@ -156,8 +161,35 @@ impl<S: Clone + PartialEq> Lane<S> {
                 if !self.queue.is_empty() || matches!(self.stage, Stage::Held(_)) {
                     waiter.patience.not_yet(cx.now);
                 }
-                self.queue.push(waiter);
+                self.enlist(waiter);
             }
+        }
+    }
+
+    /// Puts a waiter at the end of the queue.
+    pub(super) fn enlist(&mut self, waiter: Waiter<S>) {
+        let heard = self.unsaid();
+        self.queue.push(waiter, heard);
+    }
+
+    /// Returns what has been heard of the lock last.
+    pub(super) fn heard(&self) -> Heard {
+        self.queue.heard().cloned().unwrap_or_else(|| self.unsaid())
+    }
+
+    /// Returns what the stage alone says of the lock.
+    fn unsaid(&self) -> Heard {
+        match self.stage {
+            Stage::Held(_) | Stage::Yielding(_) => Heard::Taken(None),
+            Stage::Idle | Stage::Asking(_) | Stage::Away(_) => Heard::Nothing,
+        }
+    }
+
+    /// Returns the token under which the seat holds the lock, if it does.
+    pub(crate) fn token_of(&self, seat: &S, cx: &Cx<'_, S>) -> Option<Token> {
+        match &self.stage {
+            Stage::Held(hold) if hold.seat == *seat => Some(hold.token(cx)),
+            _ => None,
         }
     }
 
@@ -168,7 +200,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return true;
         }
         match &mut self.stage {
-            Stage::Held(hold) => hold.levels.leave(seat, cx),
+            Stage::Held(hold) => hold.leave(seat, cx),
             _ => false,
         }
     }
@@ -184,8 +216,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     ) {
         match &self.stage {
             Stage::Asking(asking) if asking.token == token => self.asked(command, sent, reply, cx),
-            Stage::Held(hold) if hold.token == token => self.answered_while_held(command, sent, reply, cx),
-            Stage::Yielding(yielding) if yielding.hold.token == token => {
+            Stage::Held(hold) if hold.is_under(token) => self.answered_while_held(command, sent, reply, cx),
+            Stage::Yielding(yielding) if yielding.hold.is_under(token) => {
                 self.yielded(command, sent, reply, cx);
             }
             _ if self.keeps(token) => self.answered_while_kept(token, command, &reply, cx),
@@ -205,8 +237,8 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.granted_before_the_yield_is_answered(offer, cx);
                 true
             }
-            Stage::Held(hold) => hold.token == token,
-            Stage::Yielding(yielding) => yielding.hold.token == token,
+            Stage::Held(hold) => hold.is_under(token),
+            Stage::Yielding(yielding) => yielding.hold.is_under(token),
             Stage::Asking(_) | Stage::Idle | Stage::Away(_) => false,
         }
     }
@@ -214,10 +246,11 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Something may be due.
     pub(crate) fn tick(&mut self, cx: &mut Cx<'_, S>) {
         let held = !matches!(self.stage, Stage::Asking(_));
-        let unheard = matches!(self.heard, Heard::Nothing);
+        let unheard = matches!(self.heard(), Heard::Nothing);
         let mut gave_up = Vec::new();
         let head_tries = self.queue.tick(cx.now, held, unheard, |waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);
+        self.queue.tidy();
         self.stop_asking_for_nobody(cx);
         match &mut self.stage {
             Stage::Idle | Stage::Yielding(_) => {}
@@ -233,7 +266,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// The server can be asked again, on a new connection: what was missed meanwhile is looked up. Where it is another server than
-    /// before, which may not have all that the old one had, so is what is believed.
+    /// before, which may not have all that the old one had, so is what is believed. What is held is due then, and [`tick`](Self::tick)
+    /// sends it: there may be many.
     pub(crate) fn reconnected(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
         if moved {
             self.tell_another_server(cx);
@@ -247,7 +281,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Held(hold) => {
                 hold.renew_if_overdue(moved, cx);
                 if cx.rules.tracking {
-                    hold.check_soon(cx); // nobody told of changes meanwhile
+                    hold.doubt(cx.now); // nobody told of changes meanwhile
                 }
             }
         }
@@ -270,7 +304,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Tells a waiter why it does not get the lock.
     pub(super) fn refuse(&self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
-        let refusal = self.heard.refusal(&waiter.patience, cx.now);
+        let refusal = self.heard().refusal(&waiter.patience, cx.now);
         cx.refuse(waiter.seat, refusal);
     }
 
@@ -288,7 +322,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 }
 
 impl Heard {
-    fn refusal(&self, patience: &Patience, now: BootTime) -> Refusal {
+    pub(super) fn refusal(&self, patience: &Patience, now: BootTime) -> Refusal {
         let waited = now.since(patience.started());
         match self {
             Self::Nothing => Refusal::NoAnswer { waited },

@@ -6,6 +6,7 @@
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
 //!   keep       nobody has it until its `at_least` is over
 //!   hint       somebody may have changed the key
+//!   put_off    what can wait while many others are renewed
 //!   share      room for clients that only poll
 //!   nesting    calls inside a hold that want the same key
 //!   queue      the tasks that wait, and how long each still does (patience)
@@ -24,6 +25,8 @@ pub(crate) mod abandon;
 pub(crate) mod acquire;
 pub(crate) mod command;
 pub(crate) mod deadline;
+#[cfg(test)]
+mod exhaustive;
 pub(crate) mod fencing;
 pub(crate) mod hint;
 pub(crate) mod hold;
@@ -31,6 +34,7 @@ pub(crate) mod keep;
 pub(crate) mod lane;
 pub(crate) mod nesting;
 pub(crate) mod patience;
+pub(crate) mod put_off;
 pub(crate) mod queue;
 pub(crate) mod quorum;
 pub(crate) mod record;

@@ -7,8 +7,9 @@
 //!  both      whichever ends first
 //! ```
 //!
-//! Being told of a release meanwhile uses up no retry. A server that does not answer cannot prolong a call either: without `wait`,
-//! its limit is a response timeout for each try, and the delays between them.
+//! Being told of a release meanwhile uses up no retry. A server that is slow, or does not answer, cannot prolong a call either: without
+//! `wait`, its limit is a response timeout for each try, and the delays between them. A try may ask twice and take longer; then the
+//! others have less.
 //!
 //! Not here: what is done at a try (`acquire`), the delays (`RetryPolicy`).
 
@@ -22,17 +23,17 @@ use crate::retry::RetryPolicy;
 pub(crate) struct Patience {
     started: BootTime,
     limit: BootTime,
-    /// When the call is ended even if no answer comes: at its limit, or a little later while a first answer may be on its way.
+    /// When the call is ended even if no answer comes: at its limit, or a little later while a first answer may be on its way. Without
+    /// `wait`, when its tries have had their time; each delay moves it.
     over_at: BootTime,
     retries: u32,
     retries_used: u32,
     next_try: BootTime,
     policy: RetryPolicy,
-    /// The sum of the delays so far.
-    delays: Duration,
     /// How long each try may take.
     response_timeout: Duration,
     draw: u32,
+    only_whether: bool,
 }
 
 /// What a call asks of its patience.
@@ -42,6 +43,8 @@ pub(crate) struct Limits {
     pub(crate) wait: Option<Duration>,
     pub(crate) backoff: RetryPolicy,
     pub(crate) response_timeout: Duration,
+    /// Whether the call only asks whether it gets the lock, and not when it might.
+    pub(crate) only_whether: bool,
 }
 
 /// What a call does when it is told that the lock is taken.
@@ -56,10 +59,11 @@ pub(crate) enum Verdict {
 impl Patience {
     /// The patience of a call that starts at `started`. `seed` spreads the delays of calls that start together.
     pub(crate) fn new(started: BootTime, limits: Limits, seed: u32) -> Self {
-        let Limits { retries, wait, backoff, response_timeout } = limits;
+        let Limits { retries, wait, backoff, response_timeout, only_whether } = limits;
         // A wait without end still is one: only a call without `wait` has no limit.
         let limit = wait.map_or(BootTime::NEVER, |wait| started.plus(wait).min(BootTime::LAST));
-        let over_at = if wait.is_none() && retries == 0 { started.plus(response_timeout) } else { limit };
+        let tries = response_timeout.saturating_mul(retries.saturating_add(1));
+        let over_at = if wait.is_none() { started.plus(tries) } else { limit };
         Self {
             started,
             limit,
@@ -68,9 +72,9 @@ impl Patience {
             retries_used: 0,
             next_try: BootTime::NEVER,
             policy: backoff,
-            delays: Duration::ZERO,
             response_timeout,
             draw: seed,
+            only_whether,
         }
     }
 
@@ -99,6 +103,11 @@ impl Patience {
         self.retries == 0 && self.limit == BootTime::NEVER
     }
 
+    /// Returns whether the call has no use for more than the first answer.
+    pub(crate) fn only_asks_whether(&self) -> bool {
+        self.only_whether && self.is_once()
+    }
+
     /// Returns whether the call would go on if it were told now that the lock is taken.
     pub(crate) fn stays(&self, now: BootTime) -> bool {
         let used_up =
@@ -114,8 +123,10 @@ impl Patience {
         if self.next_try == BootTime::NEVER && self.retries > 0 {
             let draw = self.draw();
             let delay = self.policy.delay(self.retries_used, draw);
-            self.delays = self.delays.saturating_add(delay);
             self.next_try = now.plus(delay);
+            if self.limit == BootTime::NEVER {
+                self.over_at = self.over_at.plus(delay);
+            }
         }
         Verdict::Stay
     }
@@ -154,15 +165,15 @@ impl Patience {
     pub(crate) fn take_try(&mut self, now: BootTime) -> bool {
         let due = now >= self.next_try;
         if due {
+            if self.limit == BootTime::NEVER {
+                // A process that was stopped meanwhile still has the time for what is left of its tries.
+                let left = self.retries.saturating_sub(self.retries_used);
+                let had = self.over_at.plus(now.since(self.next_try));
+                let needs = now.plus(self.response_timeout.saturating_mul(left));
+                self.over_at = self.over_at.max(had.min(needs));
+            }
             self.next_try = BootTime::NEVER;
             self.retries_used += 1;
-            if self.retries_used >= self.retries {
-                let answers = self.response_timeout.saturating_mul(self.retries.saturating_add(1));
-                // A process that was stopped meanwhile still waits for the answer to its last try.
-                let latest =
-                    self.started.plus(self.delays).plus(answers).max(now.plus(self.response_timeout));
-                self.over_at = self.over_at.min(latest);
-            }
         }
         due
     }
@@ -191,7 +202,8 @@ mod tests {
 
     fn patience(started: BootTime, retries: u32, wait: Option<Duration>) -> Patience {
         let response_timeout = Duration::from_millis(500);
-        let limits = Limits { retries, wait, backoff: RetryPolicy::DEFAULT, response_timeout };
+        let limits =
+            Limits { retries, wait, backoff: RetryPolicy::DEFAULT, response_timeout, only_whether: false };
         Patience::new(started, limits, 1)
     }
 
@@ -255,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn tries_that_take_longer_than_their_time_leave_less_for_the_others() {
+        let mut slow = patience(at(0), 3, None);
+        let (mut now, mut delays) = (at(0), Duration::ZERO);
+
+        for _ in 0..3 {
+            let answered = now.plus(Duration::from_millis(600)); // it has asked twice
+            if slow.not_yet(answered) == Verdict::GiveUp || slow.is_over(answered) {
+                break;
+            }
+            now = slow.due();
+            delays = delays.saturating_add(now.since(answered));
+            assert!(slow.take_try(now));
+        }
+
+        assert_eq!(slow.attempts(), 4);
+        assert_eq!(slow.due(), at(2_000).plus(delays));
+    }
+
+    #[test]
     fn a_process_that_was_stopped_still_makes_its_last_try() {
         let mut patience = patience(at(0), 1, None);
         assert_eq!(patience.not_yet(at(1)), Verdict::Stay);
@@ -275,9 +306,24 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_without_end_does_not_overflow() {
-        let mut patience = patience(at(5), u32::MAX, Some(Duration::MAX));
+    fn who_has_heard_nothing_is_given_a_moment_more_and_only_one() {
+        let mut patience = patience(at(0), 0, Some(Duration::from_millis(100)));
 
-        assert_eq!(patience.not_yet(at(6)), Verdict::Stay);
+        patience.await_first_answer(at(99));
+        assert!(patience.is_over(at(100)), "its wait is not over yet");
+        patience.await_first_answer(at(100));
+        assert!(!patience.is_over(at(149)));
+        patience.await_first_answer(at(150));
+
+        assert!(patience.is_over(at(150)));
+    }
+
+    #[test]
+    fn a_wait_without_end_does_not_overflow() {
+        for retries in [0, u32::MAX] {
+            let mut patience = patience(at(5), retries, Some(Duration::MAX));
+
+            assert_eq!(patience.not_yet(at(6)), Verdict::Stay, "{retries}");
+        }
     }
 }

@@ -4,9 +4,11 @@
 //!
 //! Not here: how the head contends (`acquire`), when a holder hands over (`hold`).
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::protocol::deadline::BootTime;
+use crate::protocol::lane::Heard;
 use crate::protocol::patience::{Patience, Verdict};
 use crate::protocol::terms::Terms;
 
@@ -20,96 +22,128 @@ pub(crate) struct Waiter<S> {
 }
 
 /// The tasks that wait, first come first served.
+///
+/// It takes no room while nobody waits, as for nearly every lock that is held. However many wait, an event costs what those cost that
+/// it concerns: a hand-over the head alone, and what falls due those for whom it does.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalQueue<S> {
-    waiters: VecDeque<Waiter<S>>,
-    /// Not later than the first thing that is due for any waiter. Removing a waiter leaves it as it is: looking at all of them at
-    /// every hand-over would make hand-overs dear, one look too many now and then is cheap.
-    due: BootTime,
-    /// How many take the first answer for their last.
-    once: usize,
+pub(crate) struct LocalQueue<S>(Option<Box<Waiters<S>>>);
+
+#[derive(Clone, Debug)]
+struct Waiters<S> {
+    head: Option<Waiter<S>>,
+    /// Those behind it, and holes where somebody left; each has a number, one above that of the place before it.
+    others: VecDeque<Option<Waiter<S>>>,
+    /// The number of the first of the others.
+    first: u64,
+    /// Which of the others take the first answer for their last.
+    once: Vec<u64>,
+    /// When something is due for one of the others; also for some who have left, or for whom it is due later by now.
+    dues: BinaryHeap<Reverse<(BootTime, u64)>>,
+    /// How many wait.
+    count: usize,
+    heard: Heard,
 }
 
 impl<S: PartialEq> LocalQueue<S> {
-    pub(crate) fn new() -> Self {
-        Self { waiters: VecDeque::new(), due: BootTime::NEVER, once: 0 }
+    pub(crate) const fn new() -> Self {
+        Self(None)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.count() == 0
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn len(&self) -> usize {
-        self.waiters.len()
+    pub(crate) fn count(&self) -> usize {
+        self.0.as_ref().map_or(0, |waiters| waiters.count)
     }
 
     pub(crate) fn head(&self) -> Option<&Waiter<S>> {
-        self.waiters.front()
+        self.0.as_ref().and_then(|waiters| waiters.head.as_ref())
     }
 
-    /// Puts a waiter at the end.
-    pub(crate) fn push(&mut self, waiter: Waiter<S>) {
-        self.due = self.due.min(waiter.patience.due());
-        self.once += usize::from(waiter.patience.is_once());
-        if self.waiters.capacity() == 0 {
-            self.waiters.reserve_exact(1);
+    /// Returns what those who wait have heard of the lock last.
+    pub(crate) fn heard(&self) -> Option<&Heard> {
+        self.0.as_ref().map(|waiters| &waiters.heard)
+    }
+
+    /// Notes what is heard of the lock, for those who wait.
+    pub(crate) fn hear(&mut self, heard: Heard) {
+        if let Some(waiters) = &mut self.0 {
+            waiters.heard = heard;
         }
-        self.waiters.push_back(waiter);
+    }
+
+    /// Puts a waiter at the end. The first to come has heard this much.
+    pub(crate) fn push(&mut self, waiter: Waiter<S>, heard: Heard) {
+        self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter);
     }
 
     /// Takes the head out: its turn has come.
     pub(crate) fn pop(&mut self) -> Option<Waiter<S>> {
-        let head = self.waiters.pop_front()?;
-        self.once -= usize::from(head.patience.is_once());
-        if self.waiters.is_empty() {
-            // A lock that is held and wanted by nobody else costs no room for those who wait.
-            self.waiters = VecDeque::new();
-        }
-        Some(head)
+        let head = self.0.as_mut()?.pop();
+        self.tidy();
+        head
     }
 
     /// Takes out the waiter of `seat`, wherever it stands.
     pub(crate) fn remove(&mut self, seat: &S) -> Option<Waiter<S>> {
-        let at = self.waiters.iter().position(|waiter| waiter.seat == *seat)?;
-        let waiter = self.waiters.remove(at)?;
-        self.once -= usize::from(waiter.patience.is_once());
-        Some(waiter)
+        let waiters = self.0.as_mut()?;
+        if waiters.head.as_ref().is_some_and(|head| head.seat == *seat) {
+            return self.pop();
+        }
+        let place = waiters.others.iter_mut().find(|place| place.as_ref().is_some_and(|of| of.seat == *seat));
+        let waiter = place?.take();
+        waiters.count -= 1;
+        waiters.close_up();
+        waiter
     }
 
     /// Takes out all.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter<S>> {
-        self.once = 0;
-        self.due = BootTime::NEVER;
-        std::mem::take(&mut self.waiters).into_iter()
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter<S>> + use<S> {
+        let waiters = self.0.take().map(|waiters| *waiters);
+        waiters
+            .into_iter()
+            .flat_map(|waiters| waiters.head.into_iter().chain(waiters.others.into_iter().flatten()))
+    }
+
+    /// Gives up its room where nobody waits any more.
+    pub(crate) fn tidy(&mut self) {
+        if self.is_empty() {
+            self.0 = None;
+        }
     }
 
     /// Tells all that the lock is not to be had now, and gives those who will not wait for it to `gave_up`.
     ///
     /// Only the head and those who try once need telling at once; the others learn of it when their next try is due.
     pub(crate) fn not_yet(&mut self, now: BootTime, mut gave_up: impl FnMut(Waiter<S>)) {
-        if let Some(head) = self.waiters.front_mut() {
-            let verdict = head.patience.not_yet(now);
-            self.due = self.due.min(head.patience.due());
-            if verdict == Verdict::GiveUp {
-                self.pop().into_iter().for_each(&mut gave_up);
-            }
+        let Some(waiters) = &mut self.0 else { return };
+        let gives_up = |head: &mut Waiter<S>| head.patience.not_yet(now) == Verdict::GiveUp;
+        if waiters.head.as_mut().is_some_and(gives_up)
+            && let Some(head) = waiters.pop()
+        {
+            gave_up(head);
         }
         self.refuse_once(gave_up);
     }
 
     /// Puts tries that are due before `time` off until then.
     pub(crate) fn not_before(&mut self, time: BootTime) {
-        self.waiters.iter_mut().for_each(|waiter| waiter.patience.not_before(time));
+        let waiters = self
+            .0
+            .iter_mut()
+            .flat_map(|waiters| waiters.head.iter_mut().chain(waiters.others.iter_mut().flatten()));
+        waiters.for_each(|waiter| waiter.patience.not_before(time));
     }
 
     /// Gives those who try once to `gave_up`: the answer is there.
     pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(Waiter<S>)) {
-        if self.once > 0 {
-            self.once = 0;
-            for waiter in std::mem::take(&mut self.waiters) {
-                if waiter.patience.is_once() { gave_up(waiter) } else { self.waiters.push_back(waiter) }
-            }
+        let Some(waiters) = &mut self.0 else { return };
+        for number in std::mem::take(&mut waiters.once) {
+            waiters.take(number).into_iter().for_each(&mut gave_up);
+        }
+        while waiters.head.as_ref().is_some_and(|head| head.patience.is_once()) {
+            waiters.pop().into_iter().for_each(&mut gave_up);
         }
     }
 
@@ -123,39 +157,135 @@ impl<S: PartialEq> LocalQueue<S> {
         unheard: bool,
         mut gave_up: impl FnMut(Waiter<S>),
     ) -> bool {
-        if now < self.due {
-            return false;
-        }
-        let mut head_tries = false;
-        self.due = BootTime::NEVER;
-        self.once = 0;
-        for (at, mut waiter) in std::mem::take(&mut self.waiters).into_iter().enumerate() {
-            let patience = &mut waiter.patience;
+        let Some(waiters) = &mut self.0 else { return false };
+        let due = |patience: &mut Patience, contends: bool| {
             if unheard {
                 patience.await_first_answer(now);
             }
             let tries = patience.take_try(now);
             // A contender's last try is decided by the answer to it; all others have one of us before them, which is an answer.
-            let contends = at == 0 && !held;
             let over = patience.is_over(now)
                 || (!contends && !patience.is_once() && patience.not_yet(now) == Verdict::GiveUp);
-            if over {
-                gave_up(waiter);
-                continue;
+            (tries, over)
+        };
+        while let Some(number) = waiters.due_by(now) {
+            let Some(waiter) = waiters.other(number) else { continue };
+            if waiter.patience.due() > now || !due(&mut waiter.patience, false).1 {
+                let again = waiter.patience.due();
+                waiters.dues.push(Reverse((again, number)));
+            } else {
+                waiters.take(number).into_iter().for_each(&mut gave_up);
             }
-            head_tries |= contends && tries;
-            self.due = self.due.min(patience.due());
-            self.once += usize::from(patience.is_once());
-            self.waiters.push_back(waiter);
         }
-        head_tries
+        let Some(first) = waiters.head.as_mut().filter(|first| first.patience.due() <= now) else {
+            return false;
+        };
+        let (tries, over) = due(&mut first.patience, !held);
+        if over {
+            waiters.pop().into_iter().for_each(gave_up);
+        }
+        tries && !held && !over
     }
 
     /// Returns a time not later than the first thing that is due.
     pub(crate) fn due(&self) -> BootTime {
-        if self.waiters.is_empty() { BootTime::NEVER } else { self.due }
+        let Some(waiters) = &self.0 else { return BootTime::NEVER };
+        let head = waiters.head.as_ref().map_or(BootTime::NEVER, |head| head.patience.due());
+        waiters.dues.peek().map_or(head, |Reverse((due, _))| head.min(*due))
     }
 }
+
+impl<S> Waiters<S> {
+    fn new(heard: Heard) -> Self {
+        Self {
+            head: None,
+            others: VecDeque::new(),
+            first: 0,
+            once: Vec::new(),
+            dues: BinaryHeap::new(),
+            count: 0,
+            heard,
+        }
+    }
+
+    fn push(&mut self, waiter: Waiter<S>) {
+        self.count += 1;
+        if self.head.is_none() {
+            self.head = Some(waiter);
+            return;
+        }
+        self.close_ranks();
+        let number = self.first + len(&self.others);
+        if waiter.patience.is_once() {
+            self.once.push(number);
+        }
+        self.dues.push(Reverse((waiter.patience.due(), number)));
+        self.others.push_back(Some(waiter));
+    }
+
+    /// Takes the head out; who stands behind it is the head then.
+    fn pop(&mut self) -> Option<Waiter<S>> {
+        let next = self.others.pop_front().flatten();
+        self.first += 1;
+        self.close_up();
+        let head = std::mem::replace(&mut self.head, next);
+        self.count -= usize::from(head.is_some());
+        head
+    }
+
+    /// Takes out one of the others.
+    fn take(&mut self, number: u64) -> Option<Waiter<S>> {
+        let waiter = self.place(number)?.take()?;
+        self.count -= 1;
+        self.close_up();
+        Some(waiter)
+    }
+
+    fn other(&mut self, number: u64) -> Option<&mut Waiter<S>> {
+        self.place(number)?.as_mut()
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Option<Waiter<S>>> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.others.get_mut(at)
+    }
+
+    /// Has the first of the others be somebody.
+    fn close_up(&mut self) {
+        while let Some(None) = self.others.front() {
+            self.others.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Returns one of the others for whom something may be due by `now`.
+    fn due_by(&mut self, now: BootTime) -> Option<u64> {
+        let due = self.dues.peek().filter(|Reverse((due, _))| *due <= now)?;
+        let Reverse((_, number)) = *due;
+        self.dues.pop();
+        Some(number)
+    }
+
+    /// Closes the holes among the others, and forgets what was noted of who is gone, once there is more of that than of those who wait:
+    /// a few who wait for long must not keep the places of all who came and left behind them.
+    fn close_ranks(&mut self) {
+        if self.others.len().max(self.dues.len()) < 2 * self.count + FEW {
+            return;
+        }
+        self.others.retain(Option::is_some);
+        let waiters = || self.others.iter().flatten().zip(self.first..);
+        self.dues = waiters().map(|(waiter, number)| Reverse((waiter.patience.due(), number))).collect();
+        self.once =
+            waiters().filter(|(waiter, _)| waiter.patience.is_once()).map(|(_, number)| number).collect();
+    }
+}
+
+fn len<T>(queue: &VecDeque<T>) -> u64 {
+    u64::try_from(queue.len()).unwrap_or(u64::MAX)
+}
+
+/// So few that it is not worth looking through them.
+const FEW: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +305,7 @@ mod tests {
             wait: wait.map(Duration::from_millis),
             backoff: RetryPolicy::DEFAULT,
             response_timeout: Duration::from_millis(500),
+            only_whether: false,
         };
         let patience = Patience::new(at(0), limits, seat);
         let terms = Terms { lease: Duration::from_secs(1), renew: true, max_hold: None, at_least: None };
@@ -184,7 +315,7 @@ mod tests {
     #[test]
     fn turns_come_in_the_order_of_coming() {
         let mut queue = LocalQueue::new();
-        (0..3).for_each(|seat| queue.push(waiter(seat, 0, Some(9))));
+        (0..3).for_each(|seat| queue.push(waiter(seat, 0, Some(9)), Heard::Nothing));
         queue.remove(&1);
 
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.seat).collect();
@@ -193,11 +324,47 @@ mod tests {
     }
 
     #[test]
+    fn who_came_and_left_behind_one_that_waits_takes_no_room() {
+        let mut queue = LocalQueue::new();
+        (0..2).for_each(|seat| queue.push(waiter(seat, 0, Some(90)), Heard::Nothing));
+
+        for seat in 2..1_000 {
+            queue.push(waiter(seat, 3, Some(20)), Heard::Nothing);
+            if seat % 100 != 0 {
+                queue.remove(&seat);
+            }
+        }
+
+        let places = queue.0.as_ref().map(|waiters| waiters.others.len());
+        assert!(places <= Some(4 * queue.count() + FEW), "{places:?}");
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.seat).collect();
+        assert_eq!(order, [0, 1, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
+    }
+
+    #[test]
+    fn who_stands_behind_places_that_were_closed_is_told_all_the_same() {
+        let mut queue = LocalQueue::new();
+        (0..2).for_each(|seat| queue.push(waiter(seat, 0, Some(90)), Heard::Nothing));
+        queue.push(waiter(2, 0, None), Heard::Nothing);
+        queue.push(waiter(3, 0, Some(20)), Heard::Nothing);
+        for seat in 4..1_000 {
+            queue.push(waiter(seat, 0, Some(9)), Heard::Nothing);
+            queue.remove(&seat);
+        }
+
+        let mut gone = Vec::new();
+        queue.not_yet(at(1), |waiter| gone.push(waiter.seat));
+        queue.tick(at(20), false, false, |waiter| gone.push(waiter.seat));
+
+        assert_eq!((gone, queue.count()), (vec![2, 3], 2));
+    }
+
+    #[test]
     fn who_tries_once_is_told_with_the_first_answer_and_the_others_stay() {
         let mut queue = LocalQueue::new();
-        queue.push(waiter(0, 0, Some(9)));
-        queue.push(waiter(1, 0, None));
-        queue.push(waiter(2, 3, None));
+        queue.push(waiter(0, 0, Some(9)), Heard::Nothing);
+        queue.push(waiter(1, 0, None), Heard::Nothing);
+        queue.push(waiter(2, 3, None), Heard::Nothing);
 
         let mut gone = Vec::new();
         queue.not_yet(at(1), |waiter| gone.push(waiter.seat));
@@ -209,13 +376,64 @@ mod tests {
     #[test]
     fn a_wait_that_is_over_ends_in_the_middle_of_the_queue() {
         let mut queue = LocalQueue::new();
-        queue.push(waiter(0, 0, Some(90)));
-        queue.push(waiter(1, 0, Some(20)));
+        queue.push(waiter(0, 0, Some(90)), Heard::Nothing);
+        queue.push(waiter(1, 0, Some(20)), Heard::Nothing);
         assert_eq!(queue.due(), at(20));
 
         let mut gone = Vec::new();
         let head_tries = queue.tick(at(20), false, false, |waiter| gone.push(waiter.seat));
 
         assert_eq!((gone, head_tries, queue.due()), (vec![1], false, at(90)));
+    }
+
+    /// A queue in which the second of two has one further try, and when that is due.
+    fn with_a_last_try() -> (LocalQueue<u32>, BootTime) {
+        let mut queue = LocalQueue::new();
+        let mut second = waiter(1, 1, None);
+        second.patience.not_yet(at(0));
+        let due = second.patience.due();
+        queue.push(waiter(0, 0, Some(90_000)), Heard::Nothing);
+        queue.push(second, Heard::Nothing);
+        (queue, due)
+    }
+
+    #[test]
+    fn the_last_try_of_who_stands_behind_another_is_its_end_and_not_before() {
+        let (mut queue, due) = with_a_last_try();
+        let mut gone = Vec::new();
+
+        assert!(!queue.tick(at(1), false, false, |waiter| gone.push(waiter.seat)));
+        assert_eq!((gone.len(), queue.due()), (0, due));
+        assert!(!queue.tick(due, false, false, |waiter| gone.push(waiter.seat)));
+
+        assert_eq!((gone, queue.count()), (vec![1], 1));
+    }
+
+    #[test]
+    fn the_last_try_of_who_contends_is_decided_by_the_answer_to_it() {
+        for held in [false, true] {
+            let (mut queue, due) = with_a_last_try();
+            queue.pop();
+            let mut gone = Vec::new();
+
+            let tries = queue.tick(due, held, false, |waiter| gone.push(waiter.seat));
+
+            // While one of us has the lock, that is the answer.
+            assert_eq!((tries, gone), if held { (false, vec![1]) } else { (true, vec![]) });
+        }
+    }
+
+    #[test]
+    fn who_tries_once_behind_others_waits_for_the_first_answer_as_long_as_one_may_take() {
+        let mut queue = LocalQueue::new();
+        queue.push(waiter(0, 0, Some(90_000)), Heard::Nothing);
+        queue.push(waiter(1, 0, None), Heard::Nothing);
+        let mut gone = Vec::new();
+
+        queue.tick(at(499), false, true, |waiter| gone.push(waiter.seat));
+        assert!(gone.is_empty(), "{gone:?}");
+        queue.tick(at(500), false, true, |waiter| gone.push(waiter.seat));
+
+        assert_eq!(gone, [1]);
     }
 }

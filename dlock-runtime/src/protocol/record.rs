@@ -80,6 +80,10 @@ impl Record {
                 told(waiter, Offer::NONE);
             }),
             Command::ForceRelease => value.force_release(&mut granted),
+            Command::Leave if value.place_of(token) == Place::Queued => {
+                value.leave(token, &mut granted);
+                return Reply::Ours;
+            }
             Command::Leave => value.leave(token, &mut granted),
             Command::Yield { next, .. } => value.hand_on(token, next, &mut granted),
         };
@@ -114,6 +118,12 @@ impl Record {
     /// Returns whether nothing stands there at `now`.
     pub(crate) fn is_empty(&self, now: BootTime) -> bool {
         self.0.as_ref().is_none_or(|(_, ends)| *ends <= now)
+    }
+
+    /// Returns until when it stands.
+    #[cfg(test)]
+    pub(crate) fn ends(&self) -> Option<BootTime> {
+        self.0.as_ref().map(|(_, ends)| *ends)
     }
 
     /// Returns the holder and those who wait, at `now`.

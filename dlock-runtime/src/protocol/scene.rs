@@ -22,23 +22,35 @@ pub(super) fn at(ms: u64) -> BootTime {
     BootTime::from_nanos(ms * 1_000_000)
 }
 
+/// All lanes of a test are of one process.
+static TOKENS: TokenSource = TokenSource::of_process(1);
+
 /// Lets `event` happen to the lane, `ms` after the start.
 pub(super) fn happen(
     lane: &mut Lane<u32>,
     ms: u64,
     event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
 ) -> Vec<Action<u32>> {
-    let (tokens, mut actions) = (TokenSource::of_process(ms), Vec::new());
-    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &tokens, actions: &mut actions });
+    let mut actions = Vec::new();
+    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &TOKENS, actions: &mut actions });
     actions
 }
 
 /// A task that waits for a minute.
 pub(super) fn waiter(seat: u32, terms: Terms) -> Waiter<u32> {
     let wait = Some(Duration::from_secs(60));
-    let limits = Limits { retries: 0, wait, backoff: RetryPolicy::DEFAULT, response_timeout: LEASE };
+    let limits = Limits { wait, ..LIMITS };
     Waiter { seat, terms, patience: Patience::new(at(0), limits, seat) }
 }
+
+/// What a call asks of its patience that tries once.
+pub(super) const LIMITS: Limits = Limits {
+    retries: 0,
+    wait: None,
+    backoff: RetryPolicy::DEFAULT,
+    response_timeout: LEASE,
+    only_whether: false,
+};
 
 /// A lane whose task 1 holds the lock since 1 ms, and its token.
 pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {

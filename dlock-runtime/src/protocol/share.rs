@@ -47,6 +47,14 @@ impl Share {
         }
     }
 
+    /// Returns for how long a try may be put off at most, for others to have their chance.
+    pub(crate) const fn longest_away(self) -> Duration {
+        match self {
+            Self::Ours => Duration::ZERO,
+            Self::SetNx => LEAST_AWAY.saturating_add(MOST_MORE),
+        }
+    }
+
     /// Returns what whoever gets the lock is told of the family's streak.
     pub(super) fn told(self, streak: Streak) -> Streak {
         match self {
@@ -153,12 +161,11 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn join_while_away(&mut self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         let Stage::Away(Away { streak, until }) = self.stage else { return };
         let waits = streak.is_over() && waiter.patience.lasts_beyond(until);
-        self.queue.push(waiter);
+        self.enlist(waiter);
         if waits {
-            self.heard = Heard::Taken(Some(until.since(cx.now)));
+            self.queue.hear(Heard::Taken(Some(until.since(cx.now))));
             self.pause_until(until, cx);
         } else {
-            self.heard = Heard::Nothing;
             self.ask(cx);
         }
     }
@@ -327,6 +334,7 @@ mod tests {
             wait: None,
             backoff: RetryPolicy::exponential(Duration::from_millis(20), Duration::from_millis(20)),
             response_timeout: LEASE,
+            only_whether: false,
         };
         let retries = Waiter { patience: Patience::new(at(990), limits, 2), ..waiter(2, TERMS) };
         sharing(&mut lane, 990, |lane, cx| lane.join(retries, cx));
@@ -345,7 +353,13 @@ mod tests {
             lane
         };
         let short = |wait| {
-            let limits = Limits { retries: 0, wait, backoff: RetryPolicy::DEFAULT, response_timeout: LEASE };
+            let limits = Limits {
+                retries: 0,
+                wait,
+                backoff: RetryPolicy::DEFAULT,
+                response_timeout: LEASE,
+                only_whether: false,
+            };
             Waiter { patience: Patience::new(at(1_001), limits, 2), ..waiter(2, TERMS) }
         };
 

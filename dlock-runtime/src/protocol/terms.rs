@@ -20,6 +20,11 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// Returns whether a turn has an end of its own, or a time that it is kept for.
+    pub(super) fn has_bounds(&self) -> bool {
+        self.max_hold.is_some() || self.at_least.is_some()
+    }
+
     /// When a turn that begins at `since` is over.
     pub(super) fn ends(&self, since: BootTime) -> BootTime {
         self.max_hold.map_or(BootTime::NEVER, |max_hold| since.plus(max_hold))

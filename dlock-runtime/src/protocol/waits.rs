@@ -56,6 +56,11 @@ impl Waits {
         Ok(self.last_id)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+
     /// The wait is over, whatever came of it.
     pub(crate) fn end(&mut self, id: WaitId) {
         self.edges.retain(|edge| edge.id != id);

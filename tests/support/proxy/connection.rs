@@ -53,7 +53,10 @@ async fn read(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel>, s
     while let Ok(1..) = from.read_buf(&mut buffer).await {
         let delay = shared.plan.borrow().delay(way);
         let due = Instant::now() + delay;
-        while let Some(bytes) = next_parcel(way, &mut buffer) {
+        while let Some((bytes, words)) = next_parcel(way, &mut buffer) {
+            if let Some(name) = words.first() {
+                shared.notes.note(name);
+            }
             shared.bytes(way).fetch_add(bytes.len() as u64, Ordering::SeqCst);
             if parcels.send(Parcel { due, bytes }).await.is_err() {
                 return;
@@ -62,11 +65,11 @@ async fn read(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel>, s
     }
 }
 
-/// Requests travel one by one, so that they can be counted; replies as they come.
-fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+/// Requests travel one by one, with their words, so that they can be counted; replies as they come.
+fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     match way {
-        Way::Requests => split_request(buffer).map(|(bytes, _)| bytes),
-        Way::Replies => Some(std::mem::take(buffer)).filter(|bytes| !bytes.is_empty()),
+        Way::Requests => split_request(buffer),
+        Way::Replies => Some((std::mem::take(buffer), Vec::new())).filter(|(bytes, _)| !bytes.is_empty()),
     }
 }
 

@@ -10,9 +10,10 @@
 //!  client <--replies--- [delay] <- [pass | hold | swallow]                 <- server
 //! ```
 //!
-//! Not here: what travels. Requests are told apart only so that they can be counted and dropped one by one.
+//! Not here: what travels. Requests are told apart only so that they can be counted, noted by their names, and dropped one by one.
 
 mod connection;
+mod notes;
 mod plan;
 mod sightings;
 
@@ -27,9 +28,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::io_thread::IoThread;
 use crate::server::RedisServer;
+use notes::Notes;
 use plan::{Flow, HoldLater, Plan, Way};
 use sightings::Sightings;
 
+pub use notes::Sent;
 pub use sightings::Seen;
 
 /// A proxy; closed, with all its connections, when dropped. Derefs to its handle.
@@ -72,6 +75,7 @@ impl Proxy {
             requests_to_drop: AtomicUsize::new(0),
             hold_later: HoldLater::default(),
             sightings: Sightings::default(),
+            notes: Notes::default(),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             request_bytes: AtomicU64::new(0),
@@ -185,6 +189,12 @@ impl ProxyHandle {
         self.shared.plan.send_modify(|plan| plan.reply_delay = delay);
     }
 
+    /// Makes the server as far away as a `round_trip` says: requests that come from now on take half of it, and so do their replies.
+    pub fn round_trip(&self, round_trip: Duration) {
+        self.delay_requests(round_trip / 2);
+        self.delay_replies(round_trip / 2);
+    }
+
     /// Writes every byte on its own, both ways, until [`pass`](Self::pass).
     pub fn one_byte_at_a_time(&self) {
         self.shared.plan.send_modify(|plan| plan.one_byte = true);
@@ -215,6 +225,21 @@ impl ProxyHandle {
     /// or is held, or has been swallowed, as is set. Only what comes after this call counts; an empty needle takes anything.
     pub fn on_reply(&self, needle: &[u8]) -> Seen {
         self.shared.sightings.replies.watch_for(needle)
+    }
+
+    /// Begins to note the requests that come, and forgets those that it has noted before.
+    pub fn note_requests(&self) {
+        self.shared.notes.begin();
+    }
+
+    /// Returns the requests that were noted, in the order in which they came.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they are more than a hundred thousand.
+    #[must_use]
+    pub fn noted(&self) -> Vec<Sent> {
+        self.shared.notes.all()
     }
 
     /// Returns what has gone through so far.
@@ -257,6 +282,7 @@ struct Shared {
     requests_to_drop: AtomicUsize,
     hold_later: HoldLater,
     sightings: Sightings,
+    notes: Notes,
     connections: AtomicUsize,
     open: AtomicUsize,
     request_bytes: AtomicU64,

@@ -63,16 +63,20 @@ pub(super) struct ToEngine {
 impl ToEngine {
     /// Tells the engine, and returns what is to be undone.
     pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootTime) -> Vec<(Arc<str>, Token)> {
-        match self.engine.upgrade() {
-            Some(engine) => {
-                let mut effects = Effects::default();
-                let abandoned = engine.replies(boot_time(), sent, replies, &mut effects);
-                effects.wake();
-                abandoned
-            }
-            // Nobody is left to have what was granted.
-            None => replies.into_iter().flat_map(|(request, reply)| effect_of(&request, &reply)).collect(),
-        }
+        let (now, mut effects) = (boot_time(), Effects::default());
+        let left = if let Some(engine) = self.engine.upgrade() {
+            engine.replies(now, sent, replies, &mut effects)
+        } else {
+            // Nobody is left to have what was granted; the log is still told.
+            let left = replies.into_iter().flat_map(|(mut request, reply)| {
+                let left = effect_of(&request, &reply);
+                effects.answer(request.answer.take(), reply, now);
+                left
+            });
+            left.collect()
+        };
+        effects.wake();
+        left
     }
 }
 

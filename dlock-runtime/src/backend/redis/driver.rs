@@ -6,12 +6,11 @@
 //!    +--------------------- answers, grants, losses ---------------------------+
 //! ```
 //!
-//! It runs on a thread of its own, so that leases are renewed while the application's threads are busy and after the runtime that
-//! made the manager has ended. When the engine is gone it sends what is left, undoes what nobody can have any more, and ends.
+//! When the engine is gone it sends what is left, undoes what nobody can have any more, and ends.
 //!
-//! Not here: who serves a key (`servers`), connections (`node`), what an answer means (`protocol`).
+//! Not here: where it runs (`home`), who serves a key (`servers`), connections (`node`), what an answer means (`protocol`).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::io::Io;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootTime;
 
@@ -32,9 +32,56 @@ pub(super) struct Driver {
     pub(super) engine: Weak<Engine>,
     pub(super) servers: Servers,
     pub(super) response_timeout: Duration,
+    /// Whether it shares its thread with tasks that ask for locks: it lets all that are ready do so before it sends.
+    gathers: bool,
+    /// How often somebody wanted to send since one began to; 0 while nobody does.
+    sending: AtomicUsize,
 }
 
 impl Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        engine: Weak<Engine>,
+        servers: Servers,
+        response_timeout: Duration,
+        io: Io,
+    ) -> Arc<Self> {
+        let gathers = io == Io::Runtime;
+        Arc::new(Self { shared, engine, servers, response_timeout, gathers, sending: AtomicUsize::new(0) })
+    }
+
+    /// Returns whether somebody may want something of it yet.
+    pub(super) fn is_needed(&self) -> bool {
+        self.engine.strong_count() > 0 || self.shared.has_more()
+    }
+
+    /// Sends what is queued, or has it sent: here and now where somebody waits for it and nothing is under way. Else it is gathered by the
+    /// driver, which costs less for each: a release in the background leaves together with what its task asks for next.
+    pub(super) fn flush(&self) {
+        if self.shared.is_awaited() && self.servers.is_idle() {
+            self.send();
+        } else {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Gives what is queued to the servers, unless somebody is about it, who looks again then: requests leave in the order in which they
+    /// were pushed, and nobody waits for another. On the way wakers may run that push more.
+    fn send(&self) {
+        let mut seen = 1;
+        if self.sending.fetch_add(seen, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let sending = Sending(self);
+        for _ in 0..IN_ONE_GO {
+            self.servers.take(self.shared.take());
+            seen = self.sending.fetch_sub(seen, Ordering::AcqRel) - seen;
+            if seen == 0 {
+                return std::mem::forget(sending);
+            }
+        }
+    }
+
     /// Runs until the engine is gone and what it left is dealt with, or until the first attempt to connect has failed; `first` is
     /// told how it ended.
     ///
@@ -72,10 +119,14 @@ impl Driver {
                 }
                 None => return,
             };
-            self.servers.take(self.shared.take());
+            self.send();
             self.shared.asleep_until.store(due.nanos(), Ordering::SeqCst);
             if self.engine.upgrade().is_some_and(|engine| engine.due() < due) {
                 continue; // something came due earlier while we were not looking
+            }
+            if due <= now {
+                tokio::task::yield_now().await; // much is due: what came in is dealt with between
+                continue;
             }
             let sleep = async {
                 if due == BootTime::NEVER {
@@ -86,7 +137,9 @@ impl Driver {
             };
             tokio::select! {
                 biased;
-                () = wake => {}
+                () = wake => if self.gathers {
+                    tokio::task::yield_now().await;
+                },
                 () = sleep => {}
             }
         }
@@ -114,7 +167,7 @@ impl Driver {
         loop {
             let (settled, more) = (self.shared.settled.notified(), self.shared.undoing.more.notified());
             let wake = self.shared.wake.notified();
-            self.servers.take(self.shared.take());
+            self.send();
             if !self.shared.has_more() {
                 return;
             }
@@ -128,6 +181,19 @@ impl Driver {
     }
 }
 
+/// Leaves it to the driver to send what is queued, where who was about it has been at it for long, or has panicked.
+struct Sending<'a>(&'a Driver);
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.0.sending.store(0, Ordering::Release);
+        self.0.shared.wake.notify_one();
+    }
+}
+
+/// How often who sends looks whether others have come meanwhile: it may be a task that has its own work to do.
+const IN_ONE_GO: usize = 4;
+
 /// The timers of the runtime do not count the time that the machine is suspended; the boot clock, which leases are measured by,
 /// does. So no sleep is longer while something is due: after a resume a loss is told within this, and a body is not polled before.
 /// Shorter would be dear: a virtual machine that wakes up from idling pays more than a renewal costs.
@@ -138,3 +204,91 @@ const LONGEST_IDLE: Duration = Duration::from_secs(3600);
 
 /// How much longer than an answer takes a driver whose engine is gone goes on: there is a second leave after a second.
 const LAST_WORDS: Duration = Duration::from_millis(2_500);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::redis::node::rig::{Rig, acquire};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn driver_of(rig: &Rig) -> Arc<Driver> {
+        let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
+        Driver::new(shared, Weak::new(), Servers::One(node), LONG, Io::Thread)
+    }
+
+    /// Returns whether the driver has been told to look.
+    fn is_left_to_the_driver(driver: &Driver) -> bool {
+        driver.shared.wake.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_waker_that_asks_again_and_again_is_left_to_the_driver() {
+        let rig = Rig::down(false, LONG); // what is sent is answered on the spot
+        let driver = driver_of(&rig);
+        let (again, depth) = (Arc::downgrade(&driver), AtomicUsize::new(0));
+        rig.on_reply(move |_, _| {
+            assert_eq!(depth.fetch_add(1, Ordering::SeqCst), 0, "nobody sends inside of who sends");
+            let driver = again.upgrade().expect("the test has it");
+            driver.shared.push(acquire("again"));
+            driver.send();
+            depth.fetch_sub(1, Ordering::SeqCst);
+        });
+
+        driver.shared.push(acquire("first"));
+        driver.send();
+
+        assert_eq!(rig.told().len(), IN_ONE_GO);
+        assert!(is_left_to_the_driver(&driver));
+        driver.send();
+        assert_eq!(rig.told().len(), 2 * IN_ONE_GO, "it can be sent again");
+    }
+
+    #[test]
+    fn a_panic_of_who_sends_leaves_the_rest_to_the_driver() {
+        let rig = Rig::down(false, LONG);
+        let driver = driver_of(&rig);
+        rig.on_reply(|key, _| assert_ne!(key, "first", "this panic is part of the test"));
+
+        driver.shared.push(acquire("first"));
+        let sent = catch_unwind(AssertUnwindSafe(|| driver.send()));
+        driver.shared.push(acquire("second"));
+
+        assert!(sent.is_err() && is_left_to_the_driver(&driver));
+        driver.send();
+        assert_eq!(rig.told().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_threads_push_leaves_in_the_order_of_each() {
+        const EACH: usize = 500;
+        let mut rig = Rig::new(false, LONG).await;
+        let driver = driver_of(&rig);
+
+        std::thread::scope(|scope| {
+            for thread in ["a", "b", "c"] {
+                let driver = &driver;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        driver.shared.push(acquire(&format!("{thread}{number}")));
+                        driver.send();
+                    }
+                });
+            }
+        });
+        driver.send(); // as the driver would, where one has been at it for long
+
+        let mut next = std::collections::HashMap::new();
+        for _ in 0..3 * EACH {
+            let asked = rig.asked().await;
+            let (thread, number) = asked.split_at(1);
+            let expected = next.entry(thread.to_owned()).or_insert(0);
+            assert_eq!(number.parse(), Ok(*expected), "{thread}");
+            *expected += 1;
+        }
+    }
+}

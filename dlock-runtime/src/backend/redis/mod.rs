@@ -3,6 +3,7 @@
 //! | room | owns |
 //! |---|---|
 //! | `driver` | the engine's time, and when something is sent |
+//! | `home` | where the driver runs |
 //! | `servers` | who serves the keys: one server, the masters of a cluster, servers that vote; and where each is |
 //! | `node` | one server as far as we can reach it: its connections, and what goes over them |
 //! | `layout` | how locks stand in a server: the commands and scripts, and what is answered |
@@ -10,21 +11,30 @@
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
 //! | `examine` | what `doctor` asks the servers |
+//! | `hostile` | what holds whatever a server says |
+//! | `simulation` | the tests of all this on a simulated network |
 
 mod answers;
 mod driver;
 mod examine;
+mod home;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod layout;
 mod node;
 mod servers;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod undoing;
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::answers::ToEngine;
@@ -48,19 +58,30 @@ use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
+use crate::io::Io;
 use crate::protocol::Rules;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootTime;
-use crate::telemetry;
 use crate::token::{ProcessId, TokenSource};
+
+#[cfg(test)]
+pub(crate) use crate::backend::redis::undoing::take_leaves;
 
 pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels, examine_cluster};
 
 /// The engine's side.
-#[derive(Debug)]
 struct Redis {
     shared: Arc<Shared>,
+    /// Set before anybody can ask for anything.
+    driver: OnceCell<Arc<Driver>>,
     response_timeout: Duration,
+}
+
+/// What is connected to.
+struct Place {
+    shown: String,
+    /// Whether several servers serve the keys.
+    has_several: bool,
 }
 
 /// Connects to a server.
@@ -77,7 +98,7 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = format!("the cluster of {seeds}");
+    let place = Place { shown: format!("the cluster of {seeds}"), has_several: true };
     start(place, settings, rules_of(settings, true), |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
@@ -86,7 +107,7 @@ pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Res
 
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = format!("the quorum of {voters}");
+    let place = Place { shown: format!("the quorum of {voters}"), has_several: true };
     let rules = Rules { hold_back: layout::HOLD_BACK, ..settings.rules };
     start(place, settings, rules, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
@@ -96,7 +117,8 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let (place, moves) = (whereabouts.to_string(), !matches!(whereabouts, Whereabouts::Fixed(_)));
+    let place = Place { shown: whereabouts.to_string(), has_several: false };
+    let moves = !matches!(whereabouts, Whereabouts::Fixed(_));
     start(place, settings, rules_of(settings, moves), |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
@@ -111,60 +133,46 @@ fn rules_of(settings: &Settings, moves: bool) -> Rules {
     Rules { told_is_given: !moves, hold_back: Layout::hold_back(settings.layout), ..settings.rules }
 }
 
-/// Starts a driver of what `serving` makes on a thread of its own, and waits for its first connection.
+/// Starts a driver of what `serving` makes, and waits for its first connection.
 async fn start(
-    place: String,
+    place: Place,
     settings: &Settings,
     rules: Rules,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = rules.response_timeout;
-    let shared = Arc::new(Shared::default());
-    let backend = Redis { shared: Arc::clone(&shared), response_timeout };
+    let shared = Arc::new(Shared::new(settings.io == Io::Runtime && place.has_several));
+    let backend = Arc::new(Redis { shared: Arc::clone(&shared), driver: OnceCell::new(), response_timeout });
     let tokens = TokenSource::new();
     let process = tokens.process();
-    let engine = Engine::new(Arc::new(backend), Clock::Boot, tokens, rules, settings.lease);
-    let engine = Arc::new(engine);
-    let of_thread = Arc::downgrade(&engine);
-    let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::clone(&of_thread) };
+    let of_engine = Arc::clone(&backend);
+    let engine = Arc::new(Engine::new(of_engine, Clock::Boot, tokens, rules, settings.lease));
+    let answers = ToEngine { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
     let servers = serving(answers, process)?;
+    let driver = Driver::new(shared, Arc::downgrade(&engine), servers, response_timeout, settings.io);
+    let _ = backend.driver.set(Arc::clone(&driver));
     let (first, connected) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                let text = format!("the i/o thread has no runtime: {error}");
-                let _ = first.send(Err(Failure::new(FailureKind::Passing, text)));
-                return;
-            }
-        };
-        let _ = shared.runtime.set(runtime.handle().clone());
-        let driver = Arc::new(Driver { shared, engine: of_thread, servers, response_timeout });
-        let mut first = Some(first);
-        // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread. One that panics is started
-        // again: a lock manager that hangs is worse.
-        while let Err(error) =
-            runtime.block_on(runtime.spawn(Arc::clone(&driver).run(first.take()))).and_then(|ended| ended)
-        {
-            telemetry::actor_failed(&error);
-            std::thread::sleep(BEFORE_A_RESTART);
-        }
-    });
-    thread.map_err(|error| {
-        Failure::new(FailureKind::Passing, format!("no i/o thread: {error}")).of_the_server()
-    })?;
-    match connected.await {
-        Ok(Ok(())) => Ok(engine),
-        Ok(Err(failure)) => Err(failure.of_the_server()),
-        Err(_) => {
-            let text = format!("no connection to {place}");
+    match settings.io {
+        Io::Thread => home::on_a_thread(driver, Some(first)).map_err(Failure::of_the_server)?,
+        Io::Runtime => home::on_the_runtime(driver, first)?,
+    }
+    match (connected.await, settings.io) {
+        (Ok(Ok(())), _) => Ok(engine),
+        (Ok(Err(failure)), _) => Err(failure.of_the_server()),
+        (Err(_), Io::Thread) => {
+            let text = format!("no connection to {}", place.shown);
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
+        // It panicked on its way: tokio tells in no other way that a runtime lacks something.
+        (Err(_), Io::Runtime) => Err(home::unfit("cannot drive connections")),
     }
 }
 
-/// An actor that fails at once each time must not become a busy loop.
-const BEFORE_A_RESTART: Duration = Duration::from_millis(100);
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
 
 impl Backend for Redis {
     fn push(&self, request: Request) {
@@ -172,7 +180,9 @@ impl Backend for Redis {
     }
 
     fn flush(&self, _engine: &Engine, _now: BootTime, _effects: &mut Effects) {
-        self.shared.wake.notify_one();
+        if let Some(driver) = self.driver.get() {
+            driver.flush();
+        }
     }
 
     fn due_earlier(&self, due: BootTime) {
@@ -182,16 +192,7 @@ impl Backend for Redis {
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let slept = self
-            .shared
-            .runtime
-            .get()
-            .map(|runtime| runtime.spawn(async move { tokio::time::sleep(time).await }));
-        Box::pin(async {
-            if let Some(slept) = slept {
-                let _ = slept.await;
-            }
-        })
+        Box::pin(Arc::clone(&self.shared).sleep(time))
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -2,11 +2,17 @@
 //!
 //! Not here: who takes it and sends it (`driver`, `servers`).
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::undoing::Undoing;
@@ -29,11 +35,72 @@ pub(super) struct Shared {
     /// How many requests have not been answered.
     pending: AtomicUsize,
     pub(super) settled: Notify,
-    /// Where timers can be had that do not need the caller's runtime.
-    pub(super) runtime: OnceCell<tokio::runtime::Handle>,
+    /// The runtime of the driver.
+    runtime: Mutex<Option<Handle>>,
+    /// Told when the driver is on another one.
+    moved: Notify,
+    /// Where several servers serve on the threads of a runtime: held by whichever task is at work, since they reckon with one thread.
+    turns: Option<Arc<Mutex<()>>>,
 }
 
 impl Shared {
+    /// With `in_turns`, no two tasks that are [spawned](Self::spawn) or [wrapped](Self::in_turn) are polled side by side.
+    pub(super) fn new(in_turns: bool) -> Self {
+        Self { turns: in_turns.then(Arc::default), ..Self::default() }
+    }
+
+    /// Returns whether tasks are polled in turns, by whatever threads.
+    pub(super) fn is_in_turns(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// Has a task polled while no other one is.
+    pub(super) fn in_turn<F: Future + Send>(
+        &self,
+        task: F,
+    ) -> impl Future<Output = F::Output> + Send + use<F> {
+        let turns = self.turns.clone();
+        async move {
+            let mut task = pin!(task);
+            std::future::poll_fn(|cx| {
+                let _turn = turns.as_deref().map(lock);
+                task.as_mut().poll(cx)
+            })
+            .await
+        }
+    }
+
+    /// Runs a task on the runtime of the driver, in its turn; on none while it moves, and then whatever needs it is dropped.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        let runtime = self.runtime()?;
+        Some(runtime.spawn(self.in_turn(task)).abort_handle())
+    }
+
+    /// The driver is on `runtime` from now on, or on none for a moment.
+    pub(super) fn moves_to(&self, runtime: Option<Handle>) {
+        *lock(&self.runtime) = runtime;
+        self.moved.notify_waiters();
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        lock(&self.runtime).clone()
+    }
+
+    /// Waits, by the timers of the driver's runtime, and of the next one where that ends.
+    pub(super) async fn sleep(self: Arc<Self>, time: Duration) {
+        let since = Instant::now();
+        loop {
+            let moved = self.moved.notified();
+            if let Some(runtime) = self.runtime() {
+                let left = time.saturating_sub(since.elapsed());
+                if runtime.spawn(async move { tokio::time::sleep(left).await }).await.is_ok() {
+                    return;
+                }
+            }
+            moved.await;
+        }
+    }
+
     pub(super) fn push(&self, request: Request) {
         self.pending.fetch_add(1, Ordering::AcqRel);
         lock(&self.outbox).push(request);
@@ -48,6 +115,11 @@ impl Shared {
             self.push(request);
         }
         self.wake.notify_one();
+    }
+
+    /// Returns whether somebody waits for the answer to what is queued.
+    pub(super) fn is_awaited(&self) -> bool {
+        lock(&self.outbox).iter().any(Request::is_awaited)
     }
 
     pub(super) fn take(&self) -> Vec<Request> {
@@ -72,5 +144,55 @@ impl Shared {
         self.pending.load(Ordering::Acquire) > 0
             || !self.undoing.is_empty()
             || of_servers.into_iter().any(|undoing| !undoing.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use futures_util::FutureExt;
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
+    }
+
+    #[test]
+    fn tasks_of_several_threads_are_polled_in_turns() {
+        let shared = Shared::new(true);
+        let inside = Arc::new(AtomicBool::new(false));
+
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let inside = Arc::clone(&inside);
+                let task = shared.in_turn(async move {
+                    for _ in 0..1_000 {
+                        assert!(!inside.swap(true, Ordering::SeqCst), "another one is polled");
+                        std::thread::yield_now();
+                        inside.store(false, Ordering::SeqCst);
+                        tokio::task::yield_now().await;
+                    }
+                });
+                scope.spawn(|| runtime().block_on(task));
+            }
+        });
+    }
+
+    #[test]
+    fn a_sleep_goes_on_where_the_driver_goes() {
+        let (shared, first, second) = (Arc::new(Shared::new(false)), runtime(), runtime());
+        shared.moves_to(Some(first.handle().clone()));
+        let mut sleep = Box::pin(Arc::clone(&shared).sleep(Duration::from_millis(20)));
+        assert_eq!((&mut sleep).now_or_never(), None);
+
+        drop(first);
+        shared.moves_to(None);
+        assert_eq!((&mut sleep).now_or_never(), None, "there is nobody to wake it");
+        shared.moves_to(Some(second.handle().clone()));
+
+        second.block_on(sleep);
     }
 }

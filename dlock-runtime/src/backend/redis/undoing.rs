@@ -42,13 +42,9 @@ impl Undoing {
 
     /// Takes out of `replies` those to leaves of what is to be undone.
     pub(super) fn left(&self, replies: &mut Vec<(Request, Reply)>, epoch: Option<u64>, now: BootTime) {
-        let mut list = lock(&self.list);
-        if !list.is_empty() {
-            replies.retain(|(request, reply)| {
-                // What was not sent is refused, and a refusal proves nothing: no epoch will do.
-                !(request.command.lets_go()
-                    && list.left(request.token, reply, epoch.unwrap_or_default(), now))
-            });
+        let is_said_again = take_leaves(&mut lock(&self.list), replies, epoch, now);
+        if is_said_again {
+            self.more.notify_one(); // who undoes has looked when nothing was known of when that is due
         }
     }
 
@@ -72,5 +68,76 @@ impl Undoing {
 
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.list).is_empty()
+    }
+}
+
+/// Takes the replies to leaves of what stands in the list out of `replies`. Those to a release that somebody waits for are noted and
+/// stay: he is to be told. Returns whether something of the list may be said again.
+pub(crate) fn take_leaves(
+    list: &mut AbandonList,
+    replies: &mut Vec<(Request, Reply)>,
+    epoch: Option<u64>,
+    now: BootTime,
+) -> bool {
+    if list.is_empty() {
+        return false;
+    }
+    let mut noted = false;
+    replies.retain(|(request, reply)| {
+        // What was not sent is refused, and a refusal proves nothing: no epoch will do.
+        let is_noted =
+            request.command.lets_go() && list.left(request.token, reply, epoch.unwrap_or_default(), now);
+        noted |= is_noted;
+        !is_noted || request.answer.is_some()
+    });
+    noted && !list.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::engine::answer::Answer;
+    use crate::protocol::command::{Failure, FailureKind};
+    use crate::token::TokenSource;
+
+    #[test]
+    fn who_undoes_is_woken_when_a_leave_is_to_be_said_again() {
+        let refused = || Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"));
+        for (reply, epoch, is_said_again) in
+            [(refused(), 1, true), (Reply::NotOurs, 2, true), (Reply::NotOurs, 1, false)]
+        {
+            let (undoing, token) = (Undoing::default(), TokenSource::new().next());
+            undoing.add(vec![("k".into(), token)], Some(1));
+            assert!(undoing.more.notified().now_or_never().is_some());
+
+            let mut replies: Vec<_> =
+                undoing.due_leaves().into_iter().map(|leave| (leave, reply.clone())).collect();
+            undoing.left(&mut replies, Some(epoch), boot_time());
+
+            assert!(replies.is_empty());
+            assert_eq!(undoing.more.notified().now_or_never().is_some(), is_said_again, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_release_is_answered_though_its_token_is_to_be_undone_already() {
+        let (undoing, token) = (Undoing::default(), TokenSource::new().next());
+        undoing.add(vec![("k".into(), token)], Some(1)); // an enqueue without an answer, sent before the release
+        let (answer, _receiver) = oneshot::channel();
+        let release = Request {
+            answer: Some(Answer::Caller(answer)),
+            ..Request::new("k".into(), token, Command::Release)
+        };
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"));
+        let mut replies =
+            vec![(release, unknown.clone()), (Request::new("k".into(), token, Command::Leave), unknown)];
+
+        undoing.left(&mut replies, Some(1), BootTime::START);
+
+        let told: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
+        assert_eq!(told, [Command::Release]);
     }
 }

@@ -6,15 +6,18 @@
 //! (`answers`).
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::layout::codec;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
@@ -44,6 +47,26 @@ pub(crate) struct Batch {
     passage: Passage,
 }
 
+/// Has it poll for the first time.
+fn queued(mut answered: Answered) -> Answered {
+    match answered.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answers) => Box::pin(std::future::ready(answers)),
+        Poll::Pending => answered,
+    }
+}
+
+/// What sends a batch and waits for its answers.
+pub(crate) type Answered = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
+
+/// Who finds out that answers are late.
+#[derive(Clone, Copy)]
+pub(crate) enum Timing {
+    /// Timers of the runtime that sends.
+    OfTheRuntime,
+    /// The link: who sends may be on no runtime at all, and a timer for each batch is dear.
+    OfTheLink,
+}
+
 /// How requests have come to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passage {
@@ -68,12 +91,23 @@ impl Batch {
         Self { node, link, way, requests, sent: boot_time(), by_text: false, passage }
     }
 
-    /// Sends the requests and deals with their answers. Those whose script the server does not know have not run; they are sent
-    /// again by their text, as a batch with a time of its own.
-    pub(crate) async fn exchange(self) {
-        let mut batch = self;
-        while let Some(forgotten) = batch.exchange_once().await {
-            batch = forgotten;
+    /// Sends the requests; their answers are dealt with where they come in.
+    pub(crate) fn send(self) {
+        let link = Arc::clone(&self.link);
+        link.exchanges.start(self);
+    }
+
+    /// Sends the requests here and now, and returns what deals with their answers. Those whose script the server does not know have not
+    /// run; they are sent again by their text, as a batch with a time of its own.
+    pub(crate) fn exchange(self) -> impl Future<Output = ()> + Send {
+        // In which order tasks are polled is their runtime's affair; requests of one key leave in theirs.
+        let mut answered = queued(self.begin(Timing::OfTheRuntime));
+        async move {
+            let mut batch = self;
+            while let Some(forgotten) = batch.end(answered.await) {
+                answered = queued(forgotten.begin(Timing::OfTheRuntime));
+                batch = forgotten;
+            }
         }
     }
 
@@ -84,7 +118,8 @@ impl Batch {
         self.exchange().await;
     }
 
-    async fn exchange_once(&mut self) -> Option<Self> {
+    /// Returns what queues the requests at the connection when it is polled first, and waits for their answers then.
+    pub(crate) fn begin(&self, timing: Timing) -> Answered {
         let loaded = (!self.by_text).then_some(&self.link.scripts);
         let besides = |request: &Request| match self.way {
             Way::Acks if request.command.carries_a_body() => Some("write"),
@@ -102,22 +137,55 @@ impl Batch {
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
         }
-        let (mut connection, _) = self.path();
-        match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
+        let mut connection = self.connection(timing);
+        // Unconstrained: a task that has used up its share would not be let in, and lose its place.
+        Box::pin(tokio::task::unconstrained(async move {
+            connection.send_packed_commands(&pipeline, 0, pipeline.len()).await
+        }))
+    }
+
+    /// Deals with the answers, and returns what is to be sent again.
+    pub(crate) fn end(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
+        match answers {
             Ok(answers) => self.deliver(&answers),
             Err(error) => {
                 let timeout = error.is_timeout();
                 let failure = self.link.route.failure(error);
-                match self.way {
-                    Way::Commands => self.link.unanswered(&failure, !timeout),
-                    // Nobody looks now and then whether this one is alive.
-                    Way::Acks => self.link.give_up(failure.clone()),
-                    Way::Tracked(_) => self.node.tracking.give_up(),
-                }
-                self.fail(&failure);
+                self.end_unanswered(&failure, timeout);
                 None
             }
         }
+    }
+
+    /// The answers have not come in time.
+    pub(crate) fn give_up_waiting(self) {
+        let failure = self.link.route.late();
+        self.end_unanswered(&failure, true);
+    }
+
+    fn end_unanswered(mut self, failure: &Failure, timeout: bool) {
+        match self.way {
+            Way::Commands => self.link.unanswered(failure, !timeout),
+            // Nobody looks now and then whether this one is alive.
+            Way::Acks => self.link.give_up(failure.clone()),
+            Way::Tracked(_) => self.node.tracking.give_up(),
+        }
+        self.fail(failure);
+    }
+
+    /// Returns how many of its requests somebody waits for.
+    pub(crate) fn awaited(&self) -> usize {
+        self.requests.iter().filter(|request| request.is_awaited()).count()
+    }
+
+    /// Returns where it is among those that are under way.
+    pub(crate) fn exchanges(&self) -> &Exchanges {
+        &self.link.exchanges
+    }
+
+    /// Returns when it left.
+    pub(crate) fn sent(&self) -> BootTime {
+        self.sent
     }
 
     /// Gives the answers to whom they belong, and returns what is to be sent again.
@@ -190,12 +258,24 @@ impl Batch {
         self.link.acks.as_ref().filter(|_| matches!(self.way, Way::Acks))
     }
 
-    /// Returns the connection that it goes over, and which one that is.
-    fn path(&self) -> (MultiplexedConnection, u64) {
+    /// Returns the connection that it goes over.
+    fn connection(&self, timing: Timing) -> MultiplexedConnection {
+        let connection = match (&self.way, self.acks(), timing) {
+            (Way::Tracked(wire), _, Timing::OfTheLink) => &wire.untimed,
+            (Way::Tracked(wire), ..) => &wire.connection,
+            (_, Some(acks), _) => &acks.connection,
+            (.., Timing::OfTheLink) => &self.link.untimed,
+            _ => &self.link.connection,
+        };
+        connection.clone()
+    }
+
+    /// Returns which connection that is.
+    fn epoch(&self) -> u64 {
         match (&self.way, self.acks()) {
-            (Way::Tracked(wire), _) => (wire.connection.clone(), wire.epoch),
-            (_, Some(acks)) => (acks.connection.clone(), acks.epoch),
-            _ => (self.link.connection.clone(), self.link.epoch),
+            (Way::Tracked(wire), _) => wire.epoch,
+            (_, Some(acks)) => acks.epoch,
+            _ => self.link.epoch,
         }
     }
 
@@ -205,7 +285,7 @@ impl Batch {
     }
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
-        let (_, epoch) = self.path();
+        let epoch = self.epoch();
         let behind = self
             .link
             .acks
@@ -228,5 +308,47 @@ impl Drop for Batch {
             );
             self.fail(&Failure::new(FailureKind::Passing, text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::node::rig::{Rig, acquire};
+    use std::time::Duration;
+
+    /// More than a connection of the client has room for by itself.
+    const MANY: usize = 90;
+
+    #[tokio::test]
+    async fn requests_leave_in_their_order_however_many_wait_for_the_connection() {
+        for in_turns in [false, true] {
+            let mut rig = Rig::new(in_turns, Duration::from_secs(20)).await;
+            let keys: Vec<_> = (0..=MANY).map(|number| number.to_string()).collect();
+
+            for key in &keys[..MANY] {
+                rig.node.take(vec![acquire(key)], Passage::default());
+            }
+            // The connection has made room, and what waits for it has not been polled again.
+            tokio::task::yield_now().await;
+            rig.node.take(vec![acquire(&keys[MANY])], Passage::default());
+            let mut left = Vec::new();
+            while left.len() < keys.len() {
+                left.push(rig.asked().await);
+            }
+
+            assert_eq!(left, keys, "in turns: {in_turns}");
+        }
+    }
+    #[tokio::test]
+    async fn requests_leave_in_the_order_in_which_they_were_given_whichever_task_is_polled_first() {
+        let mut rig = Rig::new(false, Duration::from_secs(20)).await;
+        let link = rig.node.link().expect("it is ready");
+        let batch = |key| Batch::new(&rig.node, &link, Way::Commands, [acquire(key)], Passage::default());
+
+        let (first, second) = (batch("a").exchange(), batch("b").exchange());
+        tokio::join!(second, first);
+
+        assert_eq!([rig.asked().await, rig.asked().await], ["a", "b"]);
     }
 }

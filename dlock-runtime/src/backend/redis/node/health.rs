@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::link::{Ear, Route};
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
@@ -16,6 +17,8 @@ use crate::sync::lock;
 /// A connection that works.
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
+    /// The same, over which nobody finds out that answers are late.
+    pub(crate) untimed: MultiplexedConnection,
     pub(crate) scripts: Loaded,
     /// Where it leads to.
     pub(crate) route: Arc<Route>,
@@ -30,6 +33,8 @@ pub(crate) struct Link {
     /// Asks for a look at the server at once.
     pub(crate) doubt: Notify,
     health: Mutex<Health>,
+    /// What is under way on it.
+    pub(crate) exchanges: Exchanges,
 }
 
 /// How many answers in a row were late, and why the connection is given up.
@@ -41,7 +46,7 @@ struct Health {
 
 impl Link {
     pub(crate) fn new(
-        (connection, scripts): (MultiplexedConnection, Loaded),
+        (connection, untimed, scripts): (MultiplexedConnection, MultiplexedConnection, Loaded),
         route: Arc<Route>,
         epoch: u64,
         acks: Option<Acks>,
@@ -49,6 +54,7 @@ impl Link {
     ) -> Self {
         Self {
             connection,
+            untimed,
             scripts,
             route,
             epoch,
@@ -57,6 +63,7 @@ impl Link {
             broken: Notify::new(),
             doubt: Notify::new(),
             health: Mutex::default(),
+            exchanges: Exchanges::default(),
         }
     }
 

@@ -3,7 +3,9 @@
 //! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;

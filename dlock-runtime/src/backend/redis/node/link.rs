@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::node::dial;
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls;
@@ -126,8 +127,13 @@ impl Route {
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
-    pub(crate) async fn connect(&self, layout: Layout) -> Result<(MultiplexedConnection, Loaded), Failure> {
-        let mut connection = self.open().await?;
+    /// It is returned twice; over the second one nobody finds out that answers are late.
+    pub(crate) async fn connect(
+        &self,
+        layout: Layout,
+    ) -> Result<(MultiplexedConnection, MultiplexedConnection, Loaded), Failure> {
+        let untimed = self.open_by(&self.timeouts().set_response_timeout(None)).await?;
+        let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
         let answers = answers.map_err(|error| self.not_opened(error))?;
@@ -144,7 +150,7 @@ impl Route {
         let names = names.try_into().map_err(|_| {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
-        Ok((connection, Loaded::new(names)))
+        Ok((connection, untimed, Loaded::new(names)))
     }
 
     /// Connects for what replicas must acknowledge, where they are waited for.
@@ -161,18 +167,23 @@ impl Route {
         }
     }
 
-    /// Connects for keys whose changes are told, and returns where they are.
+    /// Connects for keys whose changes are told, and returns where they are. Over that connection nobody finds out that answers are late.
     pub(crate) async fn track(
         &self,
     ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
         let (tell, told) = unbounded_channel();
-        let config = self.timeouts().set_push_sender(tell);
+        let config = self.timeouts().set_response_timeout(None).set_push_sender(tell);
         let opened = self.new_client(ProtocolVersion::RESP3).await?;
-        let opened = opened.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = opened.map_err(|error| self.not_opened(error))?;
+        let opened = dial::multiplexed(&opened, &config, self.connect_timeout).await;
+        let connection = opened.map_err(|error| self.not_opened(error))?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
-        match connection.send_packed_command(&tracking).await.map_err(|error| self.failure(error))? {
+        match self
+            .timed(&connection)
+            .send_packed_command(&tracking)
+            .await
+            .map_err(|error| self.failure(error))?
+        {
             Value::ServerError(error) => Err(self.failure(error.into())),
             _ => Ok((connection, told)),
         }
@@ -180,15 +191,33 @@ impl Route {
 
     /// Connects for commands.
     pub(crate) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
+        self.open_by(&self.timeouts()).await
+    }
+
+    async fn open_by(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, Failure> {
         let client = self.new_client(ProtocolVersion::RESP2).await?;
-        let opened = client.get_multiplexed_async_connection_with_config(&self.timeouts()).await;
+        let opened = dial::multiplexed(&client, config, self.connect_timeout).await;
         opened.map_err(|error| self.not_opened(error))
+    }
+
+    /// Returns the same connection, with a limit for each answer, by the timers of the runtime that asks.
+    pub(crate) fn timed(&self, connection: &MultiplexedConnection) -> MultiplexedConnection {
+        let mut timed = connection.clone();
+        timed.set_response_timeout(self.response_timeout);
+        timed
+    }
+
+    /// Returns the failure of an answer that is late.
+    pub(crate) fn late(&self) -> Failure {
+        let reason = format!("redis at {} did not answer in time", self.shown);
+        Failure::new(FailureKind::Passing, reason)
     }
 
     fn timeouts(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
+            .set_pipeline_buffer_size(ROOM)
     }
 
     /// Connects for messages of shards.
@@ -196,7 +225,7 @@ impl Route {
         let (tell, told) = unbounded_channel();
         let client = self.new_client(ProtocolVersion::RESP3).await?;
         let config = self.timeouts().set_push_sender(tell);
-        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
+        let opened = dial::multiplexed(&client, &config, self.connect_timeout).await;
         Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
     }
 
@@ -209,7 +238,7 @@ impl Route {
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
         let client = self.new_client(ProtocolVersion::RESP2).await?;
         let opened = async {
-            let mut pubsub = client.get_async_pubsub().await?;
+            let mut pubsub = dial::pubsub(&client).await?;
             pubsub.subscribe(channel).await?;
             Ok(pubsub.split())
         };
@@ -334,6 +363,11 @@ impl Grant {
         Some(Self { token: Token::parse(token)?, offer, key: key.into() })
     }
 }
+
+/// Nothing ever waits for room in a connection: what waits is let in when it is polled again, and what is sent meanwhile overtakes it.
+/// And it would be woken while the connection is taken down, where older versions of tokio hold a lock that it takes, too. It takes no
+/// more memory: whatever waits has its requests and bytes already.
+const ROOM: usize = tokio::sync::Semaphore::MAX_PERMITS;
 
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =

@@ -12,9 +12,9 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `link`, `tls`, `backoff` | a connection: made, whom we trust, made again |
+//! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
 //! | `health` | a connection in use, and when it is given up |
-//! | `batch` | requests that go out together |
+//! | `batch`, `exchange` | requests that go out together, and what is under way |
 //! | `hearing` | messages: grants, and the bells |
 //! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `tracking` | being told of changes of keys |
@@ -27,9 +27,13 @@ pub(super) mod acks;
 pub(super) mod backoff;
 pub(super) mod batch;
 pub(super) mod bells;
+mod dial;
+pub(super) mod exchange;
 pub(super) mod health;
 pub(super) mod hearing;
 pub(super) mod link;
+#[cfg(test)]
+pub(super) mod rig;
 pub(super) mod shards;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
@@ -37,11 +41,11 @@ pub(super) mod tracking;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
@@ -81,11 +85,12 @@ pub(crate) struct Node {
     hope: Notify,
     pub(crate) bells: Bells,
     pub(crate) tracking: Tracking,
+    /// Held by what runs the node: what is left of one that has ended must not meddle with the next.
+    running: tokio::sync::Mutex<()>,
 }
 
 enum State {
-    /// With what is under way: once that is dropped it is answered "unknown", and the socket is closed with it.
-    Ready(Arc<Link>, JoinSet<()>),
+    Ready(Arc<Link>),
     Down(Failure),
 }
 
@@ -114,6 +119,7 @@ impl Node {
             hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
+            running: tokio::sync::Mutex::default(),
         }
     }
 
@@ -124,13 +130,24 @@ impl Node {
 
     /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
     pub(crate) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
-        let mut state = lock(&self.state);
-        let failure = match &mut *state {
-            State::Ready(link, batches) => return self.send(link, batches, requests, passage),
-            State::Down(failure) => failure.clone(),
-        };
-        drop(state);
-        self.refuse(requests, &failure);
+        // With nothing locked: what cannot be sent is answered at once, and who hears of that may ask for something again.
+        match self.link() {
+            Ok(link) => self.send(&link, requests, passage),
+            Err(failure) => self.refuse(requests, &failure),
+        }
+    }
+
+    fn link(&self) -> Result<Arc<Link>, Failure> {
+        match &*lock(&self.state) {
+            State::Ready(link) => Ok(Arc::clone(link)),
+            State::Down(failure) => Err(failure.clone()),
+        }
+    }
+
+    /// Returns whether requests can be sent by whoever has them, on any thread, and nothing is under way that others could come behind.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.layout() == Layout::Native
+            && matches!(&*lock(&self.state), State::Ready(link) if link.acks.is_none() && link.exchanges.is_idle())
     }
 
     /// Returns the epoch of a new connection.
@@ -140,10 +157,7 @@ impl Node {
 
     /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
     pub(crate) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let link = match &*lock(&self.state) {
-            State::Ready(link, _) => Arc::clone(link),
-            State::Down(failure) => return Err(failure.clone()),
-        };
+        let link = self.link()?;
         let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
         answers.map_err(|error| link.route.failure(error))
     }
@@ -166,10 +180,8 @@ impl Node {
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
     /// second.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
-        if first.is_none() {
-            let text = format!("the connection to {} is made anew", self.whereabouts);
-            self.stand_down(Failure::new(FailureKind::Passing, text)); // what ran before has panicked
-        }
+        let _running = self.running.lock().await;
+        let _stands_down = StandsDown(&self);
         tokio::select! {
             () = self.supervise(first) => {}
             () = self.whereabouts.watch(&self.engine) => {}
@@ -219,9 +231,9 @@ impl Node {
     /// Opens a connection to a server and checks that it is the one that is wanted.
     async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
         let commands = async {
-            let (mut connection, scripts) = route.connect(self.layout()).await?;
+            let (mut connection, untimed, scripts) = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut connection).await?;
-            Ok((connection, scripts))
+            Ok((connection, untimed, scripts))
         };
         let (commands, acks, ear) =
             tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
@@ -237,11 +249,10 @@ impl Node {
     }
 
     fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
-        let mut batches = JoinSet::new();
         if link.acks.is_some() {
-            batches.spawn(Arc::clone(self).send_for_acks(Arc::clone(link)));
+            self.spawn(link, Arc::clone(self).send_for_acks(Arc::clone(link)));
         }
-        self.become_(State::Ready(Arc::clone(link), batches));
+        self.become_(State::Ready(Arc::clone(link)));
         telemetry::connected(&link.route.shown, &self.process.shown());
         self.shared.undoing.more.notify_one(); // what is to be undone can be
     }
@@ -255,7 +266,9 @@ impl Node {
 
     fn become_(&self, state: State) {
         let before = std::mem::replace(&mut *lock(&self.state), state);
-        drop(before); // with nothing locked
+        if let State::Ready(link) = before {
+            link.exchanges.close(); // with nothing locked
+        }
     }
 
     /// Uses a connection until it is to be given up, and returns why.
@@ -267,6 +280,7 @@ impl Node {
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
             () = self.track(link) => {}
+            () = link.exchanges.watch(link.route.response_timeout) => {}
         }
         link.failure()
     }
@@ -292,13 +306,7 @@ impl Node {
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
-    fn send(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        batches: &mut JoinSet<()>,
-        mut requests: Vec<Request>,
-        passage: Passage,
-    ) {
+    fn send(self: &Arc<Self>, link: &Arc<Link>, mut requests: Vec<Request>, passage: Passage) {
         let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
         if requests.iter().any(|request| !self.bells.lets_go(request)) {
             let (now, later): (Vec<_>, Vec<_>) =
@@ -306,7 +314,8 @@ impl Node {
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
             let batch = Batch::new(self, link, beside.clone(), later, passage);
-            batches.spawn(batch.exchange_after(async move { node.bells.listen(keys, patience).await }));
+            let listened = async move { node.bells.listen(keys, patience).await };
+            self.spawn(link, batch.exchange_after(listened));
             requests = now;
         }
         // What another server has sent here waits for nothing of this one.
@@ -316,10 +325,9 @@ impl Node {
             requests = acks.keep(requests);
         }
         if !is_sent_here && let Some((wire, tracked)) = self.tracking.take_out(&mut requests) {
-            self.send_over(link, &Way::Tracked(wire), batches, tracked, passage);
+            self.send_over(link, &Way::Tracked(wire), tracked, passage);
         }
-        self.send_over(link, &way, batches, requests, passage);
-        while batches.try_join_next().is_some() {}
+        self.send_over(link, &way, requests, passage);
     }
 
     /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
@@ -328,18 +336,23 @@ impl Node {
             && self.layout() == Layout::Native
     }
 
-    fn send_over(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        way: &Way,
-        batches: &mut JoinSet<()>,
-        requests: Vec<Request>,
-        passage: Passage,
-    ) {
+    fn send_over(self: &Arc<Self>, link: &Arc<Link>, way: &Way, requests: Vec<Request>, passage: Passage) {
         let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
         while requests.peek().is_some() {
             let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
-            batches.spawn(batch.exchange());
+            // What waits for replicas waits in its own order, by the timers of the driver.
+            if self.shared.is_in_turns() || matches!(way, Way::Acks) {
+                self.spawn(link, batch.exchange());
+            } else {
+                batch.send();
+            }
+        }
+    }
+
+    /// Runs something for as long as the link is used.
+    fn spawn(&self, link: &Link, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(task) = self.shared.spawn(task) {
+            link.exchanges.adopt(task);
         }
     }
 
@@ -360,6 +373,17 @@ impl Node {
             *mode = Enqueue::Peek;
         }
         request
+    }
+}
+
+/// However what runs a node ends: by itself, by a panic, or with its runtime. Else what is under way would keep its connection open, since
+/// nobody is left to find that it is not answered.
+struct StandsDown<'a>(&'a Node);
+
+impl Drop for StandsDown<'_> {
+    fn drop(&mut self) {
+        let text = format!("the connection to {} is made anew", self.0.whereabouts);
+        self.0.stand_down(Failure::new(FailureKind::Passing, text));
     }
 }
 

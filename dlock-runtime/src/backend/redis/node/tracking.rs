@@ -16,14 +16,15 @@
 //!
 //! Not here: who is told (`answers`), what a hint leads to (`protocol::hint`), pipelines (`batch`).
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
+use hashbrown::HashTable;
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
@@ -55,15 +56,58 @@ pub(crate) struct Tracking {
 #[derive(Default)]
 struct State {
     wire: Option<Wire>,
-    armed: HashSet<Arc<str>>,
+    armed: Armed,
     /// Keys of strangers' locks that are to be armed.
     strangers: Vec<Arc<str>>,
+}
+
+/// The keys that are armed, by hashes of half a word: there may be one for every lock that is held.
+///
+/// Two keys of one hash are taken for one. Where that one is forgotten the other's renewals go another way, of which the server tells
+/// us as of a stranger's, and that arms it again.
+#[derive(Default)]
+struct Armed {
+    hashes: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Armed {
+    /// Returns whether it was not there.
+    fn insert(&mut self, key: &str) -> bool {
+        let is_new = !self.contains(key);
+        if is_new {
+            let hash = self.hash(key);
+            self.hashes.insert_unique(spread(hash), hash, |hash| spread(*hash));
+        }
+        is_new
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        let hash = self.hash(key);
+        self.hashes.find(spread(hash), |of| *of == hash).is_some()
+    }
+
+    fn remove(&mut self, key: &str) {
+        let hash = self.hash(key);
+        if let Ok(found) = self.hashes.find_entry(spread(hash), |of| *of == hash) {
+            found.remove();
+        }
+        if self.hashes.capacity() > LITTLE && self.hashes.len() < self.hashes.capacity() / 4 {
+            self.hashes.shrink_to(self.hashes.len() * 2, |hash| spread(*hash));
+        }
+    }
+
+    fn hash(&self, key: &str) -> u32 {
+        u32::try_from(self.hasher.hash_one(key) >> 32).unwrap_or_default()
+    }
 }
 
 /// The connection that keys are read over.
 #[derive(Clone)]
 pub(crate) struct Wire {
     pub(crate) connection: MultiplexedConnection,
+    /// The same, over which nobody finds out that answers are late.
+    pub(crate) untimed: MultiplexedConnection,
     /// One of its own, as no other connection keeps its order.
     pub(crate) epoch: u64,
 }
@@ -92,7 +136,7 @@ impl Tracking {
         let mut state = lock(&self.state);
         if state.wire.is_none() {
             self.want();
-        } else if state.armed.insert(Arc::clone(key)) {
+        } else if state.armed.insert(key) {
             state.strangers.push(Arc::clone(key));
             self.more.notify_one();
         }
@@ -130,9 +174,11 @@ impl Tracking {
         *lock(&self.state) = State { wire: Some(wire), ..State::default() };
     }
 
-    /// Returns which key the server means, where it has told us once and forgets that we read it.
-    fn changed(&self, key: &[u8]) -> Option<Arc<str>> {
-        lock(&self.state).armed.take(std::str::from_utf8(key).ok()?)
+    /// Returns which key the server means, which has told us once and forgets that we read it.
+    fn changed<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        let key = std::str::from_utf8(key).ok()?;
+        lock(&self.state).armed.remove(key);
+        Some(key)
     }
 
     fn is_told_first(&self) -> bool {
@@ -145,7 +191,7 @@ impl State {
     fn arms(&mut self, request: &Request) -> bool {
         match request.command {
             command if is_check(command) => {
-                self.armed.insert(Arc::clone(&request.key));
+                self.armed.insert(&request.key);
                 true
             }
             Command::Renew { .. } => self.armed.contains(&request.key),
@@ -170,9 +216,10 @@ impl Node {
         loop {
             let since = Instant::now();
             match route.track().await {
-                Ok((connection, mut told)) => {
-                    self.tracking.open(Wire { connection, epoch: self.next_epoch() });
-                    self.look_at_all();
+                Ok((untimed, mut told)) => {
+                    let connection = route.timed(&untimed);
+                    self.tracking.open(Wire { connection, untimed, epoch: self.next_epoch() });
+                    self.untold();
                     self.tell_changes(&mut told).await;
                     self.tracking.close();
                 }
@@ -214,23 +261,22 @@ impl Node {
     fn tell_change(&self, data: &[Value]) {
         let [Value::Array(keys)] = data else {
             // All keys at once: the server was flushed.
-            lock(&self.tracking.state).armed.clear();
-            return self.look_at_all();
+            lock(&self.tracking.state).armed = Armed::default();
+            return self.untold();
         };
         for key in keys {
             if let Value::BulkString(key) = key
                 && let Some(key) = self.tracking.changed(key)
             {
-                self.answers.rung(&key);
+                self.answers.rung(&key.into());
             }
         }
     }
 
     /// Has everything looked at that somebody here holds or waits for.
-    fn look_at_all(&self) {
-        let keys = self.engine.upgrade().map(|engine| engine.keys()).unwrap_or_default();
-        for key in &keys {
-            self.answers.rung(key);
+    fn untold(&self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.untold();
         }
     }
 
@@ -276,6 +322,14 @@ fn is_check(command: Command) -> bool {
     matches!(command, Command::Renew { .. }) && !command.carries_a_body()
 }
 
+/// The table looks at the first and at the last bits of a hash.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// So few that their room is not worth giving back.
+const LITTLE: usize = 64;
+
 fn is_ours(value: &[u8]) -> bool {
     value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
 }
@@ -296,6 +350,6 @@ mod tests {
 
         tracking.forget(&request.key);
 
-        assert!(lock(&tracking.state).armed.is_empty());
+        assert!(!lock(&tracking.state).armed.contains(&request.key));
     }
 }

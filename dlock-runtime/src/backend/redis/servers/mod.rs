@@ -52,6 +52,15 @@ impl Servers {
         }
     }
 
+    /// Returns whether requests can be sent by whoever has them, on any thread, and nothing is under way that others could come behind.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Self::One(node) => node.is_idle(),
+            // What goes out to several servers is put in order on one thread.
+            Self::Cluster(_) | Self::Quorum(_) => false,
+        }
+    }
+
     /// Queues the leaves of `shared` that are due and can be sent, and returns how long those that come next have.
     pub(crate) fn undo(&self, shared: &Shared, longest: Duration) -> Duration {
         let is_ready = match self {
@@ -79,9 +88,22 @@ impl Servers {
         let mut tasks = JoinSet::new(); // they end with it
         match self {
             Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
-            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+            Self::Cluster(cluster) => tasks.spawn(cluster.shared().in_turn(Arc::clone(cluster).run(first))),
             Self::Quorum(quorum) => return quorum.run(first).await,
         };
         tasks.join_next().await.unwrap_or(Ok(()))
     }
+}
+
+/// Reads what may be said by servers of any kind.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_value(value: &redis::Value) {
+    cluster::read_value(value);
+    sentinel::read_value(value);
+}
+
+/// Reads what may be published by servers of any kind.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_message(message: &[u8]) {
+    sentinel::read_message(message);
 }

@@ -34,6 +34,7 @@ use crate::backend::redis::servers::cluster::members::{Member, Voice};
 use crate::backend::redis::servers::cluster::redirects::Errand;
 use crate::backend::redis::servers::cluster::slots::{Slot, Table};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
+use crate::backend::redis::shared::Shared;
 use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::url::Server;
@@ -112,6 +113,10 @@ impl Cluster {
         }))
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.engine.shared
+    }
+
     /// Has requests sent to the masters of their slots, or answers them while they cannot be sent.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         let mut parcels: Vec<(Arc<Member>, Vec<Request>)> = Vec::new();
@@ -183,7 +188,9 @@ impl Cluster {
         tokio::pin!(forever);
         loop {
             for member in &lock(&self.state).members {
-                member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
+                member
+                    .running
+                    .get_or_init(|| nodes.spawn(self.shared().in_turn(Arc::clone(&member.node).run(None))));
             }
             tokio::select! {
                 Some(ended) = nodes.join_next() => if let Err(error) = ended && error.is_panic() {
@@ -201,7 +208,9 @@ impl Cluster {
         let mut connecting = Vec::new();
         for member in &lock(&self.state).members {
             let (first, connected) = oneshot::channel();
-            member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(Some(first))));
+            member.running.get_or_init(|| {
+                nodes.spawn(self.shared().in_turn(Arc::clone(&member.node).run(Some(first))))
+            });
             connecting.push((member.address.clone(), connected));
         }
         let mut failures = Vec::new();
@@ -281,3 +290,13 @@ const TORN: &str = "in a cluster Redisson's channel of this name is in another s
 
 /// More masters than a cluster has: whoever answers in place of one cannot have us connect to the whole world.
 const MOST_MEMBERS: usize = 2_000;
+
+/// Reads a value as where a request belongs, and as a map.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_value(value: &redis::Value) {
+    let server = Server { host: "h".to_owned(), port: 1, ..Server::default() };
+    let asked = Route::new(server, &Settings::default()).expect("an address");
+    let _ = redirects::Elsewhere::read(value, &asked.address());
+    let info = redis::Value::BulkString(b"cluster_state:ok".to_vec());
+    let _ = map::View::read(&[info, value.clone()], &asked);
+}

@@ -42,16 +42,20 @@ impl Cluster {
             }
         }
         for (old, number) in left {
-            let me = Weak::clone(&self.me);
-            tokio::spawn(async move {
+            self.settle_after(number, async move {
                 let _ = old.node.ask(redis::pipe().cmd("PING")).await;
-                if let Some(me) = me.upgrade() {
-                    lock(&me.state).settling.retain(|_, last| *last != number);
-                    me.take_held_back();
-                }
             });
         }
         moved
+    }
+
+    /// Has what waits for a move sent once its old master has `answered`.
+    fn settle_after(&self, number: u64, answered: impl Future<Output = ()> + Send + 'static) {
+        let settles = Settles { cluster: Weak::clone(&self.me), number };
+        self.shared().spawn(async move {
+            let _settles = settles;
+            answered.await;
+        });
     }
 
     /// Has what is held and waited for, and what is to be undone, in some slots looked at again.
@@ -75,5 +79,56 @@ impl Cluster {
             let can_be_asked = |owner: &Arc<Member>| owner.node.is_ready();
             moved.contains(&slot) && lock(&self.state).table.owner(slot).is_some_and(can_be_asked)
         });
+    }
+}
+
+/// However what waits for an answer ends. Where that is with its runtime, the connections end as well: there is nothing to wait for.
+struct Settles {
+    cluster: Weak<Cluster>,
+    number: u64,
+}
+
+impl Drop for Settles {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            lock(&cluster.state).settling.retain(|_, last| *last != self.number);
+            cluster.take_held_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::answers::ToEngine;
+    use crate::backend::redis::node::rig::acquire;
+    use crate::backend::redis::shared::Shared;
+    use crate::config::Settings;
+    use crate::config::cluster::Seeds;
+    use crate::config::url::Server;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_slot_whose_move_is_waited_for_is_settled_though_the_runtime_ends() {
+        for is_on_a_runtime in [true, false] {
+            let shared = Arc::new(Shared::new(true));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("one can be made");
+            shared.moves_to(is_on_a_runtime.then(|| runtime.handle().clone()));
+            let seeds = Seeds { servers: Vec::new(), access: Server::default() };
+            let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::new() };
+            let process = TokenSource::of_process(1).process();
+            let cluster =
+                Cluster::new(seeds, &Settings::default(), answers, process).expect("no server is wrong");
+            let request = acquire("order:7");
+            lock(&cluster.state).settling.insert(Slot::of(&request.key), 1);
+            cluster.take(vec![request]);
+            assert_eq!(lock(&cluster.state).held_back.len(), 1);
+
+            cluster.settle_after(1, std::future::pending());
+            drop(runtime);
+
+            let state = lock(&cluster.state);
+            assert!(state.settling.is_empty() && state.held_back.is_empty(), "{is_on_a_runtime}");
+        }
     }
 }

@@ -141,12 +141,12 @@ impl Quorum {
             let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
             outcomes.extend(outcome);
             let node = Arc::clone(node);
-            nodes.spawn(async move {
+            nodes.spawn(self.answers.shared.in_turn(async move {
                 if told.is_some() {
                     Arc::clone(&node).run(told).await;
                 }
                 node.run(None).await; // it could not be reached at the start, and may be later
-            });
+            }));
         }
         let mustered = async {
             let Some(first) = first else { return std::future::pending().await };

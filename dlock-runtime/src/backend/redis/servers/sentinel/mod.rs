@@ -193,3 +193,15 @@ impl fmt::Display for Sentinels {
 
 /// Where a sentinel tells of a fail-over that has ended.
 const SWITCHES: &str = "+switch-master";
+
+/// Reads a value as who the master is.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_value(value: &redis::Value) {
+    let _ = words::master(value, "shop", &crate::backend::redis::layout::codec::Redacted::new("h:1"));
+}
+
+/// Reads a message as a switch of masters.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_message(message: &[u8]) {
+    let _ = words::Switch::parse(message, "shop");
+}

@@ -1,0 +1,197 @@
+//! Who takes part: the floor, us in several ways, and rivals. Each is a program that is started as a process.
+//!
+//! Ours are this very program, told which it is by its first two arguments. Not here: how rivals are built (`rivals`), and how one
+//! talks to a process (`process`).
+
+mod background;
+mod ceiling;
+mod fan;
+mod ours;
+mod raw;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use dlock_bench_peer::{Threads, serve};
+
+use crate::Failure;
+use crate::contenders::background::Background;
+use crate::contenders::ceiling::Ceiling;
+use crate::contenders::fan::Fan;
+use crate::contenders::ours::Ours;
+use crate::contenders::raw::Raw;
+
+/// What stands first on the command line of this program where it is a contender.
+pub(crate) const ARGUMENT: &str = "contender";
+
+/// A program that locks.
+#[derive(Clone, Debug)]
+pub(crate) struct Contender {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Whose figures are 1 where ratios are said.
+    pub(crate) floor: &'static str,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Where it runs; here, where there is none.
+    folder: Option<PathBuf>,
+}
+
+/// Whose a contender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What every lock of this kind pays at least.
+    Floor,
+    Ours,
+    Rival,
+    /// A rival that does not wait for the server when it releases: it stands beside our background release.
+    BackgroundRival,
+}
+
+impl Kind {
+    pub(crate) fn is_rival(self) -> bool {
+        matches!(self, Self::Rival | Self::BackgroundRival)
+    }
+}
+
+impl Contender {
+    /// A program of another library, started by `command` and the addresses of its servers.
+    pub(crate) fn rival(name: &str, kind: Kind, command: &Command) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            floor: "raw",
+            program: command.get_program().into(),
+            arguments: command.get_args().map(OsString::from).collect(),
+            folder: command.get_current_dir().map(PathBuf::from),
+        }
+    }
+
+    /// Returns the one of ours, or the floor, that is called `name`: this program.
+    pub(crate) fn own(this_program: &Path, name: &str) -> Result<Self, Failure> {
+        let own = Own::called(name)?;
+        Ok(Self {
+            name: own.name.to_owned(),
+            kind: own.kind,
+            floor: own.floor,
+            program: this_program.to_owned(),
+            arguments: vec![ARGUMENT.into(), own.name.into()],
+            folder: None,
+        })
+    }
+
+    /// Returns the command that starts it for the servers at `addresses`.
+    pub(crate) fn command(&self, addresses: &[String]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(addresses).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+}
+
+/// Is the contender called `name`, as this process.
+pub(crate) fn play(name: &str, servers: &[String]) -> Result<ExitCode, Failure> {
+    Ok((Own::called(name)?.play)(servers))
+}
+
+/// One that this program can be.
+struct Own {
+    name: &'static str,
+    kind: Kind,
+    floor: &'static str,
+    play: fn(&[String]) -> ExitCode,
+}
+
+impl Own {
+    fn called(name: &str) -> Result<&'static Self, Failure> {
+        Ok(OWN.iter().find(|own| own.name == name).ok_or_else(|| format!("`{name}` is none of ours"))?)
+    }
+}
+
+/// The floor, and us in every way that is measured.
+const OWN: &[Own] = &[
+    Own { name: "raw", kind: Kind::Floor, floor: "raw", play: |servers| raw(Threads::Two, servers) },
+    Own { name: "ours", kind: Kind::Ours, floor: "raw", play: |servers| ours(Threads::Two, servers, "") },
+    Own {
+        name: "ceiling",
+        kind: Kind::Floor,
+        floor: "ceiling",
+        play: |_| serve(Threads::Two, async { Ok(Ceiling::default()) }),
+    },
+    Own {
+        name: "ours, io=runtime",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| ours(Threads::Two, servers, "io=runtime"),
+    },
+    Own {
+        name: "ours, io=runtime, one thread",
+        kind: Kind::Ours,
+        floor: "raw, one thread",
+        play: |servers| ours(Threads::One, servers, "io=runtime"),
+    },
+    Own {
+        name: "ours, no hand-off",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| ours(Threads::Two, servers, "hand_off=0ms"),
+    },
+    Own {
+        name: "raw, one thread",
+        kind: Kind::Floor,
+        floor: "raw, one thread",
+        play: |servers| raw(Threads::One, servers),
+    },
+    Own {
+        name: "ours, one thread",
+        kind: Kind::Ours,
+        floor: "raw, one thread",
+        play: |servers| ours(Threads::One, servers, ""),
+    },
+    Own {
+        name: "ours, background",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| serve(Threads::Two, Background::connect(url(servers, ""))),
+    },
+    Own {
+        name: "ours, background, io=runtime",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| serve(Threads::Two, Background::connect(url(servers, "io=runtime"))),
+    },
+    Own {
+        name: "ours, background, io=runtime, one thread",
+        kind: Kind::Ours,
+        floor: "raw, one thread",
+        play: |servers| serve(Threads::One, Background::connect(url(servers, "io=runtime"))),
+    },
+    Own {
+        name: "ours, cluster",
+        kind: Kind::Ours,
+        floor: "ours",
+        play: |servers| serve(Threads::Two, Ours::connect(format!("redis+cluster://{}", servers.join(",")))),
+    },
+];
+
+fn raw(threads: Threads, servers: &[String]) -> ExitCode {
+    match servers {
+        [server] => serve(threads, Raw::connect(server)),
+        several => serve(threads, Fan::connect(several)),
+    }
+}
+
+fn ours(threads: Threads, servers: &[String], options: &str) -> ExitCode {
+    serve(threads, Ours::connect(url(servers, options)))
+}
+
+fn url(servers: &[String], options: &str) -> String {
+    match servers {
+        [server] => format!("redis://{server}?{options}"),
+        // A server that votes counts once it has been up for longer than the longest lease.
+        several => format!("redis+quorum://{}?lease=1s&{options}", several.join(",")),
+    }
+}

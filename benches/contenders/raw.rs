@@ -1,0 +1,106 @@
+//! The floor: the two commands that any lock of this kind sends, and nothing else.
+//!
+//! It polls where it waits, neither renews nor notices a loss. One connection for all tasks, as our engine has it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dlock_bench_peer::{LEASE, Library, Result};
+use redis::aio::MultiplexedConnection;
+
+use crate::server::connect;
+
+/// `SET NX PX`, then a compare-and-delete by the script's name.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    connection: MultiplexedConnection,
+    script: Arc<str>,
+    tokens: Arc<AtomicU64>,
+}
+
+/// A key, and who holds it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(super) key: String,
+    pub(super) token: String,
+}
+
+impl Raw {
+    pub(crate) async fn connect(address: &str) -> Result<Self> {
+        let mut connection = connect(address).await?;
+        let script = load(&mut connection).await?;
+        Ok(Self { connection, script, tokens: Arc::new(AtomicU64::new(first_token())) })
+    }
+
+    /// Returns whether nobody else had it.
+    async fn set(&self, held: &Held, lease: Duration) -> Result<bool> {
+        let answer: Option<String> = redis::cmd("SET")
+            .arg(&held.key)
+            .arg(&held.token)
+            .arg("NX")
+            .arg("PX")
+            .arg(u64::try_from(lease.as_millis())?)
+            .query_async(&mut self.connection.clone())
+            .await?;
+        Ok(answer.is_some())
+    }
+
+    fn held(&self, key: String) -> Held {
+        // As wide as the tokens of ours.
+        Held { key, token: format!("{:032x}", self.tokens.fetch_add(1, Ordering::Relaxed)) }
+    }
+}
+
+impl Library for Raw {
+    type Guard = Held;
+
+    async fn lock(&self, key: &str, wait: Duration, lease: Duration) -> Result<Held> {
+        let (held, asked) = (self.held(format!("raw:{key}")), Instant::now());
+        while !self.set(&held, lease).await? {
+            if asked.elapsed() >= wait {
+                return Err(format!("`{key}` was held by others for {wait:?}").into());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(held)
+    }
+
+    async fn unlock(&self, held: Held) -> Result<()> {
+        let released: i64 = redis::cmd("EVALSHA")
+            .arg(&*self.script)
+            .arg(1)
+            .arg(&held.key)
+            .arg(&held.token)
+            .query_async(&mut self.connection.clone())
+            .await?;
+        if released == 1 { Ok(()) } else { Err(format!("`{}` was not ours any more", held.key).into()) }
+    }
+
+    async fn pair(&self, id: u64) -> Result<()> {
+        let held = self.held(format!("raw:bench:{id}"));
+        if !self.set(&held, LEASE).await? {
+            return Err(format!("`{}` was taken, and nobody else uses it", held.key).into());
+        }
+        self.unlock(held).await
+    }
+}
+
+/// Has a server take note of the script that releases, and returns its name there.
+pub(super) async fn load(connection: &mut MultiplexedConnection) -> Result<Arc<str>> {
+    let name: String =
+        redis::cmd("SCRIPT").arg("LOAD").arg(COMPARE_AND_DELETE).query_async(connection).await?;
+    Ok(name.into())
+}
+
+/// Returns where the tokens of this process begin, far from those of others.
+pub(super) fn first_token() -> u64 {
+    u64::from(std::process::id()) << 40
+}
+
+/// The script of the Redis manual's page on distributed locks.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// How often it looks whether a lock is free.
+const POLL: Duration = Duration::from_millis(1);

@@ -1,0 +1,259 @@
+//! The process of a contender: reads orders, has its library obey them, and says what came of it.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::library::{Cannot, Failure, Library, Result, WAIT};
+use crate::notes::Entry;
+use crate::order::{Enter, Order};
+use crate::usage::{cpu_nanos, now};
+
+/// On how many threads the tasks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// A multi-thread runtime with two workers.
+    Two,
+    /// A current-thread runtime.
+    One,
+}
+
+/// Connects, and obeys orders until standard input ends.
+pub fn serve<L: Library>(threads: Threads, connecting: impl Future<Output = Result<L>>) -> ExitCode {
+    let done = runtime(threads).and_then(|runtime| {
+        let done = runtime.block_on(async {
+            match connecting.await {
+                Ok(library) => Servant::new(library).obey_all().await,
+                Err(error) => {
+                    say(&refusal(&error));
+                    Ok(())
+                }
+            }
+        });
+        // Tasks that still wait for a lock, or watch one, wait for nothing any more.
+        runtime.shutdown_background();
+        done
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime(threads: Threads) -> Result<Runtime> {
+    let mut builder = match threads {
+        Threads::Two => Builder::new_multi_thread(),
+        Threads::One => Builder::new_current_thread(),
+    };
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}
+
+/// A library, and what it holds by order.
+struct Servant<L: Library> {
+    library: L,
+    taken: Option<Taken>,
+    held: Vec<L::Guard>,
+}
+
+/// What `take` took: a task that is inside until it is told to leave, and then says since when it was on its way out.
+struct Taken {
+    leave: oneshot::Sender<()>,
+    inside: JoinHandle<Result<u64>>,
+}
+
+impl<L: Library> Servant<L> {
+    fn new(library: L) -> Self {
+        Self { library, taken: None, held: Vec::new() }
+    }
+
+    async fn obey_all(mut self) -> Result<()> {
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        say("ready");
+        while let Some(line) = lines.next_line().await? {
+            let answer = match line.parse() {
+                Ok(order) => self.obey(order).await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(Some(answer)) => say(&answer),
+                Ok(None) => {}
+                Err(error) => say(&refusal(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Obeys, and returns what is still to be said.
+    async fn obey(&mut self, order: Order) -> Result<Option<String>> {
+        Ok(Some(match order {
+            Order::Pairs { tasks, span } => self.pairs(tasks, span).await?,
+            Order::Enter(enter) => format!("entered {}", self.enter(enter).await?),
+            Order::Take { key } => format!("taken {}", self.take(key).await?),
+            Order::Free => {
+                let Taken { leave, inside } = self.taken.take().ok_or("nothing is taken")?;
+                let _ = leave.send(());
+                format!("freed {}", inside.await??)
+            }
+            Order::Hold { count, lease } => {
+                self.hold(count, lease).await?;
+                "holding".to_owned()
+            }
+            Order::LetGo => {
+                self.let_go().await?;
+                "gone".to_owned()
+            }
+            Order::Lose { key, lease } => {
+                self.lose(&key, lease).await?;
+                return Ok(None);
+            }
+            Order::Nest { times } => format!("nested {}", self.library.nest(times).await?.as_nanos()),
+            Order::Usage => format!("usage {}", cpu_nanos()),
+        }))
+    }
+
+    async fn pairs(&self, tasks: u64, span: Duration) -> Result<String> {
+        let (begun, cpu) = (Instant::now(), cpu_nanos());
+        let end = begun + span;
+        let mut running = JoinSet::new();
+        for id in 0..tasks {
+            let library = self.library.clone();
+            running.spawn(async move {
+                let mut pairs: u64 = 0;
+                while Instant::now() < end {
+                    library.pair(id).await?;
+                    pairs += 1;
+                }
+                Ok::<_, Failure>(pairs)
+            });
+        }
+        let mut pairs = 0;
+        while let Some(done) = running.join_next().await {
+            pairs += done??;
+        }
+        let (time, cpu) = (begun.elapsed().as_nanos(), cpu_nanos() - cpu);
+        Ok(format!("pairs {pairs} {time} {cpu}"))
+    }
+
+    async fn enter(&self, Enter { key, tasks, body, start, end, file }: Enter) -> Result<usize> {
+        tokio::time::sleep(Duration::from_nanos(start.saturating_sub(now()))).await;
+        let key: Arc<str> = key.into();
+        let mut running = JoinSet::new();
+        for task in 0..tasks {
+            let (library, key) = (self.library.clone(), Arc::clone(&key));
+            running.spawn(async move {
+                // Each task has notes of its own: writing them down is no second lock.
+                let mut notes = Vec::new();
+                loop {
+                    let asked = now();
+                    if asked >= end {
+                        return Ok::<_, Failure>(notes);
+                    }
+                    let (entered, left) = library.under(&key, inside(body)).await?;
+                    notes.push(Entry { entered, asked, task, left });
+                }
+            });
+        }
+        let mut notes = Vec::new();
+        while let Some(done) = running.join_next().await {
+            notes.append(&mut done??);
+        }
+        Entry::write_all(&file, &notes)?;
+        Ok(notes.len())
+    }
+
+    async fn take(&mut self, key: String) -> Result<u64> {
+        let ((leave, left), (enter, entered)) = (oneshot::channel(), oneshot::channel());
+        let library = self.library.clone();
+        let inside = tokio::spawn(async move {
+            let body = async {
+                let _ = enter.send(now());
+                let _ = left.await;
+                now()
+            };
+            library.under(&key, body).await
+        });
+        match entered.await {
+            Ok(entered) => {
+                self.taken = Some(Taken { leave, inside });
+                Ok(entered)
+            }
+            // It was never inside.
+            Err(_) => Err(inside.await?.err().unwrap_or_else(|| "the body did not run".into())),
+        }
+    }
+
+    async fn hold(&mut self, count: u64, lease: Duration) -> Result<()> {
+        for first in (0..count).step_by(AT_ONCE) {
+            let mut running = JoinSet::new();
+            for id in (first..count).take(AT_ONCE) {
+                let library = self.library.clone();
+                running.spawn(async move { library.lock(&format!("held:{id}"), WAIT, lease).await });
+            }
+            while let Some(guard) = running.join_next().await {
+                self.held.push(guard??);
+            }
+        }
+        Ok(())
+    }
+
+    async fn let_go(&mut self) -> Result<()> {
+        let mut running = JoinSet::new();
+        for guard in std::mem::take(&mut self.held) {
+            let library = self.library.clone();
+            running.spawn(async move { library.unlock(guard).await });
+            if running.len() == AT_ONCE {
+                running.join_next().await.transpose()?.transpose()?;
+            }
+        }
+        while let Some(done) = running.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    async fn lose(&self, key: &str, lease: Duration) -> Result<()> {
+        let mut guard = self.library.lock(key, WAIT, lease).await?;
+        let library = self.library.clone();
+        say("watching"); // before anything can be said of a loss
+        tokio::spawn(async move {
+            match library.told(&mut guard).await {
+                Ok(()) => say(&format!("lost {}", now())),
+                Err(error) => say(&refusal(&error)),
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The body of an `enter`: returns when it began and when it ended.
+async fn inside(body: Duration) -> (u64, u64) {
+    let entered = now();
+    if body > Duration::ZERO {
+        tokio::time::sleep(body).await;
+    }
+    (entered, now())
+}
+
+fn refusal(error: &Failure) -> String {
+    let word = if error.is::<Cannot>() { "cannot" } else { "failed" };
+    format!("{word} {}", error.to_string().replace('\n', " "))
+}
+
+/// Says a line to who started us.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Who does not listen any more needs no answer.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// So many locks are taken or let go of at once by `hold` and `let go`.
+const AT_ONCE: usize = 64;

@@ -1,0 +1,103 @@
+//! The figures: lines of JSON, read.
+//!
+//! Not here: what is made of them (`chart`, `tables`).
+
+use serde::Deserialize;
+
+use crate::Failure;
+
+/// All lines of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    lines: Vec<Line>,
+}
+
+/// One line: a row, a distribution, or why somebody has none.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) scenario: String,
+    #[serde(default)]
+    pub(crate) what: String,
+    pub(crate) contender: String,
+    #[serde(default)]
+    kind: String,
+    /// The number that the row is one of a series for.
+    pub(crate) at: Option<u64>,
+    pub(crate) median: Option<f64>,
+    /// Percent, and the milliseconds below which so many lie.
+    #[serde(default)]
+    pub(crate) percentiles: Vec<(f64, f64)>,
+    /// How often each task was inside.
+    #[serde(default)]
+    pub(crate) shares: Vec<u64>,
+    /// Whether a rival is ahead of ours.
+    #[serde(default)]
+    pub(crate) ahead: bool,
+}
+
+/// Whose figures they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Whose {
+    Ours,
+    Floor,
+    Rival,
+}
+
+impl Figures {
+    /// Returns the lines of a scenario whose `what` ends so, in their order.
+    pub(crate) fn of<'a>(&'a self, scenario: &'a str, ending: &'a str) -> impl Iterator<Item = &'a Line> {
+        self.lines.iter().filter(move |line| line.scenario == scenario && line.what.ends_with(ending))
+    }
+
+    /// Returns the rows in which a rival is ahead.
+    pub(crate) fn ahead(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| line.ahead)
+    }
+
+    /// Returns every contender of these scenarios once, ours first, then the floor, then rivals in the order of their lines.
+    pub(crate) fn contenders(&self) -> Vec<&str> {
+        let mut found: Vec<(Whose, &str)> = Vec::new();
+        for line in self.lines.iter().filter(|line| line.median.is_some()) {
+            if !found.iter().any(|(_, name)| *name == line.contender) {
+                found.push((line.whose(), &line.contender));
+            }
+        }
+        found.sort_by_key(|(whose, _)| *whose);
+        found.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// Returns the median of a row.
+    pub(crate) fn median(&self, scenario: &str, what: &str, contender: &str) -> Option<f64> {
+        let mut lines = self.lines.iter().filter(|line| line.scenario == scenario && line.what == what);
+        lines.find(|line| line.contender == contender)?.median
+    }
+}
+
+impl Line {
+    pub(crate) fn whose(&self) -> Whose {
+        match &*self.kind {
+            "ours" => Whose::Ours,
+            "floor" => Whose::Floor,
+            // Distributions do not say the kind.
+            "" if self.contender.starts_with("ours") => Whose::Ours,
+            "" if self.contender.starts_with("raw") || self.contender.starts_with("ceiling") => Whose::Floor,
+            _ => Whose::Rival,
+        }
+    }
+
+    /// Returns the figure below which so many percent lie.
+    pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
+        let found = self.percentiles.iter().find(|(known, _)| (known - percent).abs() < 1e-9);
+        found.map(|(_, figure)| *figure)
+    }
+}
+
+impl std::str::FromStr for Figures {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let lines = lines.map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}")));
+        Ok(Self { lines: lines.collect::<Result<_, _>>()? })
+    }
+}

@@ -1,0 +1,133 @@
+//! Draws the committed figures, and writes them into the guide and the README: what is read there is what was measured.
+//!
+//! ```text
+//! cargo run --release -p dlock-benches -- --rivals --json benches/plots/figures.jsonl      measures
+//! cargo run -p dlock-benches --bin plot                 draws benches/plots/*.svg and writes the tables
+//! cargo run -p dlock-benches --bin plot -- --check      whether all of that is of the committed figures
+//! cargo run -p dlock-benches --bin plot -- FIGURES FOLDER      draws others, for a look
+//! ```
+//!
+//! Not here: how figures come about (`main` of the benches, whose `report` says what the lines are).
+//!
+//! ```text
+//! figures    the lines, read
+//! chart      which charts there are, and what each takes of the figures
+//! lines      a chart of lines: contenders by a number of something
+//! rows       charts of rows: bars, percentiles, shares
+//! svg        text that is drawn, scales, and the look in light and dark
+//! tables     tables and sentences between markers of Markdown
+//! ```
+
+mod chart;
+mod figures;
+mod lines;
+mod rows;
+mod svg;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::figures::Figures;
+
+/// What drawing can fail with.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => write(),
+        ["--check"] => check(),
+        [figures, folder] => draw(figures.as_ref(), folder.as_ref()),
+        _ => Err("write nothing, or --check, or FIGURES FOLDER".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write() -> Result<(), Failure> {
+    let text = fs::read_to_string(figures_file()).map_err(|error| format!("{MEASURE}: {error}"))?;
+    for (file, text) in made_of(&text)? {
+        fs::write(&file, text)?;
+        println!("{}", file.display());
+    }
+    Ok(())
+}
+
+fn draw(figures: &Path, folder: &Path) -> Result<(), Failure> {
+    for (file, svg) in charts(&fs::read_to_string(figures)?.parse()?, folder) {
+        fs::write(file, svg)?;
+    }
+    Ok(())
+}
+
+fn check() -> Result<(), Failure> {
+    let figures = figures_file();
+    // Without figures nothing may be said of any.
+    let text = if figures.exists() { fs::read_to_string(&figures)? } else { String::new() };
+    let made = made_of(&text)?;
+    for (file, text) in &made {
+        if fs::read_to_string(file).ok().as_ref() != Some(text) {
+            let file = file.display();
+            return Err(format!("{file} is not what the figures make of it: `{COMMAND}`, and commit").into());
+        }
+    }
+    for file in fs::read_dir(folder())? {
+        let file = file?.path();
+        if file.extension().is_some_and(|end| end == "svg") && !made.iter().any(|(known, _)| *known == file) {
+            return Err(format!("{} is drawn from no figures", file.display()).into());
+        }
+    }
+    if text.is_empty() {
+        println!("SKIPPED: plots: there are no figures: {MEASURE}");
+    } else {
+        println!("{} files are those of the figures", made.len());
+    }
+    Ok(())
+}
+
+/// Makes every file that says something of the figures.
+fn made_of(text: &str) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let figures: Figures = text.parse()?;
+    let mut made = Vec::new();
+    if !text.is_empty() {
+        made.extend(charts(&figures, folder()));
+    }
+    for file in ["dlock-runtime/src/docs/performance.md", "README.md"] {
+        let file = folder().join("../..").join(file);
+        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        made.push((file, tables::fill(&text, &figures)?));
+    }
+    Ok(made)
+}
+
+/// Draws every chart that there are figures for.
+fn charts(figures: &Figures, folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut drawn = Vec::new();
+    for chart in chart::CHARTS {
+        match chart.draw(figures) {
+            Some(svg) => drawn.push((folder.join(chart.file), svg)),
+            None => println!("SKIPPED: {}: the figures have none of `{}`", chart.file, chart.scenario),
+        }
+    }
+    drawn
+}
+
+fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/plots"))
+}
+
+fn figures_file() -> PathBuf {
+    folder().join("figures.jsonl")
+}
+
+const COMMAND: &str = "cargo run -p dlock-benches --bin plot";
+
+const MEASURE: &str =
+    "measure with `cargo run --release -p dlock-benches -- --rivals --json benches/plots/figures.jsonl`";

@@ -1,0 +1,227 @@
+//! Figures in Markdown: what stands between two markers is made of them.
+//!
+//! ```text
+//! <!-- figures: NAME -->
+//! written by this program
+//! <!-- end of figures -->
+//! ```
+
+use std::fmt::Write as _;
+
+use crate::Failure;
+use crate::figures::Figures;
+use crate::svg::shown;
+
+/// Returns `text` with every place for figures filled anew.
+pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        let (name, after) = after.split_once(" -->\n").ok_or("a marker of figures has no end")?;
+        let (_, after) = after.split_once(END).ok_or_else(|| format!("the figures `{name}` have no end"))?;
+        let written = match name {
+            "table" => table(figures),
+            "headline" => headline(figures),
+            "ahead" => ahead(figures),
+            other => return Err(format!("there are no figures called `{other}`").into()),
+        };
+        let _ = write!(filled, "{before}{BEGIN}{name} -->\n{written}{END}");
+        rest = after;
+    }
+    Ok(filled + rest)
+}
+
+/// A column: what its head says, and the row that it shows.
+type Column = (&'static str, &'static str, &'static str);
+
+const COLUMNS: [Column; 10] = [
+    ("1 task, x raw", "uncontended", "1 task, pairs, to raw"),
+    ("64 tasks, x raw", "uncontended", "64 tasks, pairs, to raw"),
+    ("1,024 tasks, x raw", "uncontended", "1024 tasks, pairs, to raw"),
+    ("64 tasks, processor time, x raw", "uncontended", "64 tasks, processor time, to raw"),
+    ("hot key, 64 tasks, hand-overs/s", "hot-key", "empty body, hand-overs"),
+    ("4 processes x 16 tasks, hand-overs/s", "processes", "4 x 16, empty body, hand-overs"),
+    ("wake-up p50, ms", "wake-up", "release to body in another process, p50"),
+    ("wake-up p99, ms", "wake-up", "release to body in another process, p99"),
+    ("10,000 held, bytes each", "held", "10000 held, resident bytes of each"),
+    ("10,000 held, % of a core", "held", "10000 held, of a core"),
+];
+
+/// Every contender in the columns; `-` where it was not measured, or has no such thing.
+fn table(figures: &Figures) -> String {
+    let contenders = figures.contenders();
+    if contenders.is_empty() {
+        return String::new();
+    }
+    for (_, scenario, what) in COLUMNS {
+        if !contenders.iter().any(|contender| figures.median(scenario, what, contender).is_some()) {
+            println!("SKIPPED: a column of the table: the figures have no `{what}` of `{scenario}`");
+        }
+    }
+    let heads: Vec<_> = COLUMNS.iter().map(|(head, ..)| *head).collect();
+    let mut text = format!("\n| | {} |\n|---|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+    for contender in contenders {
+        let cell = |(_, scenario, what): &Column| {
+            figures.median(scenario, what, contender).map_or_else(|| "-".to_owned(), shown)
+        };
+        let cells: Vec<_> = COLUMNS.iter().map(cell).collect();
+        if cells.iter().any(|cell| cell != "-") {
+            let name = contender.replace('<', "&lt;").replace('|', "&#124;");
+            let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+        }
+    }
+    text + "\n"
+}
+
+/// What the README says; each sentence names its command.
+fn headline(figures: &Figures) -> String {
+    let ours = |scenario: &str, what: &str| Some(shown(figures.median(scenario, what, "ours")?));
+    let of_pairs = || {
+        let pairs = |tasks| ours("uncontended", &format!("{tasks}, pairs, to raw"));
+        let (one, many) = (pairs("1 task")?, pairs("64 tasks")?);
+        let processor = ours("uncontended", "64 tasks, processor time, to raw")?;
+        Some(format!(
+            "- A call that nobody contends with: {many} times the pairs a second of the two bare commands that such a lock needs, with 64 \
+             tasks, for {processor} times their processor time; {one} times with 1 task (`{RUN} --only uncontended`).\n"
+        ))
+    };
+    let of_hand_overs = || {
+        let (tasks, processes) = (
+            ours("hot-key", "empty body, hand-overs")?,
+            ours("processes", "4 x 16, empty body, hand-overs")?,
+        );
+        Some(format!(
+            "- A lock that 64 tasks want changes hands {tasks} times a second in one process, {processes} times among 4 \
+             (`{RUN} --only hot-key --only processes`).\n"
+        ))
+    };
+    let of_wake_up = || {
+        let percent = |percent| ours("wake-up", &format!("release to body in another process, p{percent}"));
+        let (half, most) = (percent(50)?, percent(99)?);
+        Some(format!(
+            "- From a release to the body of who waits in another process: {half} ms at p50, {most} ms at p99 (`{RUN} --only wake-up`).\n"
+        ))
+    };
+    let of_held = || {
+        let bytes = ours("held", "10000 held, resident bytes of each")?;
+        let share = ours("held", "10000 held, of a core")?;
+        Some(format!(
+            "- 10,000 locks that are held and renewed: {share} % of a core, {bytes} bytes each (`{RUN} --only held`).\n"
+        ))
+    };
+    let sentences: String =
+        [of_pairs(), of_hand_overs(), of_wake_up(), of_held()].into_iter().flatten().collect();
+    if sentences.is_empty() {
+        return sentences;
+    }
+    let pictures: String =
+        PICTURES.map(|(file, says)| format!("![{says}](benches/plots/{file})\n\n")).concat();
+    format!("\n{sentences}\n{pictures}")
+}
+
+/// Where somebody else is better: nobody has to look for it.
+fn ahead(figures: &Figures) -> String {
+    let mut text: String = figures
+        .ahead()
+        .filter_map(|line| {
+            let ours = figures.median(&line.scenario, &line.what, "ours").map_or("-".to_owned(), shown);
+            let theirs = shown(line.median?);
+            Some(format!("| {} | {} | {} | {theirs} | {ours} |\n", line.scenario, line.what, line.contender))
+        })
+        .collect();
+    if !text.is_empty() {
+        text = format!(
+            "\nAhead of ours in this run:\n\n| scenario | what | who | theirs | ours |\n|---|---|---|---|---|\n{text}\n"
+        );
+    } else if !figures.contenders().is_empty() {
+        "\nNo rival is ahead of ours in any row of this run.\n\n".clone_into(&mut text);
+    }
+    text
+}
+
+/// Those of the README; all are in `benches/plots`.
+const PICTURES: [(&str, &str); 2] = [
+    ("throughput.svg", "Throughput by number of tasks, beside other libraries"),
+    ("hot_key.svg", "Hand-overs a second of a lock that 64 tasks want, beside other libraries"),
+];
+
+const BEGIN: &str = "<!-- figures: ";
+const END: &str = "<!-- end of figures -->";
+const RUN: &str = "cargo run --release -p dlock-benches --";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planted() -> Figures {
+        include_str!("planted.jsonl").parse().expect("lines of JSON")
+    }
+
+    fn filled(name: &str, figures: &Figures) -> String {
+        let text = format!("Before.\n{BEGIN}{name} -->\nold\n{END}\nAfter.\n");
+        fill(&text, figures).expect("markers in pairs")
+    }
+
+    #[test]
+    fn a_place_is_filled_anew_and_all_else_is_kept() {
+        let once = filled("table", &planted());
+
+        assert!(
+            once.starts_with("Before.\n") && once.ends_with("After.\n") && !once.contains("old"),
+            "{once}"
+        );
+        assert_eq!(fill(&once, &planted()).expect("markers in pairs"), once);
+    }
+
+    #[test]
+    fn ours_is_the_first_row_of_the_table_and_what_was_not_measured_is_a_dash() {
+        let table = filled("table", &planted());
+
+        let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();
+        assert!(
+            rows[1].starts_with("| ours | 0.93 | 1.15 | 1.18 | 0.71 | 1,052,000 | 610,000 | 0.45 |"),
+            "{table}"
+        );
+        let slow = rows.iter().find(|row| row.starts_with("| slowlock ")).expect("a row of a rival");
+        assert!(slow.contains("| - |"), "{slow}");
+    }
+
+    #[test]
+    fn every_figure_of_the_headline_stands_beside_its_command() {
+        let text = filled("headline", &planted());
+
+        let sentences: Vec<_> = text.lines().filter(|line| line.starts_with("- ")).collect();
+        assert_eq!(sentences.len(), 4, "{text}");
+        assert!(
+            sentences.iter().all(|sentence| sentence.contains("`cargo run --release -p dlock-benches --")),
+            "{text}"
+        );
+        assert!(text.contains("](benches/plots/throughput.svg)"), "{text}");
+        assert!(text.contains("1.15 times") && text.contains("271 bytes"), "{text}");
+    }
+
+    #[test]
+    fn who_is_ahead_of_us_is_named() {
+        let ahead = filled("ahead", &planted());
+
+        assert!(
+            ahead.contains("| uncontended | 1 task, pairs, to raw | slowlock | 1.06 | 0.93 |"),
+            "{ahead}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_of_no_figures() {
+        for name in ["table", "headline", "ahead"] {
+            let text = filled(name, &Figures::default());
+            assert_eq!(text, format!("Before.\n{BEGIN}{name} -->\n{END}\nAfter.\n"));
+        }
+    }
+
+    #[test]
+    fn a_marker_without_its_end_or_of_no_known_name_is_refused() {
+        for text in ["<!-- figures: table -->\n", "<!-- figures: nothing -->\n<!-- end of figures -->"] {
+            assert!(fill(text, &planted()).is_err(), "{text}");
+        }
+    }
+}

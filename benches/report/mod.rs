@@ -1,0 +1,171 @@
+//! All that was measured: rows of figures, distributions, and who did not finish.
+//!
+//! ```text
+//! row     one figure for each round, and the goal that it may have
+//! table   for people: the contenders side by side
+//! json    for programs: one line of JSON for each row, distribution and contender that did not finish
+//! ```
+
+mod json;
+mod row;
+mod table;
+
+use std::io::Write;
+use std::path::Path;
+
+pub(crate) use row::{Goal, What};
+
+use row::{Better, Row};
+
+use crate::Failure;
+use crate::contenders::{Contender, Kind};
+use crate::process::Cannot;
+
+/// All that was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    rows: Vec<Row>,
+    spreads: Vec<Spread>,
+    absences: Vec<Absence>,
+}
+
+/// How something that happens many times is spread, over all rounds: for plots.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    pub(crate) scenario: &'static str,
+    pub(crate) what: String,
+    pub(crate) contender: String,
+    pub(crate) of: Of,
+}
+
+/// What a [`Spread`] has.
+#[derive(Debug)]
+pub(crate) enum Of {
+    /// In milliseconds, and in order.
+    Times(Vec<f64>),
+    /// How often each task was inside, in the last round.
+    Shares(Vec<u64>),
+}
+
+/// A contender that has no figures in a scenario, or none from some point on.
+#[derive(Debug)]
+pub(crate) struct Absence {
+    pub(crate) scenario: &'static str,
+    pub(crate) contender: String,
+    pub(crate) kind: Kind,
+    pub(crate) why: String,
+    /// Whether it was wrong; else it has no such thing.
+    pub(crate) broke: bool,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn spread(&mut self, spread: Spread) {
+        self.spreads.push(spread);
+    }
+
+    /// Notes that a contender did not finish, by what it failed with; once for each reason.
+    pub(crate) fn absent(&mut self, scenario: &'static str, contender: &Contender, failure: &Failure) {
+        let (contender, kind, why) = (contender.name.clone(), contender.kind, failure.to_string());
+        let broke = !failure.is::<Cannot>();
+        let known =
+            |other: &Absence| (other.scenario, &other.contender, &other.why) == (scenario, &contender, &why);
+        if !self.absences.iter().any(known) {
+            self.absences.push(Absence { scenario, contender, kind, why, broke });
+        }
+    }
+
+    /// Returns whether nobody broke but rivals.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.absences.iter().all(|absence| !absence.broke || absence.kind.is_rival())
+    }
+
+    /// Prints what was measured in one scenario.
+    pub(crate) fn print(&self, scenario: &'static str) {
+        print!("{}", table::block(self, scenario));
+    }
+
+    /// Writes the lines of JSON.
+    pub(crate) fn write_json(&self, file: &Path) -> Result<(), Failure> {
+        Ok(std::fs::File::create(file)?.write_all(json::lines(self).as_bytes())?)
+    }
+
+    /// Returns whether a row is of a rival that is ahead of ours: of what releases as it does, where we have that.
+    fn is_ahead(&self, row: &Row) -> bool {
+        let ours = |name: &str| {
+            self.rows.iter().find(|other| other.is_beside(row) && other.contender == name).map(Row::median)
+        };
+        let ours = match row.kind {
+            Kind::Floor | Kind::Ours => return false,
+            Kind::Rival => ours("ours"),
+            Kind::BackgroundRival => ours("ours, background").or_else(|| ours("ours")),
+        };
+        ours.is_some_and(|ours| match row.better {
+            Better::More => row.median() > ours,
+            Better::Less => row.median() < ours,
+            Better::Neither => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn report(what: &What, ours: f64, theirs: f64) -> Report {
+        let mut report = Report::default();
+        let own = Contender::own(Path::new(""), "ours").expect("one of ours");
+        let rival = Contender::rival("theirs", Kind::Rival, &Command::new("theirs"));
+        report.add(what.row("test", &own, vec![ours]));
+        report.add(what.row("test", &rival, vec![theirs]));
+        report
+    }
+
+    #[test]
+    fn a_rival_is_ahead_by_more_of_what_is_good_and_by_less_of_what_is_not() {
+        let (speed, wait, count) =
+            (What::more("speed", "/s"), What::less("wait", "ms"), What::neither("times", ""));
+        let ahead = |what: &What, theirs: f64| {
+            let text = table::block(&report(what, 10.0, theirs), "test");
+            assert_eq!(text.contains("AHEAD"), json::lines(&report(what, 10.0, theirs)).contains("ahead"));
+            text.contains("AHEAD")
+        };
+
+        assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&speed, theirs)), [true, false, false]);
+        assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&wait, theirs)), [false, false, true]);
+        assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&count, theirs)), [false; 3]);
+    }
+
+    #[test]
+    fn a_goal_is_for_whom_it_is_set_and_for_the_median() {
+        let what = What::more("speed", "/s").at(64).goal("ours", Goal::AtLeast(5.0));
+        let own = Contender::own(Path::new(""), "ours").expect("one of ours");
+
+        let row = what.row("test", &own, vec![9.0, 1.0, 6.0]);
+
+        assert_eq!(format!("{} {} {}", row.median(), row.min(), row.max()), "6 1 9");
+        assert_eq!(row.is_met(), Some(true));
+        assert_eq!(what.row("test", &own, vec![9.0, 1.0, 4.0]).is_met(), Some(false));
+        let text = json::lines(&report(&what, 6.0, 4.0));
+        let theirs = text.lines().nth(1).expect("a line of theirs");
+        assert!(theirs.contains(r#""at":64,"median":4"#) && !theirs.contains("goal"), "{theirs}");
+    }
+
+    #[test]
+    fn a_reason_with_quotes_is_a_string_of_json() {
+        let mut report = Report::default();
+        let rival = Contender::rival("theirs", Kind::Rival, &Command::new("theirs"));
+        let failure = Failure::from("it said \"no\"\tin C:\\locks");
+
+        report.absent("test", &rival, &failure);
+
+        let wanted = r#"{"scenario":"test","contender":"theirs","broke":"it said \"no\"\u0009in C:\\locks"}"#;
+        assert_eq!(json::lines(&report), format!("{wanted}\n"));
+    }
+}

@@ -1,0 +1,30 @@
+package main
+
+// How go-redis is connected: with a connection for each of 64 tasks, and with its automatic pipelining, which its documentation
+// calls experimental and recommends where many goroutines issue commands at once, from [manyTasks] tasks on.
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const manyTasks = 16
+
+type client struct{ few, many redis.UniversalClient }
+
+func newClient(server string) (client, error) {
+	few := redis.NewClient(&redis.Options{Addr: server, PoolSize: 64})
+	many, err := few.AutoPipeline()
+	if err != nil {
+		return client{}, err
+	}
+	return client{few: few, many: many}, few.Ping(context.Background()).Err()
+}
+
+func (c client) of(tasks int) redis.UniversalClient {
+	if tasks >= manyTasks {
+		return c.many
+	}
+	return c.few
+}

@@ -1,0 +1,240 @@
+"""Python's locks as contenders of the benchmarks: redis-py's Lock, and python-redis-lock.
+
+    rivals.py redis-py|python-redis-lock HOST:PORT..
+
+It is driven by lines, which benches/peer/src/lib.rs describes. With redis-py a task is one of asyncio's, with python-redis-lock a thread:
+the latter has no other way. What both do is written once, as coroutines; those of the threads never wait for anything but the thread.
+
+redis-py: polls every 100 ms, its default; awaits each release; renews nothing by itself; has no Redlock. At its best: hiredis parses,
+and 64 connections are enough for all tasks (with one for each of 1,024 it is no faster).
+
+python-redis-lock: waits in BLPOP for what a release pushes, and has a connection for each thread therefore. A thread renews each lock
+that asks for it: `hold` asks, `pairs` and `enter` do not, since starting a thread for a moment would cost more than all the rest.
+Whole seconds are the finest lease that it knows. It has no Redlock.
+
+Neither tells a holder of a loss.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from struct import pack
+
+import redis
+import redis.asyncio
+import redis_lock
+
+LEASE = 30.0  # seconds
+ENTER_WAIT, TAKE_WAIT = 60.0, 30.0  # seconds
+CONNECTIONS = 64
+BATCH = 64  # so many locks are taken at once before they are held
+
+
+class Cannot(Exception):
+    """What a library has not."""
+
+
+class RedisPy:
+    def __init__(self, server):
+        self.loop = asyncio.new_event_loop()
+        host, port = server.rsplit(":", 1)
+        pool = redis.asyncio.BlockingConnectionPool(host=host, port=int(port), max_connections=CONNECTIONS, timeout=None)
+        self.client = redis.asyncio.Redis(connection_pool=pool)
+        self.wait_for([self.client.ping()])
+
+    async def lock(self, key, lease, wait, _renewed):
+        lock = self.client.lock(key, timeout=lease, blocking_timeout=wait)
+        return lock if await lock.acquire() else None
+
+    async def unlock(self, lock):
+        await lock.release()
+
+    sleep = staticmethod(asyncio.sleep)
+
+    def wait_for(self, tasks):
+        """Runs all of them at once, and returns what they return."""
+
+        async def all_of_them():
+            return await asyncio.gather(*tasks)
+
+        return self.loop.run_until_complete(all_of_them())
+
+
+class PythonRedisLock:
+    def __init__(self, server):
+        host, port = server.rsplit(":", 1)
+        self.client = redis.StrictRedis(host=host, port=int(port), max_connections=1 << 16)
+        self.client.ping()
+
+    async def lock(self, key, lease, wait, renewed):
+        # Without a renewal it refuses to wait for longer than a lease, so it is asked again.
+        end = time.monotonic() + wait
+        lock = redis_lock.Lock(self.client, key, expire=max(1, int(lease)), auto_renewal=renewed)
+        while (left := end - time.monotonic()) > 0:
+            if lock.acquire(timeout=max(1, min(int(left), int(lease)))):
+                return lock
+        return None
+
+    async def unlock(self, lock):
+        lock.release()
+
+    async def sleep(self, seconds):
+        time.sleep(seconds)
+
+    def wait_for(self, tasks):
+        """Runs all of them at once, each in a thread, and returns what they return."""
+        tasks = list(tasks)
+        if len(tasks) == 1:
+            return [ran(tasks[0])]
+        done, errors = [None] * len(tasks), []
+
+        def run(number, task):
+            try:
+                done[number] = ran(task)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=each) for each in enumerate(tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return done
+
+
+def ran(coroutine):
+    """Runs a coroutine that waits for nothing but its own thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("it waits for somebody else")
+
+
+class Contender:
+    def __init__(self, library):
+        self.library, self.taken, self.held = library, None, []
+
+    async def locked(self, key, lease, wait, renewed=False):
+        lock = await self.library.lock(key, lease, wait, renewed)
+        if lock is None:
+            raise TimeoutError("the wait is over")
+        return lock
+
+    def pairs(self, tasks, millis):
+        begun, used = time.monotonic_ns(), time.process_time_ns()
+        end = begun + int(millis) * 1_000_000
+
+        async def task(number):
+            count = 0
+            while time.monotonic_ns() < end:
+                lock = await self.locked(f"bench:{number}", LEASE, ENTER_WAIT)
+                await self.library.unlock(lock)
+                count += 1
+            return count
+
+        count = sum(self.library.wait_for(task(number) for number in range(int(tasks))))
+        return f"pairs {count} {time.monotonic_ns() - begun} {time.process_time_ns() - used}"
+
+    def enter(self, key, tasks, body_micros, start, end, file):
+        start, end, body = int(start), int(end), int(body_micros) / 1e6
+
+        async def task(number):
+            notes = []
+            await self.library.sleep(max(0, start - time.monotonic_ns()) / 1e9)
+            while (asked := time.monotonic_ns()) < end:
+                lock = await self.library.lock(key, LEASE, ENTER_WAIT, False)
+                if lock is None:
+                    continue
+                entered = time.monotonic_ns()
+                if body:
+                    await self.library.sleep(body)
+                notes.append(pack("<QQQQ", entered, asked, number, time.monotonic_ns()))
+                await self.library.unlock(lock)
+            return notes
+
+        notes = self.library.wait_for(task(number) for number in range(int(tasks)))
+        with open(file, "wb") as log:
+            log.write(b"".join(note for of_task in notes for note in of_task))
+        return f"entered {sum(map(len, notes))}"
+
+    def take(self, key):
+        async def task():
+            lock = await self.locked(key, LEASE, TAKE_WAIT)
+            return time.monotonic_ns(), lock
+
+        [(inside, self.taken)] = self.library.wait_for([task()])
+        return f"taken {inside}"
+
+    def free(self):
+        async def task():
+            leaving = time.monotonic_ns()
+            await self.library.unlock(self.taken)
+            return leaving
+
+        [leaving] = self.library.wait_for([task()])
+        return f"freed {leaving}"
+
+    def hold(self, count, lease_millis):
+        async def task(first):
+            locks = []
+            for number in range(first, int(count), BATCH):
+                locks.append(await self.locked(f"held:{number}", int(lease_millis) / 1000, TAKE_WAIT, renewed=True))
+            return locks
+
+        held = self.library.wait_for(task(first) for first in range(min(BATCH, int(count))))
+        self.held = [lock for locks in held for lock in locks]
+        return "holding"
+
+    def let(self, _go):
+        async def task(locks):
+            for lock in locks:
+                try:
+                    await self.library.unlock(lock)
+                except (redis.exceptions.LockError, redis_lock.NotAcquired):
+                    pass  # what is not renewed may be over
+
+        self.library.wait_for(task(self.held[first::BATCH]) for first in range(min(BATCH, len(self.held))))
+        self.held = []
+        return "gone"
+
+    def lose(self, _key, _lease):
+        raise Cannot("no holder is ever told of a loss")
+
+    def usage(self):
+        return f"usage {time.process_time_ns()}"
+
+
+ORDERS = {"pairs", "enter", "take", "free", "hold", "let", "lose", "usage"}
+
+
+def answer(contender, line):
+    order, *words = line.split()
+    if order == "enter":
+        words[5:] = [line.split(" ", 6)[6].rstrip("\n")]
+    try:
+        if order not in ORDERS:
+            raise Cannot(f"`{order}` is not known")
+        said = getattr(contender, order)(*words)
+    except Cannot as why:
+        said = f"cannot {why}"
+    except Exception as error:
+        said = f"failed {type(error).__name__} {error}".replace("\n", " ")
+    print(said, flush=True)
+
+
+def main():
+    name, *servers = sys.argv[1:]
+    if len(servers) > 1:
+        return print("cannot it has no Redlock", flush=True)
+    library = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock}[name](servers[0])
+    contender = Contender(library)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        answer(contender, line)
+
+
+main()

@@ -1,0 +1,33 @@
+//! Rust's lock libraries as contenders of the benchmarks.
+//!
+//! ```text
+//! rivals rslock|async-redis-lock|distributed-lock-redis|redis-lock HOST:PORT..
+//! ```
+//!
+//! How each is used, and at which settings, stands in its own file. Not here: the lines that drive them (`dlock_bench_peer`).
+
+mod async_redis_lock;
+mod connection;
+mod distributed_lock_redis;
+mod redis_lock;
+mod rslock;
+
+use std::process::ExitCode;
+
+use dlock_bench_peer::{Threads, serve};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    let servers: Vec<String> = arguments.collect();
+    match &*name {
+        "rslock" => serve(Threads::Two, rslock::Rslock::connect(&servers)),
+        "async-redis-lock" => serve(Threads::Two, async_redis_lock::AsyncRedisLock::connect(&servers)),
+        "distributed-lock-redis" => serve(Threads::Two, distributed_lock_redis::Provider::connect(servers)),
+        "redis-lock" => serve(Threads::Two, redis_lock::RedisLock::connect(&servers)),
+        _ => {
+            eprintln!("no rival is called `{name}`");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! redis-lock, by `lock_across`: polls every 100 ms, its default; renews nothing, and tells nobody of a loss; awaits each release;
+//! several servers are its Redlock. The lease is ours, since its own default is 10 ms.
+//!
+//! It locks a mutex around each connection for as long as a command takes. So each task has a mutex of its own, with a handle of the
+//! one connection that all share: that keeps their commands from waiting for each other. What it runs must outlive everything, so a
+//! body that does not is run beside it, and is told when to begin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_bench_peer::{Failure, LEASE, Library, Result, WAIT};
+use redis_lock::{DEFAULT_RETRY_DELAY, LockAcrossOptions, lock_across};
+use redis_of_redis_lock::Client;
+use redis_of_redis_lock::aio::MultiplexedConnection;
+use tokio::sync::{Mutex, oneshot};
+use tokio::task::JoinHandle;
+
+pub(crate) struct RedisLock {
+    shared: Vec<MultiplexedConnection>,
+    own: Vec<Arc<Mutex<MultiplexedConnection>>>,
+}
+
+impl RedisLock {
+    pub(crate) async fn connect(servers: &[String]) -> Result<Self> {
+        let mut shared = Vec::new();
+        for server in servers {
+            let client = Client::open(format!("redis://{server}"))?;
+            shared.push(client.get_multiplexed_async_connection().await?);
+        }
+        let library = Self { shared, own: Vec::new() }.clone();
+        library.across("ready", WAIT, LEASE, async {}).await?;
+        Ok(library)
+    }
+
+    async fn across(
+        &self,
+        key: &str,
+        wait: Duration,
+        lease: Duration,
+        body: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        let options = LockAcrossOptions { ttl: lease, retry: DEFAULT_RETRY_DELAY, duration: wait };
+        // Its own error may hold a panic, which is no error of ours.
+        lock_across(&self.own, key, body, options).await.map_err(|error| error.to_string().into())
+    }
+}
+
+impl Clone for RedisLock {
+    /// Makes the handle of another task.
+    fn clone(&self) -> Self {
+        let own = self.shared.iter().cloned().map(|connection| Arc::new(Mutex::new(connection))).collect();
+        Self { shared: self.shared.clone(), own }
+    }
+}
+
+/// A task that is inside.
+pub(crate) struct Inside {
+    leave: oneshot::Sender<()>,
+    done: JoinHandle<Result<()>>,
+}
+
+impl Library for RedisLock {
+    type Guard = Inside;
+
+    async fn lock(&self, key: &str, wait: Duration, lease: Duration) -> Result<Inside> {
+        let ((leave, left), (enter, entered)) = (oneshot::channel::<()>(), oneshot::channel());
+        let (library, key) = (self.clone(), key.to_owned());
+        let body = async move {
+            let _ = enter.send(());
+            let _ = left.await;
+        };
+        let done = tokio::spawn(async move { library.across(&key, wait, lease, body).await });
+        match entered.await {
+            Ok(()) => Ok(Inside { leave, done }),
+            Err(_) => Err(done.await?.err().unwrap_or_else(|| "the body did not run".into())),
+        }
+    }
+
+    async fn unlock(&self, guard: Inside) -> Result<()> {
+        let _ = guard.leave.send(());
+        guard.done.await?
+    }
+
+    async fn under<T: Send>(&self, key: &str, body: impl Future<Output = T> + Send) -> Result<T> {
+        let ((leave, left), (enter, entered)) = (oneshot::channel::<()>(), oneshot::channel());
+        let locked = self.across(key, WAIT, LEASE, async move {
+            let _ = enter.send(());
+            let _ = left.await;
+        });
+        let ran = async {
+            entered.await?;
+            let value = body.await;
+            let _ = leave.send(());
+            Ok::<_, Failure>(value)
+        };
+        let (locked, value) = tokio::join!(locked, ran);
+        locked?;
+        value
+    }
+
+    async fn pair(&self, id: u64) -> Result<()> {
+        self.across(&format!("bench:{id}"), WAIT, LEASE, async {}).await
+    }
+}

@@ -1,0 +1,280 @@
+//! Who goes when.
+//!
+//! What else a machine does changes by the second, and a side that ran alone for a minute was measured on another machine than the
+//! next one. So where speed is measured all contenders run side by side as processes, and each is asked for one short slice after the
+//! other ([`Field`]); a round is some slices of each, and who goes first changes. Where what is measured is mostly waiting they go
+//! [`at_once`], each with a server of its own; where memory is, each begins anew ([`one_by_one`]). Who breaks is out.
+
+use futures_util::future::join_all;
+
+use crate::Failure;
+use crate::contenders::Contender;
+use crate::report::Report;
+
+/// Those of a scenario who are still in, each with what it needs for a slice.
+#[derive(Debug)]
+pub(crate) struct Field<S> {
+    scenario: &'static str,
+    entrants: Vec<(Contender, S)>,
+}
+
+/// What one contender did: the slices of each round.
+#[derive(Debug)]
+pub(crate) struct Run<T> {
+    pub(crate) contender: Contender,
+    pub(crate) rounds: Vec<Vec<T>>,
+}
+
+/// How often each of them has its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) rounds: usize,
+    /// Rivals that are slow have fewer: their figures carry no goal.
+    pub(crate) rival_rounds: usize,
+    pub(crate) slices: usize,
+}
+
+impl Pace {
+    fn has_round(self, round: usize, contender: &Contender) -> bool {
+        round < if contender.kind.is_rival() { self.rival_rounds } else { self.rounds }
+    }
+}
+
+impl<S> Field<S> {
+    /// Starts the contenders; those that can take part are in.
+    pub(crate) async fn start(
+        scenario: &'static str,
+        contenders: Vec<Contender>,
+        report: &mut Report,
+        start: impl AsyncFn(&Contender) -> Result<S, Failure>,
+    ) -> Self {
+        let mut field = Self { scenario, entrants: Vec::new() };
+        for contender in contenders {
+            match start(&contender).await {
+                Ok(entrant) => field.entrants.push((contender, entrant)),
+                Err(failure) => report.absent(scenario, &contender, &failure),
+            }
+        }
+        field
+    }
+
+    /// Lets them take turns. One more round before the first, of one slice each, warms them up.
+    pub(crate) async fn turns<T>(
+        &mut self,
+        pace: Pace,
+        report: &mut Report,
+        slice: impl AsyncFn(&Contender, &mut S) -> Result<T, Failure>,
+    ) -> Vec<Run<T>> {
+        let mut runs = Vec::new();
+        for round in 0..=pace.rounds {
+            let slices = if round == 0 { 1 } else { pace.slices };
+            let takes_part = |contender: &Contender| pace.has_round(round.saturating_sub(1), contender);
+            for (contender, slices) in self.round(slices, takes_part, report, &slice).await {
+                if round > 0 {
+                    note(&mut runs, &contender, slices);
+                }
+            }
+        }
+        self.finished(runs)
+    }
+
+    /// Returns the runs of those who are still in: who broke on the way has no figures.
+    fn finished<T>(&self, mut runs: Vec<Run<T>>) -> Vec<Run<T>> {
+        runs.retain(|run| self.entrants.iter().any(|(contender, _)| contender.name == run.contender.name));
+        runs
+    }
+
+    /// Runs some slices of each, and returns those of who is still in.
+    async fn round<T>(
+        &mut self,
+        slices: usize,
+        takes_part: impl Fn(&Contender) -> bool,
+        report: &mut Report,
+        slice: impl AsyncFn(&Contender, &mut S) -> Result<T, Failure>,
+    ) -> Vec<(Contender, Vec<T>)> {
+        let mut done: Vec<Result<Vec<T>, Failure>> = self.entrants.iter().map(|_| Ok(Vec::new())).collect();
+        for turn in 0..slices {
+            let mut order: Vec<_> = self.entrants.iter_mut().zip(&mut done).collect();
+            order.retain(|((contender, _), _)| takes_part(contender));
+            if turn % 2 == 1 {
+                order.reverse();
+            }
+            for ((contender, entrant), done) in order {
+                if let Ok(slices) = done {
+                    match slice(contender, entrant).await {
+                        Ok(figures) => slices.push(figures),
+                        Err(failure) => *done = Err(failure),
+                    }
+                }
+            }
+        }
+        self.still_in(done, takes_part, report)
+    }
+
+    /// Has those out that broke, and returns what the others did, if they took part.
+    fn still_in<T>(
+        &mut self,
+        done: Vec<Result<Vec<T>, Failure>>,
+        takes_part: impl Fn(&Contender) -> bool,
+        report: &mut Report,
+    ) -> Vec<(Contender, Vec<T>)> {
+        let mut runs = Vec::new();
+        for ((contender, entrant), done) in std::mem::take(&mut self.entrants).into_iter().zip(done) {
+            match done {
+                Ok(slices) => {
+                    if takes_part(&contender) {
+                        runs.push((contender.clone(), slices));
+                    }
+                    self.entrants.push((contender, entrant));
+                }
+                Err(failure) => report.absent(self.scenario, &contender, &failure),
+            }
+        }
+        runs
+    }
+}
+
+impl Field<()> {
+    /// Those who start what they need in each of their slices.
+    fn of_programs(scenario: &'static str, contenders: Vec<Contender>) -> Self {
+        Self { scenario, entrants: contenders.into_iter().map(|each| (each, ())).collect() }
+    }
+}
+
+/// Has each contender do something of its own, one after the other; `pace.slices` times a round.
+pub(crate) async fn one_by_one<T>(
+    scenario: &'static str,
+    contenders: Vec<Contender>,
+    pace: Pace,
+    report: &mut Report,
+    slice: impl AsyncFn(&Contender) -> Result<T, Failure>,
+) -> Vec<Run<T>> {
+    let mut field = Field::of_programs(scenario, contenders);
+    let mut runs = Vec::new();
+    for round in 0..pace.rounds {
+        let takes_part = |contender: &Contender| pace.has_round(round, contender);
+        let done = field.round(pace.slices, takes_part, report, async |contender, ()| slice(contender).await);
+        for (contender, slices) in done.await {
+            note(&mut runs, &contender, slices);
+        }
+    }
+    field.finished(runs)
+}
+
+/// Has all contenders do something at the same time; `pace.slices` times a round.
+pub(crate) async fn at_once<T>(
+    scenario: &'static str,
+    contenders: Vec<Contender>,
+    pace: Pace,
+    report: &mut Report,
+    slice: impl AsyncFn(&Contender) -> Result<T, Failure>,
+) -> Vec<Run<T>> {
+    let mut field = Field::of_programs(scenario, contenders);
+    let mut runs = Vec::new();
+    for round in 0..pace.rounds {
+        let takes_part = |contender: &Contender| pace.has_round(round, contender);
+        let running = field.entrants.iter().map(async |(contender, ())| {
+            let mut slices = Vec::new();
+            while slices.len() < pace.slices && takes_part(contender) {
+                slices.push(slice(contender).await?);
+            }
+            Ok(slices)
+        });
+        let done = join_all(running).await;
+        for (contender, slices) in field.still_in(done, takes_part, report) {
+            note(&mut runs, &contender, slices);
+        }
+    }
+    field.finished(runs)
+}
+
+/// Adds a round to the run of a contender.
+fn note<T>(runs: &mut Vec<Run<T>>, contender: &Contender, slices: Vec<T>) {
+    match runs.iter_mut().find(|run| run.contender.name == contender.name) {
+        Some(run) => run.rounds.push(slices),
+        None => runs.push(Run { contender: contender.clone(), rounds: vec![slices] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+    use crate::contenders::Kind;
+
+    fn contenders() -> Vec<Contender> {
+        let own = |name| Contender::own(Path::new(""), name).expect("one of ours");
+        vec![own("raw"), own("ours"), Contender::rival("theirs", Kind::Rival, &Command::new("theirs"))]
+    }
+
+    fn rounds_of<T>(runs: &[Run<T>]) -> Vec<(&str, usize)> {
+        runs.iter().map(|run| (&*run.contender.name, run.rounds.len())).collect()
+    }
+
+    const PACE: Pace = Pace { rounds: 3, rival_rounds: 1, slices: 2 };
+
+    #[tokio::test]
+    async fn all_go_in_each_slice_and_who_goes_first_changes() {
+        let (mut report, order) = (Report::default(), RefCell::new(Vec::new()));
+        let mut field = Field::start("test", contenders(), &mut report, async |_| Ok(())).await;
+        let slice = async |contender: &Contender, (): &mut ()| {
+            order.borrow_mut().push(contender.name.clone());
+            Ok(())
+        };
+        let pace = Pace { rounds: 1, ..PACE };
+
+        let runs = field.turns(pace, &mut report, slice).await;
+
+        assert_eq!(rounds_of(&runs), [("raw", 1), ("ours", 1), ("theirs", 1)]);
+        let measured = order.into_inner().split_off(3); // after the warm-up
+        assert_eq!(measured, ["raw", "ours", "theirs", "theirs", "ours", "raw"]);
+    }
+
+    #[tokio::test]
+    async fn a_rival_that_breaks_is_out_and_the_others_go_on() {
+        let mut report = Report::default();
+        let mut field = Field::start("test", contenders(), &mut report, async |_| Ok(0)).await;
+        let slice = async |contender: &Contender, slices: &mut i32| {
+            *slices += 1;
+            if contender.kind.is_rival() && *slices == 4 { Err("two inside at once".into()) } else { Ok(()) }
+        };
+
+        let runs = field.turns(Pace { rival_rounds: 3, ..PACE }, &mut report, slice).await;
+
+        assert_eq!(rounds_of(&runs), [("raw", 3), ("ours", 3)]);
+        assert!(report.is_whole(), "it is no failure of ours");
+    }
+
+    #[tokio::test]
+    async fn ours_that_breaks_is_a_failure_of_the_whole() {
+        let mut report = Report::default();
+        let slice = async |contender: &Contender| {
+            if contender.name == "ours" { Err("two inside at once".into()) } else { Ok(()) }
+        };
+
+        let runs = at_once("test", contenders(), PACE, &mut report, slice).await;
+
+        assert_eq!(rounds_of(&runs), [("raw", 3), ("theirs", 1)]);
+        assert!(!report.is_whole());
+    }
+
+    #[tokio::test]
+    async fn what_one_of_ours_cannot_do_is_skipped_and_no_failure() {
+        let mut report = Report::default();
+        let slice = async |contender: &Contender| {
+            if contender.name == "raw" {
+                Err(crate::process::Cannot::because("it waits for nobody"))
+            } else {
+                Ok(())
+            }
+        };
+
+        let runs = one_by_one("test", contenders(), PACE, &mut report, slice).await;
+
+        assert_eq!(rounds_of(&runs), [("ours", 3), ("theirs", 1)]);
+        assert!(report.is_whole());
+    }
+}

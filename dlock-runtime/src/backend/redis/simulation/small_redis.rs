@@ -1,0 +1,395 @@
+//! A small Redis that understands what our backend says to one, and nothing else.
+//!
+//! What a command makes of a lock stands in `protocol::record`; here are the words, who listens, and who is told of changes. A word that our
+//! backend has no reason to say is noted as [strange](SmallRedis::strange): so no key can come to stand there without an end.
+//!
+//! Not here: connections (`machine`), whether a real Redis says the same (`contract`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::layout::scripts::Script;
+use crate::backend::redis::simulation::said::Said;
+use crate::protocol::command::{Command, Enqueue, Reply};
+use crate::protocol::deadline::BootTime;
+use crate::protocol::fencing;
+use crate::protocol::record::Record;
+use crate::protocol::share::{Offer, Streak};
+use crate::token::{CHANNEL_PREFIX, ProcessId, Token};
+
+/// The server.
+#[derive(Default)]
+pub(super) struct SmallRedis {
+    keys: BTreeMap<String, Entry>,
+    /// Which of [`SCRIPTS`] it knows by their names.
+    loaded: BTreeSet<usize>,
+    clients: BTreeMap<u64, Client>,
+    /// Which clients are told of the next change of a key.
+    readers: BTreeMap<String, BTreeSet<u64>>,
+    last_client: u64,
+    /// The fencing tokens that were issued, in their order.
+    pub(super) issued: Vec<(String, u64)>,
+    /// What it was told that our backend has no reason to say.
+    pub(super) strange: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Lock(Record),
+    Counter { last: u64, ends: BootTime },
+}
+
+struct Client {
+    out: UnboundedSender<Vec<u8>>,
+    channels: BTreeSet<String>,
+    resp3: bool,
+    tracks: bool,
+}
+
+/// By their places, which are their names.
+const SCRIPTS: [Script; Script::COUNT] = [
+    Script::Enqueue,
+    Script::Renew,
+    Script::Keep,
+    Script::Release,
+    Script::Free,
+    Script::ForceRelease,
+    Script::Leave,
+    Script::Yield,
+    Script::Fence,
+    Script::Inspect,
+];
+
+impl SmallRedis {
+    /// A client has connected; what it is told goes to `out`.
+    pub(super) fn connect(&mut self, out: UnboundedSender<Vec<u8>>) -> u64 {
+        self.last_client += 1;
+        let client = Client { out, channels: BTreeSet::new(), resp3: false, tracks: false };
+        self.clients.insert(self.last_client, client);
+        self.last_client
+    }
+
+    pub(super) fn disconnect(&mut self, client: u64) {
+        self.clients.remove(&client);
+        self.readers.values_mut().for_each(|readers| {
+            readers.remove(&client);
+        });
+    }
+
+    /// Its process has ended: connections and scripts are gone, and all keys where it does not keep them.
+    pub(super) fn restart(&mut self, keeps: bool) {
+        self.clients.clear();
+        self.readers.clear();
+        self.loaded.clear();
+        if !keeps {
+            self.keys.clear();
+        }
+    }
+
+    /// Forgets the scripts.
+    pub(super) fn forget_scripts(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// Returns whether it does not know the script of this name.
+    pub(super) fn has_forgotten(&self, script: &str) -> bool {
+        !self.loaded.iter().any(|at| name(*at) == script)
+    }
+
+    /// Returns whether a client listens to messages.
+    pub(super) fn listens(&self, client: u64) -> bool {
+        self.clients.get(&client).is_some_and(|client| !client.channels.is_empty())
+    }
+
+    /// Returns the locks that stand there at `now`, and until when.
+    pub(super) fn locks(&self, now: BootTime) -> Vec<(String, BootTime)> {
+        let lock = |(key, entry): (&String, &Entry)| match entry {
+            Entry::Lock(record) if !record.is_empty(now) => Some((key.clone(), record.ends()?)),
+            _ => None,
+        };
+        self.keys.iter().filter_map(lock).collect()
+    }
+
+    /// Does what a client says, and answers it.
+    pub(super) fn run(&mut self, client: u64, words: &[String], now: BootTime) {
+        self.sweep(now);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let said = self.answer(client, &words, now).unwrap_or_else(|| {
+            self.strange.push(words.join(" "));
+            Said::Error("ERR nobody says that here")
+        });
+        self.say(client, &said);
+    }
+
+    /// Answers a client with an error, in place of doing what it says.
+    pub(super) fn refuse(&mut self, client: u64, error: &'static str) {
+        self.say(client, &Said::Error(error));
+    }
+
+    fn say(&self, client: u64, said: &Said) {
+        if let Some(client) = self.clients.get(&client) {
+            let _ = client.out.send(said.written(client.resp3)); // it may be gone
+        }
+    }
+
+    fn answer(&mut self, client: u64, words: &[&str], now: BootTime) -> Option<Said> {
+        let said = match *words {
+            ["HELLO", "3", ..] => {
+                self.clients.get_mut(&client)?.resp3 = true;
+                Said::Map(vec![(Said::Text("proto".to_owned()), Said::Int(3))])
+            }
+            ["CLIENT", "SETINFO", ..] => Said::Line("OK"),
+            ["CLIENT", "TRACKING", "ON", "NOLOOP"] => {
+                self.clients.get_mut(&client)?.tracks = true;
+                Said::Line("OK")
+            }
+            ["PING"] if !self.listens(client) => Said::Line("PONG"),
+            ["PING"] => Said::List(vec![Said::Text("pong".to_owned()), Said::Text(String::new())]),
+            ["SUBSCRIBE", channel] => {
+                let channels = &mut self.clients.get_mut(&client)?.channels;
+                channels.insert(channel.to_owned());
+                let count = i64::try_from(channels.len()).ok()?;
+                let words = ["subscribe", channel].map(|word| Said::Text(word.to_owned()));
+                Said::List(words.into_iter().chain([Said::Int(count)]).collect())
+            }
+            ["SCRIPT", "LOAD", text] => {
+                let at = SCRIPTS.iter().position(|script| script.source(Layout::Native) == text)?;
+                self.loaded.insert(at);
+                Said::Text(name(at))
+            }
+            ["SET", key, token, "NX", "PX", lease] => {
+                let command = Command::Acquire { lease: millis(lease)? };
+                match self.on_lock(client, key, Token::parse(token)?, command, Duration::ZERO, now) {
+                    Reply::Ours => Said::Line("OK"),
+                    Reply::Taken => Said::Nil,
+                    _ => return None,
+                }
+            }
+            ["GET", key] => {
+                self.is_read(client, key);
+                match self.keys.get(key) {
+                    Some(Entry::Lock(record)) => {
+                        Said::Text(record.tokens(now).iter().map(Token::to_string).collect())
+                    }
+                    Some(Entry::Counter { last, .. }) => Said::Text(last.to_string()),
+                    None => Said::Nil,
+                }
+            }
+            ["EVALSHA", script, keys, ref rest @ ..] => {
+                let Some(at) = (0..SCRIPTS.len()).find(|at| name(*at) == script && self.loaded.contains(at))
+                else {
+                    return Some(Said::Error("NOSCRIPT No matching script. Please use EVAL."));
+                };
+                return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
+            }
+            ["EVAL", text, keys, ref rest @ ..] => {
+                let at = SCRIPTS.iter().position(|script| script.source(Layout::Native) == text)?;
+                self.loaded.insert(at);
+                return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
+            }
+            _ => return None,
+        };
+        Some(said)
+    }
+
+    /// Runs a script.
+    fn script(
+        &mut self,
+        client: u64,
+        script: Script,
+        (keys, args): (&[&str], &[&str]),
+        now: BootTime,
+    ) -> Option<Said> {
+        let (&key, (&token, rest)) = (keys.first()?, args.split_first()?);
+        let token = Token::parse(token)?;
+        let (mut grant_lease, mut besides) = (Duration::ZERO, None);
+        let command = match (script, rest) {
+            (Script::Enqueue, [lease, mode, rest @ ..]) => {
+                besides = rest.first().copied();
+                let mode = match *mode {
+                    "first" => Enqueue::First,
+                    "again" => Enqueue::Again,
+                    "peek" => Enqueue::Peek,
+                    _ => return None,
+                };
+                Command::Enqueue { lease: millis(lease)?, mode }
+            }
+            (Script::Renew, [lease, rest @ ..]) => {
+                besides = rest.first().copied();
+                Command::Renew { lease: millis(lease)? }
+            }
+            (Script::Keep, [ttl]) => Command::Keep { ttl: millis(ttl)? },
+            (Script::Release, [lease]) => {
+                grant_lease = millis(lease)?;
+                Command::Release
+            }
+            (Script::Release, [lease, streak]) => {
+                grant_lease = millis(lease)?;
+                Command::PassOn { streak: streak_of(streak)? }
+            }
+            (Script::Free, []) => Command::Free,
+            (Script::ForceRelease | Script::Leave, [lease]) => {
+                grant_lease = millis(lease)?;
+                if script == Script::Leave { Command::Leave } else { Command::ForceRelease }
+            }
+            (Script::Yield, [lease, next, rest @ ..]) => {
+                grant_lease = millis(lease)?;
+                let streak = rest.first().map_or(Some(Streak::UNKNOWN), |streak| streak_of(streak))?;
+                Command::Yield { next: Token::parse(next)?, streak }
+            }
+            (Script::Fence, [life]) => {
+                let counter = (*keys.get(1)?, millis(life)?);
+                let reply = self.on_lock(client, key, token, Command::Fence, Duration::ZERO, now);
+                return Some(match reply {
+                    Reply::Ours => Said::Text(self.issue(key, counter, now).to_string()),
+                    _ => Said::Int(0),
+                });
+            }
+            (Script::Inspect, []) => Command::Inspect,
+            _ => return None,
+        };
+        let holder = self.holder(key, now);
+        let before = self.written(key);
+        let reply = self.on_lock(client, key, token, command, grant_lease, now);
+        if besides == Some("write") && matches!(reply, Reply::Ours) && self.written(key) == before {
+            self.has_changed(key, Some(client)); // it was written as it was
+        }
+        // The script read the key, and a change by itself is the one that its reader would have been told of.
+        if self.written(key) == before || besides == Some("read") {
+            self.is_read(client, key);
+        }
+        Some(match (script, reply) {
+            (Script::Enqueue, Reply::Ours) => pair(1, Some(Duration::ZERO)),
+            (Script::Enqueue, Reply::Queued { ttl }) => pair(2, ttl),
+            (Script::Enqueue, Reply::NotQueued { ttl }) => pair(3, ttl),
+            (Script::Enqueue, Reply::Gone) => pair(0, Some(Duration::ZERO)),
+            (Script::Inspect, Reply::Seen(Some(sight))) => {
+                let waiters = i64::try_from(sight.waiters).ok()?;
+                Said::List(vec![Said::Text(holder?.to_string()), Said::Int(waiters), ttl(sight.ttl)])
+            }
+            (Script::Inspect, Reply::Seen(None)) | (_, Reply::NotOurs) => Said::Int(0),
+            (Script::Yield, Reply::Yielded) => Said::Int(2),
+            (_, Reply::Ours) => Said::Int(1),
+            _ => return None,
+        })
+    }
+
+    /// Has a lock do a command, tells those who are granted it, and those who wanted to hear of a change.
+    fn on_lock(
+        &mut self,
+        client: u64,
+        key: &str,
+        token: Token,
+        command: Command,
+        grant_lease: Duration,
+        now: BootTime,
+    ) -> Reply {
+        let before = self.written(key);
+        let entry = self.keys.entry(key.to_owned()).or_insert(Entry::Lock(Record::default()));
+        let Entry::Lock(record) = entry else {
+            self.strange.push(format!("{command:?} of a counter"));
+            return Reply::NotOurs;
+        };
+        let clients = &self.clients;
+        let reply = record.run(token, command, now, grant_lease, |token, Offer { lease, streak }| {
+            let channel = format!("{CHANNEL_PREFIX}{}", &token.to_string()[..ProcessId::TOKEN_PREFIX]);
+            let streak = streak.millis().map(|held| format!("+{held}")).unwrap_or_default();
+            let payload = format!("{token}{}{streak}|{key}", lease.as_millis());
+            let message = ["message", &channel, &payload].map(|word| Said::Text(word.to_owned()));
+            let message = Said::List(message.into());
+            let mut hearing = clients.values().filter(|client| client.channels.contains(&channel)).peekable();
+            let is_heard = hearing.peek().is_some();
+            hearing.for_each(|client| drop(client.out.send(message.written(client.resp3))));
+            is_heard
+        });
+        if record.is_empty(now) {
+            self.keys.remove(key);
+        }
+        if self.written(key) != before {
+            self.has_changed(key, Some(client));
+        }
+        reply
+    }
+
+    fn issue(&mut self, key: &str, (counter, life): (&str, Duration), now: BootTime) -> u64 {
+        let last = match self.keys.get(counter) {
+            Some(Entry::Counter { last, .. }) => Some(*last),
+            _ => None,
+        };
+        let token = fencing::next(last, EPOCH + now.nanos() / 1_000);
+        self.keys.insert(counter.to_owned(), Entry::Counter { last: token, ends: now.plus(life) });
+        self.issued.push((key.to_owned(), token));
+        token
+    }
+
+    /// Takes out what has come to its end.
+    fn sweep(&mut self, now: BootTime) {
+        let has_ended = |entry: &Entry| match entry {
+            Entry::Lock(record) => record.is_empty(now),
+            Entry::Counter { ends, .. } => *ends <= now,
+        };
+        let ended: Vec<_> =
+            self.keys.iter().filter(|(_, entry)| has_ended(entry)).map(|(key, _)| key.clone()).collect();
+        for key in ended {
+            self.keys.remove(&key);
+            self.has_changed(&key, None);
+        }
+    }
+
+    fn holder(&self, key: &str, now: BootTime) -> Option<Token> {
+        match self.keys.get(key)? {
+            Entry::Lock(record) => record.tokens(now).first().copied(),
+            Entry::Counter { .. } => None,
+        }
+    }
+
+    /// Returns what stands under a key, to be compared.
+    fn written(&self, key: &str) -> Option<(Vec<Token>, Option<BootTime>)> {
+        match self.keys.get(key)? {
+            Entry::Lock(record) => Some((record.tokens(BootTime::START), record.ends())),
+            Entry::Counter { .. } => None,
+        }
+    }
+
+    fn is_read(&mut self, client: u64, key: &str) {
+        if self.clients.get(&client).is_some_and(|client| client.tracks) {
+            self.readers.entry(key.to_owned()).or_default().insert(client);
+        }
+    }
+
+    /// Tells those who have read a key that it has changed, but not who changed it.
+    fn has_changed(&mut self, key: &str, by: Option<u64>) {
+        let readers = self.readers.remove(key).unwrap_or_default();
+        let keys = Said::List(vec![Said::Text(key.to_owned())]);
+        let told = Said::Push(vec![Said::Text("invalidate".to_owned()), keys]);
+        for reader in readers.into_iter().filter(|reader| Some(*reader) != by) {
+            self.say(reader, &told);
+        }
+    }
+}
+
+/// The wall clock when the boot clock was started, in microseconds.
+const EPOCH: u64 = 1_700_000_000_000_000;
+
+fn name(at: usize) -> String {
+    format!("{at:040x}")
+}
+
+fn millis(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
+fn streak_of(text: &str) -> Option<Streak> {
+    text.strip_prefix('+').and_then(millis).map(Streak::of)
+}
+
+fn ttl(ttl: Option<Duration>) -> Said {
+    Said::Int(ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()).unwrap_or(-1))
+}
+
+fn pair(first: i64, time: Option<Duration>) -> Said {
+    Said::List(vec![Said::Int(first), ttl(time)])
+}

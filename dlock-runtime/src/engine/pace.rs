@@ -1,0 +1,179 @@
+//! How much of what is due for held locks is on its way at once: renewals, and checks whether they are still ours.
+//!
+//! ```text
+//!  due --room?--> sent --> answered        few are on their way: a server that is busy with them lets others wait
+//!        | no                              few are in memory: what is on its way costs more than the lock itself
+//!        +--> a place in the line, a moment later
+//! ```
+//!
+//! Much may be due at once: the checks of all that was taken in one burst, or what came due while the process was stopped. It goes out as
+//! what was sent before is answered. Who finds no room is put off to a place in a line, one after the other, so that nobody is looked at
+//! again and again meanwhile, and what else is due for him (his loss, say) keeps its own time. The longer there is a line, the more room:
+//! a server that is far away has more on its way to it.
+//!
+//! Not here: what can be put off, and for how long (`protocol::put_off`).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::protocol::command::Command;
+use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
+
+/// The pace of an engine.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// How many renewals and checks are on their way.
+    unanswered: AtomicUsize,
+    line: Mutex<Line>,
+}
+
+/// The places of those who were put off.
+#[derive(Debug)]
+struct Line {
+    /// Since when there is one.
+    since: BootTime,
+    /// The last place.
+    last: BootTime,
+    /// How many have that one.
+    taken: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { since: BootTime::START, last: BootTime::START, taken: 0 }
+    }
+}
+
+impl Pace {
+    /// A command is sent.
+    pub(super) fn sent(&self, command: Command) {
+        if is_paced(command) {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A command is answered, or will not be.
+    pub(super) fn answered(&self, command: Command) {
+        if is_paced(command) {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns where in the line to wait, if something that is due at `now` has to.
+    pub(super) fn puts_off(&self, now: BootTime) -> Option<BootTime> {
+        let unanswered = self.unanswered.load(Ordering::Relaxed);
+        if unanswered < FEW {
+            return None;
+        }
+        let mut line = lock(&self.line);
+        (unanswered >= line.room(now)).then(|| line.place(now))
+    }
+}
+
+impl Line {
+    /// Returns how many may be on their way at `now`.
+    fn room(&self, now: BootTime) -> usize {
+        if self.is_over(now) {
+            return FEW;
+        }
+        let times = now.since(self.since).as_millis() / AS_MANY_MORE_EVERY.as_millis();
+        FEW.saturating_mul(usize::try_from(times + 1).unwrap_or(usize::MAX))
+    }
+
+    /// Gives the next place away.
+    fn place(&mut self, now: BootTime) -> BootTime {
+        if self.is_over(now) {
+            self.since = now;
+        }
+        let first = now.plus(BETWEEN);
+        if self.last < first || self.last > now.plus(LONGEST) {
+            (self.last, self.taken) = (first, 0);
+        } else if self.taken >= FEW {
+            (self.last, self.taken) = (self.last.plus(BETWEEN), 0);
+        }
+        self.taken += 1;
+        self.last
+    }
+
+    /// Returns whether nobody has been put off lately.
+    fn is_over(&self, now: BootTime) -> bool {
+        now.since(self.last) >= AS_MANY_MORE_EVERY
+    }
+}
+
+fn is_paced(command: Command) -> bool {
+    matches!(command, Command::Renew { .. })
+}
+
+/// A server answers so many in a third of a millisecond or so: others hardly feel them.
+pub(super) const FEW: usize = 32;
+
+/// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so, too.
+pub(super) const LOOKED_AT: usize = 1_024;
+
+/// How far apart places are.
+const BETWEEN: Duration = Duration::from_millis(1);
+
+/// No place is farther away: where a hundred thousand are due at once, more have each.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long a line lasts before there is room for as many more. A server that is near answers ten thousand in a little more than that; to
+/// one that is slow by itself, many more would only be in the way of others.
+const AS_MANY_MORE_EVERY: Duration = Duration::from_millis(256);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RENEW: Command = Command::Renew { lease: Duration::from_secs(30) };
+
+    fn at(ms: u64) -> BootTime {
+        BootTime::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    /// A pace at which so many are on their way.
+    fn busy(count: usize) -> Pace {
+        let pace = Pace::default();
+        (0..count).for_each(|_| pace.sent(RENEW));
+        pace
+    }
+
+    #[test]
+    fn who_finds_few_on_their_way_goes_at_once_and_who_finds_more_has_a_place() {
+        let pace = busy(FEW - 1);
+
+        assert_eq!(pace.puts_off(at(0)), None);
+        pace.sent(RENEW);
+        assert_eq!(pace.puts_off(at(0)), Some(at(1)));
+        pace.answered(RENEW);
+        assert_eq!(pace.puts_off(at(0)), None);
+    }
+
+    #[test]
+    fn a_place_is_for_few_and_the_line_for_all() {
+        let pace = busy(FEW);
+
+        let mut places: Vec<_> = (0..100_000).filter_map(|_| pace.puts_off(at(0))).collect();
+
+        assert_eq!(places.len(), 100_000);
+        assert!(places.iter().take(1_000 * FEW).is_sorted());
+        places.sort_unstable();
+        assert!(places.first() == Some(&at(1)) && places.last().is_some_and(|last| *last <= at(1_001)));
+        let crowded = places.chunk_by(|one, other| one == other).map(<[_]>::len).max();
+        assert!(crowded <= Some(4 * FEW), "{crowded:?}");
+    }
+
+    #[test]
+    fn the_longer_there_is_a_line_the_more_room_until_it_is_over() {
+        let pace = busy(20 * FEW);
+        let room = |now| lock(&pace.line).room(at(now));
+
+        for now in 0..=1_030 {
+            assert!(pace.puts_off(at(now)).is_some());
+        }
+        assert_eq!((room(255), room(1_030)), (FEW, 5 * FEW));
+        assert_eq!(room(1_300), FEW, "nobody was put off for a while");
+    }
+}

@@ -1,0 +1,106 @@
+//! A part of the lanes, behind a lock of its own.
+//!
+//! Not here: what happens to a lane under the lock (`engine`).
+
+use std::sync::Arc;
+
+use crate::engine::effects::Effects;
+use crate::engine::lanes::Lanes;
+use crate::engine::turn::Seat;
+use crate::protocol::deadline::BootTime;
+use crate::protocol::lane::Action;
+use crate::sync::shared::atomic::{AtomicU64, Ordering};
+use crate::sync::shared::{Mutex, lock};
+
+/// All shards of an engine.
+#[derive(Debug)]
+pub(super) struct Shards {
+    shards: Box<[Shard]>,
+    hasher: Hashing,
+}
+
+/// Random, so that nobody can choose keys that meet; a simulation that is replayed needs the same shards again.
+#[cfg(not(test))]
+type Hashing = std::hash::RandomState;
+#[cfg(test)]
+type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Shard {
+    slots: Mutex<Slots>,
+    /// When the first of its lanes is due, readable without the lock.
+    due: AtomicU64,
+}
+
+/// What its lock guards.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    pub(super) lanes: Lanes,
+    /// Empty, and kept for its room.
+    pub(super) actions: Vec<Action<Seat>>,
+}
+
+impl Shards {
+    pub(super) fn new() -> Self {
+        let shards = (0..SHARDS)
+            .map(|_| Shard { slots: Mutex::default(), due: AtomicU64::new(BootTime::NEVER.nanos()) });
+        Self { shards: shards.collect(), hasher: Hashing::default() }
+    }
+
+    /// Returns the shard of `key`, and the hash by which it is found there.
+    pub(super) fn of_key(&self, key: &str) -> (&Shard, u32) {
+        use std::hash::BuildHasher;
+        let hash = self.hasher.hash_one(key);
+        let at = usize::try_from((hash >> 32) % SHARDS).unwrap_or_default();
+        let shard = self.shards.get(at).expect("there are SHARDS shards, and `at` is a remainder of SHARDS");
+        (shard, u32::try_from(hash & u64::from(u32::MAX)).unwrap_or_default())
+    }
+
+    /// Returns when something is due first, and in which of them.
+    pub(super) fn first_due(&self) -> (BootTime, Option<&Shard>) {
+        let dues = self.shards.iter().map(|shard| (shard.due(), shard));
+        dues.min_by_key(|(due, _)| *due).map_or((BootTime::NEVER, None), |(due, shard)| (due, Some(shard)))
+    }
+
+    /// Returns how many lanes there are, and how many of them are due some day.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> (usize, usize) {
+        let counts = self.shards.iter().map(|shard| shard.look(|slots| slots.lanes.count()));
+        counts.fold((0, 0), |(lanes, due), more| (lanes + more.0, due + more.1))
+    }
+
+    /// Returns the keys of which something is remembered, those of one shard at a time: there may be very many.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+        self.shards.iter().flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
+    }
+}
+
+impl Shard {
+    /// Looks at what stands in it, or changes what leaves all times as they are.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&mut Slots) -> R) -> R {
+        look(&mut lock(&self.slots))
+    }
+
+    /// Changes what stands in it, and notes when something is due next.
+    pub(super) fn change<R>(
+        &self,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut Slots, &mut Effects) -> R,
+    ) -> R {
+        let mut slots = lock(&self.slots);
+        let result = change(&mut slots, effects);
+        let due = slots.lanes.first_due().map_or(BootTime::NEVER, |(due, _)| due);
+        if self.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos() {
+            effects.due(due);
+        }
+        result
+    }
+
+    fn due(&self) -> BootTime {
+        BootTime::from_nanos(self.due.load(Ordering::SeqCst))
+    }
+}
+
+/// Enough that tasks of two dozen cores seldom meet, few enough to look at all of them for the next timer.
+const SHARDS: u64 = if cfg!(dlock_loom) { 2 } else { 16 };

@@ -1,0 +1,87 @@
+//! The server of a world: records as `protocol::record` has them, a clock of its own, and what becomes of them when it is not as safe as
+//! the promises suppose.
+//!
+//! Not here: how it is reached (`network`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::command::{Command, Reply};
+use crate::protocol::deadline::BootTime;
+use crate::protocol::fencing;
+use crate::protocol::record::Record;
+use crate::protocol::share::Offer;
+use crate::token::Token;
+
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    records: BTreeMap<Arc<str>, Record>,
+    counters: BTreeMap<Arc<str>, u64>,
+    /// What a replica has.
+    replica: BTreeMap<Arc<str>, Record>,
+    /// How much faster than ours its clock goes, in millionths.
+    pub(super) drift: i64,
+}
+
+impl Server {
+    fn time(&self, now: u64) -> BootTime {
+        let ahead = i128::from(now) * i128::from(self.drift) / 1_000_000;
+        BootTime::from_nanos(u64::try_from(i128::from(now) + ahead).unwrap_or_default())
+    }
+
+    pub(super) fn run(
+        &mut self,
+        (key, token, command): (&Arc<str>, Token, Command),
+        now: u64,
+        grant_lease: Duration,
+        told: impl FnMut(Token, Offer) -> bool,
+    ) -> Reply {
+        let now = self.time(now);
+        let record = self.records.entry(Arc::clone(key)).or_default();
+        let reply = record.run(token, command, now, grant_lease, told);
+        if record.is_empty(now) {
+            self.records.remove(key);
+        }
+        match (command, reply) {
+            (Command::Fence, Reply::Ours) => {
+                let last = self.counters.get(key).copied();
+                let fence = fencing::next(last, now.nanos() / 1_000);
+                self.counters.insert(Arc::clone(key), fence);
+                Reply::Fenced(fence)
+            }
+            (_, reply) => reply,
+        }
+    }
+
+    /// Returns who holds the lock at `now`.
+    pub(super) fn holder(&self, key: &Arc<str>, now: u64) -> Option<Token> {
+        self.records.get(key)?.tokens(self.time(now)).first().copied()
+    }
+
+    /// Returns all that hold something or wait for it.
+    pub(super) fn tokens(&self, now: u64) -> Vec<(Arc<str>, Token)> {
+        let of = |(key, record): (&Arc<str>, &Record)| {
+            record
+                .tokens(self.time(now))
+                .into_iter()
+                .map(|token| (Arc::clone(key), token))
+                .collect::<Vec<_>>()
+        };
+        self.records.iter().flat_map(of).collect()
+    }
+
+    pub(super) fn replicate(&mut self) {
+        self.replica = self.records.clone();
+    }
+
+    /// The replica is the master from now on.
+    pub(super) fn promote(&mut self) {
+        self.records = self.replica.clone();
+    }
+
+    pub(super) fn wipe(&mut self) {
+        (self.records, self.counters) = (BTreeMap::new(), BTreeMap::new());
+        self.replicate();
+    }
+}

@@ -1,0 +1,246 @@
+//! What holds whatever comes in: each function takes any input there is, and panics where a promise is broken.
+//!
+//! Tests call them with input that is drawn, fuzzers (`fuzz/`) with what they find. In no build of the library.
+
+use redis::Value;
+
+use crate::backend::redis::hostile as backend;
+use crate::config::duration;
+use crate::config::url::{self, Place};
+use crate::key::KeyBuilder;
+
+/// A duration is read or refused. What is read is its digits times its unit, and is read again from its milliseconds.
+///
+/// # Panics
+///
+/// Panics if that does not hold.
+pub fn read_duration(text: &str) {
+    let Ok(read) = duration::parse(text) else { return };
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let factor =
+        ["ms", "s", "m", "h"].iter().position(|one| *one == unit).map(|at| [1, 1_000, 60_000, 3_600_000][at]);
+    let number: u128 = text[..text.len() - unit.len()].parse().expect("what is read begins with digits");
+    assert_eq!(Some(read.as_millis()), factor.map(|factor: u128| number * factor), "{text}");
+    assert_eq!(duration::parse(&format!("{}ms", read.as_millis())), Ok(read), "{text}");
+}
+
+/// A URL is read or refused; an address that is read is read again as it is shown.
+///
+/// # Panics
+///
+/// Panics if that does not hold.
+pub fn read_url(text: &str) {
+    let Ok(target) = url::parse(text) else { return };
+    let _ = target.settings.clone().checked();
+    if let Place::Redis(server) = target.place
+        && server.socket.is_none()
+    {
+        let shown = server.to_string();
+        let again = url::parse(&format!("redis://{shown}")).map(|target| target.place);
+        let Ok(Place::Redis(again)) = again else { panic!("{shown} is not read again: {again:?}") };
+        assert_eq!((again.host, again.port), (server.host, server.port));
+    }
+}
+
+/// The password in a URL is shown nowhere: neither in an error nor by what is read, whatever stands around it.
+///
+/// # Panics
+///
+/// Panics if it is.
+pub fn read_url_with_a_password(scheme: &str, user: &str, before: &str, after: &str, rest: &str) {
+    const SECRET: &str = "Sesame7f3a";
+    let text = format!("{scheme}://{user}:{before}{SECRET}{after}@{rest}");
+    let shown = match url::parse(&text) {
+        Ok(target) => format!("{target:?} {}", place(&target.place)),
+        Err(error) => format!("{error} {error:?}"),
+    };
+    // The host of a URL is written in small letters.
+    let shown = shown.to_lowercase();
+    assert!(!shown.contains(&SECRET.to_lowercase()), "{shown} shows the password of {text}");
+}
+
+fn place(place: &Place) -> String {
+    match place {
+        Place::Memory { name } => name.clone().unwrap_or_default(),
+        Place::Redis(server) => server.to_string(),
+        Place::Sentinel(watched) => watched.to_string(),
+        Place::Cluster(seeds) => seeds.to_string(),
+        Place::Quorum(voters) => voters.to_string(),
+    }
+}
+
+/// Two lists of values never give one key, unless they are one list; a key that is made is text within its limit.
+///
+/// # Panics
+///
+/// Panics if they do.
+pub fn tell_keys_apart(left: &[&str], right: &[&str]) {
+    let key = |values: &[&str]| {
+        let key = values
+            .iter()
+            .fold(KeyBuilder::new("shop").text("order"), |key, value| key.text(":").part("value", *value));
+        key.build().map(|key| key.full_name().to_owned())
+    };
+    if let (Ok(of_left), Ok(of_right)) = (key(left), key(right)) {
+        assert_eq!(
+            of_left == of_right,
+            left == right,
+            "{left:?} and {right:?} give {of_left} and {of_right}"
+        );
+        assert!(of_left.starts_with("shop:order") && !of_left.contains(char::is_control), "{of_left:?}");
+    }
+}
+
+/// Whatever a server answers is one typed reply to each command of each layout. What no server answers is never a hold.
+///
+/// # Panics
+///
+/// Panics if it is.
+pub fn read_reply(bytes: &[u8]) {
+    if let Ok(value) = redis::parse_redis_value(bytes) {
+        read_value(&value);
+    }
+}
+
+/// As [`read_reply`], for what has been parsed.
+///
+/// # Panics
+///
+/// Panics if a promise is broken.
+pub fn read_value(value: &Value) {
+    backend::read_value(value);
+}
+
+/// Whatever is published where grants are is a grant or nothing, and a grant is read as it was written.
+///
+/// # Panics
+///
+/// Panics if that does not hold.
+pub fn read_message(message: &[u8]) {
+    backend::read_message(message);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::url::Server;
+
+    /// What URLs give a meaning to, and what looks like it.
+    const PIECES: &str = "(redis|rediss|\\+sentinel|\\+cluster|\\+quorum|\\+unix|memory|://|:|/|\\?|#|@|,|&|=|%|%2|%40|%00|%ff|\\[|\\]|::1|h|7|0|6379|65536|lease=|1s|lease|namespace=|db=|user=|password=|io=thread| |\n|é|日|[[:print:]]){0,12}";
+
+    fn value() -> impl Strategy<Value = Value> {
+        let texts = prop_oneof![
+            "[[:print:]\\r\\n]{0,20}",
+            Just("OK".to_owned()),
+            Just("dl1-0123456789abcdef000000000001".to_owned()),
+            Just("master".to_owned()),
+        ];
+        let errors = (
+            "(ERR|NOSCRIPT|MOVED|ASK|NOPERM|READONLY|WRONGTYPE|[A-Z]{1,8})",
+            "(| 1 h:2| 99999 :0| Sesame7f3a| dl1-0123456789abcdef000000000001|\u{1b}[[:print:]]{0,20})",
+        );
+        let errors = errors.prop_map(|(code, said)| {
+            redis::parse_redis_value(format!("-{code}{said}\r\n").as_bytes()).expect("it is an error")
+        });
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            Just(Value::Okay),
+            (-3..4_i64).prop_map(Value::Int),
+            any::<i64>().prop_map(Value::Int),
+            texts.clone().prop_map(|text| Value::BulkString(text.into_bytes())),
+            texts.prop_map(Value::SimpleString),
+            vec(any::<u8>(), 0..40).prop_map(Value::BulkString),
+            any::<bool>().prop_map(Value::Boolean),
+            any::<f64>().prop_map(Value::Double),
+            errors,
+        ];
+        let number = prop_oneof![-3..4_i64, any::<i64>()].prop_map(Value::Int);
+        leaf.prop_recursive(3, 16, 5, move |inner| {
+            prop_oneof![
+                // What looks like the answer of a script, as few that are drawn freely do.
+                vec(number.clone(), 2).prop_map(Value::Array),
+                (inner.clone(), number.clone(), number.clone())
+                    .prop_map(|(first, second, third)| Value::Array(vec![first, second, third])),
+                vec(inner.clone(), 0..5).prop_map(Value::Array),
+                vec(inner.clone(), 0..5).prop_map(Value::Set),
+                vec((inner.clone(), inner), 0..3).prop_map(Value::Map),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn a_duration_is_read_or_refused(text in "([0-9]{1,21}|[[:print:]]{0,3})(ms|s|m|h|H|é|)") {
+            read_duration(&text);
+        }
+
+        #[test]
+        fn a_url_is_read_or_refused(text in PIECES) {
+            read_url(&text);
+        }
+
+        #[test]
+        fn the_password_of_a_url_is_shown_nowhere(
+            scheme in "(redis|rediss|REDIS|redis\\+sentinel|redis\\+cluster|redis\\+quorum|redis\\+unix|memory|[a-z]{0,3})",
+            (user, before, after) in (PIECES, PIECES, PIECES),
+            rest in PIECES,
+        ) {
+            read_url_with_a_password(&scheme, &user, &before, &after, &rest);
+            read_url_with_a_password(&scheme, "", "", "", &rest);
+        }
+
+        #[test]
+        fn any_answer_is_one_typed_reply(value in value()) {
+            read_value(&value);
+        }
+
+        #[test]
+        fn any_bytes_are_answers_or_nothing(bytes in "[*$:+>%#,~-]?[0-9]{0,2}[\\r\\n[:print:]]{0,60}") {
+            read_reply(bytes.as_bytes());
+        }
+
+        #[test]
+        fn any_message_is_a_grant_or_nothing(
+            token in "(dl1-[0-9a-f]{28}|[[:print:]]{0,32})",
+            rest in "[0-9+|]{0,8}\\|?[[:print:]é]{0,8}",
+        ) {
+            read_message(format!("{token}{rest}").as_bytes());
+        }
+
+        /// What is written by the rules of the URL is read as it was meant.
+        #[test]
+        fn a_url_is_read_as_it_was_written(
+            (user, password) in ("[[:print:]éß]{0,8}", "[[:print:]é日]{1,12}"),
+            (host, port, database) in ("[a-z][a-z0-9-]{0,8}[a-z]", 1..=u16::MAX, 0..99_i64),
+            (namespace, lease) in ("[a-z0-9:._é%+&=/?@#-]{0,12}", 100..100_000_u64),
+        ) {
+            let mut text = format!(
+                "redis://{}:{}@{host}:{port}/{database}?lease={lease}ms",
+                encoded(&user), encoded(&password),
+            );
+            let _ = write!(text, "&namespace={}", encoded(&namespace));
+            let target = url::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let Place::Redis(Server { username, password: read, host: at, port: of, database: number, .. }) = target.place
+            else { panic!("{text} is of one server") };
+            prop_assert_eq!(username, Some(user).filter(|user| !user.is_empty()));
+            prop_assert_eq!((read, at, of, number), (Some(password), host, port, database));
+            prop_assert_eq!((target.settings.namespace, target.settings.lease.as_millis()), (namespace, u128::from(lease)));
+        }
+    }
+
+    /// Writes a text as a URL may have it, with all that could mean something by its number.
+    fn encoded(text: &str) -> String {
+        let letter = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        text.bytes().map(letter).collect()
+    }
+}

@@ -1,0 +1,52 @@
+//! Templates: the macros' parser takes any text apart, and says of each letter where it stands.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use template::{Modifier, Piece, Step};
+
+/// The macros' own file: a crate of macros exports nothing else.
+#[path = "../../dlock-macros/src/template.rs"]
+mod template;
+
+fuzz_target!(|text: &str| {
+    let (pieces, problems) = template::parse(text);
+    for problem in &problems {
+        assert!(!problem.message.is_empty() && text.get(problem.at.clone()).is_some(), "{problem:?}");
+    }
+    if problems.is_empty() {
+        let (again, problems) = template::parse(&written(&pieces));
+        assert!(problems.is_empty() && told(&again) == told(&pieces), "{pieces:?} is read as {again:?}");
+    }
+});
+
+/// Writes pieces as a template has them.
+fn written(pieces: &[Piece]) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Text(text) => text.replace('<', "<<").replace('>', ">>"),
+        Piece::Hole(hole) => {
+            let steps = hole.steps.iter().map(|step| match step {
+                Step::Field(name) => format!(".{name}"),
+                Step::Index(number) => format!(".{number}"),
+                Step::Getter(name) => format!(".{name}()"),
+            });
+            let modifier = match hole.modifier {
+                Modifier::Plain => "",
+                Modifier::Hash => "|hash",
+                Modifier::Opt => "|opt",
+                Modifier::Raw => "|raw",
+            };
+            format!("<{}{}{modifier}>", hole.root, steps.collect::<String>())
+        }
+    };
+    pieces.iter().map(piece).collect()
+}
+
+/// Returns what pieces mean, wherever they stand.
+fn told(pieces: &[Piece]) -> Vec<String> {
+    let piece = |piece: &Piece| match piece {
+        Piece::Text(text) => format!("{text:?}"),
+        Piece::Hole(hole) => format!("{:?} {:?} {:?}", hole.root, hole.steps, hole.modifier),
+    };
+    pieces.iter().map(piece).collect()
+}

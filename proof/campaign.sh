@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Campaigns: the layers of the proof with more seeds, faults and servers than a merge has time for, and the ledger of what came out.
+#
+#   bash proof/campaign.sh LAYER COUNT [BUILD]   runs so much of a layer, after the seeds that the ledger has, and writes it down
+#   bash proof/campaign.sh sum                   prints what adds up for the sources as they are, beside the goals
+#
+# Layers are those of GOALS, below. BUILD is one of tests/servers.sh, for faults, kills and the suite; without it they use the server in
+# PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines add up as long as `sources` is the same: a
+# hash of what ships of the rules, the engine and the backends.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+
+LEDGER=proof/ledger.tsv
+COLUMNS=(date commit sources layer count seeds violations seconds server machine said)
+# What is counted of each layer, and how much of it there should be.
+GOALS='
+core       5000000 schedules of the rules alone
+exhaustive 1       runs of the model checker in its larger bounds
+engine     100000  schedules of the engine
+turmoil    100000  runs of the Redis backend over a simulated network
+faults     20000   real faults, on nine builds of the server
+kills      1000    killed holders, each followed by a next one
+suite      20      runs of the whole test suite
+planted    25      planted bugs
+mutants    500     mutants of the rules
+fuzz       60      seconds of each fuzz target
+'
+
+main() {
+    case ${1:-} in
+        sum) sum ;;
+        '' | -*) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+        *)
+            grep -q "^$1 " <<<"$GOALS" || { echo "there is no layer $1; there are:$GOALS" >&2 && exit 2; }
+            [ $# -ge 2 ] || { echo "write how much: bash proof/campaign.sh $1 COUNT" >&2 && exit 2; }
+            run "$@"
+            ;;
+    esac
+}
+
+# Runs COUNT of LAYER, over the server BUILD.
+run() {
+    local layer=$1 count=$2 build=${3:-} log status begun=$SECONDS
+    [ -z "$(git status --porcelain -- Cargo.lock dlock-runtime dlock-macros tests)" ] || {
+        echo "there are changes that are not committed: the ledger would name a commit that is something else" >&2
+        exit 2
+    }
+    if [ -n "$build" ]; then
+        DLOCK_REDIS_SERVER=$(bash tests/servers.sh "$build" | awk -v name="$build" '$1 == name { print $3 }')
+        [ -n "$DLOCK_REDIS_SERVER" ] || { echo "SKIPPED: $layer on $build: it cannot be had here" && return 0; }
+        export DLOCK_REDIS_SERVER
+    fi
+    log=$(mktemp "${TMPDIR:-/tmp}/dlock-campaign.XXXXXX") || exit 1
+    play "$layer" "$count" "$(next "$layer")" >"$log" 2>&1
+    status=$?
+    write_down "$layer" "$count" "$status" "$log" $((SECONDS - begun))
+    tail -1 "$LEDGER"
+    if [ "$status" -eq 0 ]; then rm -f "$log"; else echo "it failed; all that it said is in $log" >&2; fi
+    return "$status"
+}
+
+# The command of a layer, from a seed on. What it did it says in lines `campaign: LAYER: COUNT things, seeds A..B, V violations, ..`.
+play() {
+    local layer=$1 count=$2 from=$3
+    local runtime=(cargo test --release -p dlock-runtime --lib) faults=(cargo test -p dlock-tests --test faults -- --nocapture)
+    case $layer in
+        # Each seed is a schedule with one server and one with several.
+        core) DLOCK_SIM_SEEDS=$(((count + 1) / 2)) DLOCK_SIM_FROM=$from "${runtime[@]}" simulation -- --nocapture \
+            --skip engine:: --skip redis:: ;;
+        exhaustive) DLOCK_EXHAUSTIVE=2 "${runtime[@]}" exhaustive -- --nocapture ;;
+        engine) DLOCK_ENGINE_SEEDS=$count DLOCK_ENGINE_FROM=$from "${runtime[@]}" engine::simulation -- --nocapture ;;
+        turmoil) DLOCK_TURMOIL_SEEDS=$count DLOCK_TURMOIL_FROM=$from "${runtime[@]}" redis::simulation -- --nocapture ;;
+        faults) DLOCK_FAULTS=$count DLOCK_FAULTS_FROM=$from "${faults[@]}" ;;
+        kills) DLOCK_FAULTS=$count DLOCK_FAULTS_FROM=$from DLOCK_FAULTS_ROW=P1 "${faults[@]}" ;;
+        suite) for _ in $(seq "$count"); do bash tests/run.sh || return; done ;;
+        planted) bash proof/planted.sh ;;
+        mutants) bash proof/mutants.sh ;;
+        fuzz) bash fuzz/run.sh "$count" ;;
+    esac
+}
+
+# The seed after the last one that the ledger has of a layer, whatever the sources were.
+next() {
+    [ -f "$LEDGER" ] || { echo 0 && return; }
+    awk -F '\t' -v layer="$1" '$4 == layer && split($6, seeds, "[.][.]") == 2 && seeds[2] > last { last = seeds[2] }
+        END { printf "%d\n", last }' "$LEDGER"
+}
+
+# Adds what a run said to the ledger.
+write_down() {
+    local layer=$1 count=$2 status=$3 log=$4 seconds=$5 done violations seeds said caught
+    said=$(grep -ohE '(campaign|fuzz|tests): .*' "$log" | paste -s -d '|' | sed 's/campaign: //g; s/|/ | /g; s/\t/ /g')
+    seeds=$(grep -oE 'seeds [0-9]+\.\.[0-9]+' <<<"$said" | head -1 | cut -d ' ' -f 2)
+    case $layer in
+        # What did not run is not done, though nothing failed.
+        exhaustive) done=$(grep -cm1 'campaign: exhaustive' "$log") violations=0 ;;
+        suite) done=$(grep -cE '^tests: [1-9][0-9]* passed, 0 failed' "$log") violations=0 ;;
+        fuzz)
+            done=0 violations=$(grep -cE '^fuzz: .*FOUND' "$log")
+            if grep -q '^fuzz: .*nothing found' "$log"; then done=$count; fi
+            ;;
+        planted)
+            done=$(grep -oE '[0-9]+ bugs' <<<"$said" | cut -d ' ' -f 1)
+            caught=$(grep -oE '[0-9]+ caught' <<<"$said" | cut -d ' ' -f 1)
+            violations=$((${done:-0} - ${caught:-0}))
+            ;;
+        mutants)
+            done=$(grep -oE 'mutants: [0-9]+' <<<"$said" | cut -d ' ' -f 2)
+            violations=$(grep -oE '[0-9]+ missed' <<<"$said" | cut -d ' ' -f 1)
+            ;;
+        *)
+            done=$(grep -oE '[0-9]+ (schedules|faults)[, ]' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
+            violations=$(grep -oE '[0-9]+ violations' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
+            ;;
+    esac
+    [ "$status" -ne 0 ] || [ "${done:-0}" -gt 0 ] || said="FAILED: nothing was done: $(grep -om1 'SKIPPED: .*' "$log")"
+    [ "$status" -eq 0 ] || said="FAILED: $(grep -E 'panicked|FAILED|^error' "$log" | head -1) $said"
+    [ -f "$LEDGER" ] || (IFS=$'\t' && echo "${COLUMNS[*]}") >"$LEDGER"
+    (IFS=$'\t' && echo "$(date -u +%F)	$(git rev-parse --short HEAD)	$(sources)	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
+}
+
+# What ships of the rules, the engine and the backends: their tests and simulations may change, and lines add up all the same.
+sources() {
+    git ls-files -s dlock-runtime/src/protocol dlock-runtime/src/engine dlock-runtime/src/backend |
+        grep -vE '(simulation|exhaustive|interleavings|tests|scene|rig|hostile)(/|\.rs)' | git hash-object --stdin | cut -c 1-12
+}
+
+server() {
+    "${DLOCK_REDIS_SERVER:-redis-server}" --version 2>/dev/null | sed -n 's/^\([A-Za-z]*\).* v=\([0-9.]*\).*/\1 \2/p'
+}
+
+machine() {
+    printf '%s cores, %s' "$(getconf _NPROCESSORS_ONLN)" "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)"
+}
+
+sum() {
+    local layer goal what
+    [ -f "$LEDGER" ] || { echo "there is no $LEDGER yet: nothing has been run" >&2 && exit 1; }
+    printf '%-11s %9s %9s %11s %7s  %s\n' layer done goal violations failed what
+    while read -r layer goal what; do
+        [ -n "$layer" ] || continue
+        awk -F '\t' -v layer="$layer" -v goal="$goal" -v what="$what" -v sources="$(sources)" '
+            $3 == sources && $4 == layer { done += $5; violations += $7; failed += $11 ~ /^FAILED/; servers[$9] }
+            END {
+                for (server in servers) builds++
+                if (layer == "faults") what = what ", on " builds + 0 " so far"
+                printf "%-11s %9d %9d %11d %7d  %s\n", layer, done, goal, violations, failed, what
+            }' "$LEDGER"
+    done <<<"$GOALS"
+}
+
+main "$@"; exit

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Mutants of the rules: cargo-mutants changes one thing at a time in `dlock-runtime/src/protocol`, and the rules' own fast tests must notice.
+#
+#   bash proof/mutants.sh                all of them: some eight hundred, of which each takes two or three seconds
+#   bash proof/mutants.sh --shard 2/8    the third of eight parts; parts add up
+#   bash proof/mutants.sh --file queue   those of one file
+#   bash proof/mutants.sh --list         what there is to change
+#
+# They are judged by a crate that has nothing but the rules (`proof/mutants`): first by its unit tests, and what those miss by the model
+# checker and DLOCK_MUTANTS_SEEDS seeds of each simulation (3000; with 0 by nothing more). The lists of what was caught and missed are kept below target/mutants, a folder for
+# each part; DLOCK_MUTANTS_OUT names another place, DLOCK_MUTANTS_JOBS how many are tested side by side (2). What cannot be noticed since it
+# changes nothing is left out in `.cargo/mutants.toml`, with the reason.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+
+main() {
+    local part=all select=() out seeds=${DLOCK_MUTANTS_SEEDS:-3000} jobs=${DLOCK_MUTANTS_JOBS:-2}
+    install || { echo "SKIPPED: mutants: cargo-mutants is not installed and cannot be (cargo install cargo-mutants --locked)"; exit 0; }
+    case ${1:-} in
+        "") ;;
+        --list) exec cargo mutants --list ;;
+        --shard) part=shard-${2//\//-of-} select=(--shard "$2") ;;
+        --file) part=$2 select=(--re "^dlock-runtime/src/protocol/$2[./]") ;;
+        *) echo "what is $1?" >&2; exit 1 ;;
+    esac
+    out=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}/$part
+    mkdir -p "$out" && rm -rf "$out"/mutants.out*
+
+    export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
+    DLOCK_SIM_SEEDS=30 cargo test --quiet -p dlock-mutants --features alone >"$out/baseline.log" 2>&1 || {
+        echo "mutants: the tests do not pass without any" >&2
+        tail -20 "$out/baseline.log" >&2
+        exit 1
+    }
+    # Never the target folder of the baseline: cargo would take what was built of a changed copy for what is here. Of several copies each
+    # has one of its own.
+    if [ "$jobs" -eq 1 ]; then export CARGO_TARGET_DIR=$out/../target; else unset CARGO_TARGET_DIR; fi
+    # Without the optimisation that the simulations have it is built sooner.
+    judge 45 --cargo-arg=--config=profile.dev.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
+        -- -- --skip simulation --skip exhaustive
+    if [ -s "$out/mutants.out/missed.txt" ] && [ "$seeds" -gt 0 ]; then
+        export DLOCK_SIM_SEEDS=$seeds
+        judge 180 --iterate ${select[@]+"${select[@]}"}
+    fi
+    report
+}
+
+# judge SECONDS ARGUMENTS: what runs for longer than that hangs.
+judge() {
+    local longest=$1
+    shift
+    cargo mutants --baseline skip --timeout "$longest" --jobs "$jobs" --colors never --output "$out" "$@"
+}
+
+# The lists of the last run, and of the one before it what it has not tried again.
+report() {
+    local lists=$out/mutants.out caught missed late unviable
+    [ ! -f "$lists/previously_caught.txt" ] || {
+        # Among them are those that do not build.
+        grep -vxFf "$out/mutants.out.old/unviable.txt" "$lists/previously_caught.txt" >>"$lists/caught.txt"
+        cat "$out/mutants.out.old/unviable.txt" >>"$lists/unviable.txt"
+    }
+    for list in caught missed timeout unviable; do sort -u -o "$out/$list.txt" "$lists/$list.txt"; done
+    caught=$(wc -l <"$out/caught.txt") missed=$(wc -l <"$out/missed.txt")
+    late=$(wc -l <"$out/timeout.txt") unviable=$(wc -l <"$out/unviable.txt")
+    sed 's/^/missed: /' "$out/missed.txt"
+    echo "campaign: mutants: $((caught + missed + late + unviable)), $caught caught, $missed missed, $late timed out, $unviable unviable"
+    # Nine of ten at least; what hangs is noticed, too.
+    [ $((10 * (caught + late))) -ge $((9 * (caught + late + missed))) ]
+}
+
+install() {
+    cargo mutants --version >/dev/null 2>&1 || {
+        echo "cargo-mutants is missing: installing it" >&2
+        cargo install cargo-mutants --locked >&2
+    }
+}
+
+main "$@"; exit

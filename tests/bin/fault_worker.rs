@@ -1,0 +1,408 @@
+//! A process that works under locks while servers, networks and processes fail, and notes what it sees: a worker of `tests/faults`.
+//!
+//! ```text
+//!  in:   base            counts what can leak, before the faults: counted
+//!        end             lets the work end, counts again: ended
+//!        abort           panics in a process that aborts on panics
+//!  out:  ready NANOS -   EVENT NANOS -
+//! ```
+//!
+//! SIGTERM drains it, and the end of its input ends it. Its arguments: URL, file, port of the resource, name of the scene, seed, and
+//! `current` or `multi` for its runtime.
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::{Error, Lock, LockGuard, LockManager};
+use dlock_tests::Moment;
+use dlock_tests::dice::Dice;
+use dlock_tests::guarded::Guarded;
+use dlock_tests::history::{Answered, Phase, What, Writer};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing_subscriber::fmt::MakeWriter;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [url, file, resource, scene, seed, flavor] = &arguments[..] else {
+        panic!("the arguments are URL FILE PORT SCENE SEED RUNTIME")
+    };
+    let history = Arc::new(Writer::open(Path::new(file)).expect("the history can be written"));
+    let said = Arc::clone(&history);
+    std::panic::set_hook(Box::new(move |panic| {
+        said.note(0, "", What::Said { text: format!("panic: {panic}") });
+        if panic.payload().downcast_ref::<&str>() == Some(&ABORT) {
+            std::process::abort();
+        }
+    }));
+    let log = Log(Arc::clone(&history));
+    tracing_subscriber::fmt().with_writer(log).with_ansi(false).init();
+
+    let beating = Arc::clone(&history);
+    std::thread::spawn(move || beat(&beating));
+
+    let port = resource.parse().expect("a port is a number");
+    let seed = seed.parse().expect("a seed is a number");
+    let mut builder = match flavor.as_str() {
+        "current" => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime can be built");
+    runtime.block_on(async {
+        let resource = Guarded::connect(port, scene).await.expect("the resource takes connections");
+        let manager = connect(url).await;
+        let counter = AtomicU64::new(0);
+        let (stop, base) = (AtomicBool::new(false), Mutex::default());
+        let worker = Worker { manager, history, resource, calls: counter, stop, base };
+        Arc::new(worker).serve(seed).await;
+    });
+    // A runtime that is dropped would wait for what blocks on it.
+    runtime.shutdown_background();
+}
+
+/// Notes for how long threads of this process were ready to run and did not get to, as may be where so many share few cores.
+fn beat(history: &Writer) {
+    let mut waited = waits();
+    let mut last = Moment::now();
+    loop {
+        std::thread::sleep(BEAT);
+        let (now, waits) = (Moment::now(), waits());
+        let queued =
+            waits.iter().map(|(thread, wait)| wait.saturating_sub(*waited.get(thread).unwrap_or(wait)));
+        let queued = Duration::from_nanos(queued.sum());
+        let overslept = now.since(last + BEAT);
+        // One waits for the other, so that their waits add up; but not beyond the time that has passed.
+        let stalled = queued.max(overslept).min(now.since(last));
+        if stalled > BEAT / 4 {
+            let since = now - stalled;
+            history.note(0, "", What::Stalled { since });
+        }
+        (waited, last) = (waits, now);
+    }
+}
+
+/// Returns for how many nanoseconds each thread has waited for a processor; nothing where the system does not say.
+fn waits() -> BTreeMap<String, u64> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().map_while(Result::ok);
+    let wait = |thread: &std::fs::DirEntry| {
+        let figures = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((thread.file_name().to_string_lossy().into_owned(), figures.split(' ').nth(1)?.parse().ok()?))
+    };
+    threads.filter_map(|thread| wait(&thread)).collect()
+}
+
+/// Connects, however long the server takes where so many processes share few cores.
+async fn connect(url: &str) -> LockManager {
+    let began = Moment::now();
+    loop {
+        match LockManager::connect(url).await {
+            Ok(manager) => return manager,
+            Err(error) if error.is_unavailable() && began.elapsed() < CONNECTED => {}
+            Err(error) => panic!("the server takes no managers: {error}"),
+        }
+    }
+}
+
+struct Worker {
+    manager: LockManager,
+    history: Arc<Writer>,
+    resource: Guarded,
+    calls: AtomicU64,
+    stop: AtomicBool,
+    base: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Worker {
+    async fn serve(self: Arc<Self>, seed: u64) {
+        let mut terminated = signal(SignalKind::terminate()).expect("signals can be listened for");
+        let (lines, mut commands) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut tasks = JoinSet::new();
+        for (task, (key, longest)) in (1..).zip(TASKS) {
+            let dice = Dice::new(seed.wrapping_mul(31).wrapping_add(u64::from(task)));
+            tasks.spawn(Arc::clone(&self).work(task, key, *longest, dice));
+        }
+        say("ready");
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command.as_deref() {
+                    None => return,
+                    Some("base") => {
+                        let counts = count();
+                        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = counts.clone();
+                        self.history.note(0, "", What::Resources { phase: Phase::Base, counts });
+                        say("counted");
+                    }
+                    Some("abort") => {
+                        // Nothing of it runs from here on, though the system takes a while to be done with it.
+                        self.history.note(0, "", What::Stopped);
+                        std::panic::panic_any(ABORT)
+                    }
+                    Some("end") => {
+                        self.stop.store(true, Ordering::SeqCst);
+                        while tasks.join_next().await.is_some() {}
+                        self.settle().await;
+                        say("ended");
+                    }
+                    Some(other) => panic!("no such command: {other}"),
+                },
+                _ = terminated.recv() => {
+                    self.stop.store(true, Ordering::SeqCst);
+                    self.manager.shutdown(DRAIN).await;
+                    while tasks.join_next().await.is_some() {}
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes one lock again and again.
+    async fn work(self: Arc<Self>, task: u32, key: &'static str, longest: u64, mut dice: Dice) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let wait = [0, 150, 2_000, 2_000][usize::try_from(dice.below(4)).unwrap_or_default()];
+            let hold = dice.millis(1, longest);
+            let lock = self.manager.lock(key);
+            let lock = if wait == 0 { lock } else { lock.wait(Duration::from_millis(wait)) };
+            let limit = wait.max(RESPONSE);
+            let turn = Turn {
+                worker: &self,
+                task,
+                key,
+                call: self.calls.fetch_add(1, Ordering::SeqCst),
+                hold,
+                // Should it be over before the first look: later than its call it was.
+                state: Mutex::new(State { deadline: Moment::now(), ..State::default() }),
+            };
+            turn.note(What::Try { call: turn.call, limit });
+            if dice.percent(70) {
+                turn.run(lock).await;
+            } else {
+                turn.acquire(lock).await;
+            }
+            let state = turn.state();
+            let pause = if state.entered { dice.millis(0, 10) } else { dice.millis(5, 30) };
+            tokio::time::sleep(pause).await;
+            // Somebody else has the lock by now, most likely: what comes now is late.
+            if let Some(token) = state.token.filter(|_| dice.percent(50)) {
+                turn.write(token).await;
+            }
+        }
+    }
+
+    /// Waits until nothing is more than it was, for as long as something may still end in the background, and counts.
+    async fn settle(&self) {
+        let base = self.base.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let began = Moment::now();
+        let mut counts = count();
+        while began.elapsed() < SETTLED
+            && counts.iter().any(|(what, count)| base.get(what).is_some_and(|base| count > base))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            counts = count();
+        }
+        self.history.note(0, "", What::Resources { phase: Phase::End, counts });
+    }
+}
+
+/// Counts what this process has of things that can leak.
+fn count() -> BTreeMap<String, u64> {
+    let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, |entries| entries.count() as u64);
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
+    let counts = [
+        ("descriptors", entries("/proc/self/fd")),
+        ("threads", entries("/proc/self/task")),
+        ("tasks", tasks),
+    ];
+    counts.map(|(what, count)| (what.to_owned(), count)).into()
+}
+
+/// One call, and the hold that it gets.
+struct Turn<'a> {
+    worker: &'a Worker,
+    task: u32,
+    key: &'static str,
+    call: u64,
+    hold: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    entered: bool,
+    exited: bool,
+    token: Option<u64>,
+    /// Until when the hold was believed at the last look.
+    deadline: Moment,
+}
+
+impl Turn<'_> {
+    /// Runs a body, which the library stops when the lock is lost.
+    async fn run(&self, lock: Lock) {
+        let outcome = lock.run(async |guard| self.body(guard, false).await).await;
+        let state = self.state();
+        match outcome {
+            Err(error) if !state.entered => self.refused(&error),
+            Err(error) if !state.exited => self.lost(&error),
+            _ => {}
+        }
+    }
+
+    /// Holds a guard, and looks by itself whether it is still held.
+    async fn acquire(&self, lock: Lock) {
+        match lock.acquire().await {
+            Ok(guard) => {
+                tokio::select! {
+                    biased;
+                    cause = guard.lost() => self.lost(&cause),
+                    () = self.body(&guard, true) => {}
+                }
+                if self.state().exited {
+                    // A failure is in the history by what comes after it.
+                    let _ = guard.release().await;
+                }
+            }
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    async fn body(&self, guard: &LockGuard, looks: bool) {
+        let (enter, deadline) = self.look(guard);
+        self.change(|state| (state.entered, state.deadline) = (true, deadline));
+        let call = self.call;
+        self.note_at(enter, What::Outcome { call, answer: Answered::Granted, text: String::new() });
+        self.note_at(enter, What::Enter { call, deadline });
+        // The resource knows the new holder before anything is read from it.
+        if let Ok(token) = guard.fencing_token().await {
+            let token = token.get();
+            self.change(|state| state.token = Some(token));
+            self.note(What::Token { call, token });
+            self.write(token).await;
+        }
+        loop {
+            if looks && let Err(error) = guard.check() {
+                self.lost(&error);
+                return;
+            }
+            let (at, deadline) = self.look(guard);
+            self.change(|state| state.deadline = deadline);
+            self.note_at(at, What::Poll { call, deadline });
+            if at.since(enter) >= self.hold || self.worker.stop.load(Ordering::SeqCst) {
+                break;
+            }
+            tokio::time::sleep(TICK.min(self.hold)).await;
+        }
+        if let Some(token) = self.state().token {
+            self.write(token).await;
+        }
+        self.change(|state| state.exited = true);
+        self.note(What::Exit { call });
+    }
+
+    /// Returns the time, and until when the hold is believed.
+    fn look(&self, guard: &LockGuard) -> (Moment, Moment) {
+        let first = Moment::now();
+        let mut before = first;
+        loop {
+            let remaining = guard.remaining();
+            let after = Moment::now();
+            if remaining.is_zero() {
+                // It was over at the first look already, or in between: what was known before is the deadline.
+                return (first, self.state().deadline);
+            }
+            // Else this thread was held up between the two looks, and their sum says nothing.
+            if after.since(before) < Duration::from_millis(1) {
+                return (first, before + remaining);
+            }
+            before = after;
+        }
+    }
+
+    async fn write(&self, token: u64) {
+        // A resource that does not answer is not what is tested.
+        let Ok(written) = self.worker.resource.write(self.key, token).await else { return };
+        let (call, turn, accepted, highest) = (self.call, written.turn, written.accepted, written.highest);
+        self.note(What::Write { call, token, turn, accepted, highest });
+    }
+
+    fn refused(&self, error: &Error) {
+        let (call, answer) = (self.call, Answered::of(error));
+        self.note(What::Outcome { call, answer, text: format!("{error} / {error:?}") });
+    }
+
+    fn lost<C: Display + Debug>(&self, cause: &C) {
+        self.note(What::Lost { call: self.call, cause: format!("{cause} / {cause:?}") });
+    }
+
+    fn note(&self, what: What) {
+        self.note_at(Moment::now(), what);
+    }
+
+    fn note_at(&self, at: Moment, what: What) {
+        self.worker.history.note_at(at, self.task, self.key, what);
+    }
+
+    fn state(&self) -> State {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What the library logs, into the history.
+struct Log(Arc<Writer>);
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line(&self.0)
+    }
+}
+
+struct Line<'a>(&'a Writer);
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
+        self.0.note(0, "", What::Said { text });
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn say(event: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more when the test has ended; so do we, then.
+    let _ = writeln!(out, "{event} {} -", Moment::now().nanos()).and_then(|()| out.flush());
+}
+
+/// The locks that all processes want, and for how many milliseconds at most each is held: one is handed over often, one is renewed.
+const TASKS: &[(&str, u64)] = &[("often", 40), ("long", 700)];
+/// Within this a call ends that does not wait: the response timeout of the scenes' URLs, in milliseconds.
+const RESPONSE: u64 = 200;
+const BEAT: Duration = Duration::from_millis(20);
+const CONNECTED: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(10);
+/// How long bodies may run on after a SIGTERM.
+const DRAIN: Duration = Duration::from_millis(300);
+/// What is given up in the background is closed after about a second at the latest, and then for a response timeout.
+const SETTLED: Duration = Duration::from_secs(3);
+/// What a process panics with that is to abort.
+const ABORT: &str = "a panic that aborts";

@@ -1,0 +1,221 @@
+//! One scene: processes begin to work, faults befall them one after the other or two at once, the work ends, and the judges look.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_tests::WallClock;
+use dlock_tests::dice::Dice;
+use dlock_tests::guarded::Guarded;
+use dlock_tests::history::{History, View, What, Writer};
+use dlock_tests::judges::{Terms, deadline, exclusion, fencing, judge, liveness};
+
+use tempfile::TempDir;
+
+use crate::crew::{Common, Member};
+use crate::ground::{Ground, LEASE, PASSWORD};
+use crate::rows::{Broken, Kind, Row};
+use crate::stage::Stage;
+
+/// What all scenes share.
+pub(crate) struct Shared {
+    /// The rows that are played.
+    pub(crate) rows: Vec<Row>,
+    /// The port of the guarded resource.
+    pub(crate) resource: u16,
+    /// Clocks that can be stepped, where there is a compiler.
+    pub(crate) clocks: Option<Arc<WallClock>>,
+    /// How late a thread may be scheduled.
+    pub(crate) late: Duration,
+}
+
+/// What came of a scene.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) faults: BTreeMap<&'static str, usize>,
+    pub(crate) violations: Vec<String>,
+    pub(crate) history: Option<PathBuf>,
+    pub(crate) holds: usize,
+    pub(crate) overlaps: BTreeMap<String, usize>,
+    pub(crate) stale: fencing::Stale,
+    pub(crate) after_crashes: Vec<Duration>,
+    pub(crate) after_releases: Vec<Duration>,
+    /// Polls after their deadline that a stop excuses, and the stops that were long enough for one.
+    pub(crate) excused: Vec<String>,
+    pub(crate) long_stops: usize,
+}
+
+/// Plays the scene of a seed.
+pub(crate) fn play(seed: u64, shared: &Shared) -> Report {
+    let mut dice = Dice::new(seed);
+    let first = shared.rows[usize::try_from(seed % shared.rows.len() as u64).unwrap_or_default()];
+    let grounds = first.grounds.iter().filter(|ground| **ground != Ground::Clock || shared.clocks.is_some());
+    let ground = *dice.pick(&grounds.copied().collect::<Vec<_>>());
+    let folder = folder().expect("a folder can be made");
+    let mut report = Report::default();
+
+    let mut stage = set(seed, ground, folder.path().to_owned(), shared, dice);
+    let name = format!("scene:{seed}");
+    let resource = Guarded::connect(shared.resource, &name);
+    let resource = stage.common.runtime.block_on(resource).expect("the resource is there");
+    let begun = goes_on(&mut stage, &resource, &[0; KEYS.len()]);
+    if let Err(complaint) = begun {
+        stage.complaints.push(format!("before any fault: {complaint}"));
+    }
+    // Each process has waited and been renewed by now, and has the connections for both.
+    std::thread::sleep(WARM);
+    let Stage { crew, common, .. } = &mut stage;
+    for member in crew {
+        member.base(common);
+    }
+    for strike in 0..STRIKES {
+        let rows = if strike == 0 {
+            pair(first, ground, shared, &mut stage.dice)
+        } else {
+            let next = fitting(ground, shared, |_| true);
+            let next = *stage.dice.pick(&next);
+            pair(next, ground, shared, &mut stage.dice)
+        };
+        let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+        for name in &names {
+            *report.faults.entry(name).or_default() += 1;
+        }
+        befall(&mut stage, &rows);
+        let before = turns(&stage, &resource);
+        if let Err(complaint) = goes_on(&mut stage, &resource, &before) {
+            stage.complaints.push(format!("after {}: {complaint}", names.join(" and ")));
+        }
+        std::thread::sleep(stage.dice.millis(20, 150));
+        stage.scan(false);
+    }
+    end(&mut stage);
+    look(stage, seed, shared, &mut report);
+    report
+}
+
+/// Makes a folder in memory, where there is one: nobody who notes something waits for a disk that others use.
+fn folder() -> std::io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("dlock-faults-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
+}
+
+/// Starts servers and processes.
+fn set(seed: u64, ground: Ground, folder: PathBuf, shared: &Shared, dice: Dice) -> Stage {
+    let clock = shared.clocks.as_ref().filter(|_| ground == Ground::Clock).map(|clocks| clocks.another());
+    let servers = ground.start(clock.as_ref());
+    std::thread::sleep(ground.age());
+    let history = Writer::open(&folder.join("scene.jsonl")).expect("the history can be written");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime can be built");
+    let (resource, clocks) = (shared.resource, shared.clocks.clone());
+    let common = Common { ground, folder, resource, seed, clocks, runtime, history };
+    let crew = (0..CREW).map(|number| Member::start(&common, &servers, number)).collect();
+    Stage::new(common, servers, clock, crew, dice)
+}
+
+/// Returns the rows that can befall this ground.
+fn fitting(ground: Ground, shared: &Shared, is_meant: impl Fn(&Row) -> bool) -> Vec<Row> {
+    shared.rows.iter().filter(|row| row.grounds.contains(&ground) && is_meant(row)).copied().collect()
+}
+
+/// Returns a row, and sometimes one that befalls something else at the same time.
+fn pair(first: Row, ground: Ground, shared: &Shared, dice: &mut Dice) -> Vec<Row> {
+    let others = fitting(ground, shared, |row| row.kind != first.kind);
+    if others.is_empty() || !dice.percent(PAIRS) {
+        return vec![first];
+    }
+    vec![first, *dice.pick(&others)]
+}
+
+/// Has rows befall the stage: all begin, and then each is healed when it is time.
+fn befall(stage: &mut Stage, rows: &[Row]) {
+    let mut broken: Vec<(&'static str, Broken)> = Vec::new();
+    // What befalls processes comes last, and is healed first: they are signalled while they are there.
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|row| row.kind == Kind::Process);
+    for row in rows {
+        broken.push((row.name, (row.begin)(stage)));
+        std::thread::sleep(stage.dice.millis(0, 60));
+    }
+    while let Some((name, Broken { after, heal })) = broken.pop() {
+        std::thread::sleep(after);
+        heal(stage);
+        stage.healed(name);
+    }
+    stage.replace_the_dead();
+}
+
+/// Waits until each lock was had again and its resource written to.
+fn goes_on(stage: &mut Stage, resource: &Guarded, before: &[u64; KEYS.len()]) -> Result<(), String> {
+    // A write that was under way when this was asked proves nothing.
+    let is_on =
+        |stage: &mut Stage| turns(stage, resource).iter().zip(before).all(|(now, before)| *now >= before + 3);
+    if stage.until(GOES_ON, is_on) {
+        return Ok(());
+    }
+    Err(format!("the work does not go on within {GOES_ON:?}: {before:?}, now {:?}", turns(stage, resource)))
+}
+
+fn turns(stage: &Stage, resource: &Guarded) -> [u64; KEYS.len()] {
+    KEYS.map(|key| stage.common.runtime.block_on(resource.turns(key)).unwrap_or_default())
+}
+
+/// Ends the work, and counts what is left of it.
+fn end(stage: &mut Stage) {
+    for member in &mut stage.crew {
+        member.ask_to_end();
+    }
+    let Stage { crew, common, .. } = stage;
+    for member in crew {
+        member.until_work_ended(common);
+    }
+    std::thread::sleep(LEASE * 11 / 10);
+    stage.scan(true);
+}
+
+/// Has all judges look, and keeps the history where they saw something.
+fn look(stage: Stage, seed: u64, shared: &Shared, report: &mut Report) {
+    let folder = stage.common.folder.clone();
+    let complaints = stage.complaints.clone();
+    drop(stage);
+    let history = History::read(&folder).expect("the history can be read");
+    let secrets = vec![PASSWORD.to_owned()];
+    let terms = Terms { lease: LEASE, grant_lease: LEASE, late: shared.late, secrets };
+
+    let view = View::of(&history);
+    report.holds = view.holds.len();
+    report.stale = fencing::stale(&view);
+    report.after_crashes = liveness::after_crashes(&view, &terms);
+    report.after_releases = liveness::after_releases(&view, &terms);
+    report.excused = deadline::excused(&view, &terms);
+    report.long_stops = view.long_stops(LEASE);
+    for row in exclusion::overlaps(&view).iter().filter_map(|overlap| overlap.row) {
+        *report.overlaps.entry(row.to_owned()).or_default() += 1;
+    }
+    report.violations = judge(&history, &terms).iter().map(ToString::to_string).chain(complaints).collect();
+    let panics = |what: &What| matches!(what, What::Said { text } if text.starts_with("panic: ") && !text.contains("a panic that aborts"));
+    if history.count(panics) > 0 {
+        report.violations.push("P5: a process panics".to_owned());
+    }
+    if !report.violations.is_empty() {
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("faults-{seed}.jsonl"));
+        history.write(&file).expect("the target folder can be written to");
+        report.history = Some(file);
+    }
+}
+
+/// The locks of the processes.
+const KEYS: [&str; 2] = ["often", "long"];
+/// How many processes are at work.
+const CREW: usize = 3;
+/// How long the processes work before anything befalls them.
+const WARM: Duration = Duration::from_secs(1);
+/// How often something befalls a scene.
+const STRIKES: usize = 4;
+/// In so many of a hundred cases two faults meet.
+const PAIRS: u64 = 30;
+/// How long it may take after a fault until work goes on: connections are made again, a quorum's server counts again after a lease
+/// and two seconds, and on a machine that is too busy many answers are too late.
+const GOES_ON: Duration = Duration::from_secs(20);

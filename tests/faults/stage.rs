@@ -1,0 +1,165 @@
+//! What rows act on: the servers, the processes and the ways between them, with what a fault needs to be noted.
+//!
+//! Two faults may meet: what one does to a server that the other has just killed comes to nothing, and is no error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_tests::dice::Dice;
+use dlock_tests::history::{History, Scanned, View, What};
+use dlock_tests::resp::{Client, Reply};
+use dlock_tests::{Moment, RedisServer, WallClock};
+
+use super::crew::{Common, Member};
+
+/// One scene's servers and processes.
+pub(crate) struct Stage {
+    pub(crate) common: Common,
+    pub(crate) servers: Vec<RedisServer>,
+    /// The clock of the server, where it can be stepped.
+    pub(crate) clock: Option<Arc<WallClock>>,
+    /// How far that clock is ahead of the system's, in nanoseconds.
+    pub(crate) offset: i64,
+    pub(crate) crew: Vec<Member>,
+    pub(crate) dice: Dice,
+    /// A connection to each server that was there before the fault.
+    admins: Vec<Option<Client>>,
+    dead: Vec<usize>,
+    /// What the scene itself saw go wrong.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        common: Common,
+        servers: Vec<RedisServer>,
+        clock: Option<Arc<WallClock>>,
+        crew: Vec<Member>,
+        dice: Dice,
+    ) -> Self {
+        let admins = servers.iter().map(|_| None).collect();
+        let mut stage = Self {
+            common,
+            servers,
+            clock,
+            offset: 0,
+            crew,
+            dice,
+            admins,
+            dead: Vec::new(),
+            complaints: Vec::new(),
+        };
+        for at in 0..stage.servers.len() {
+            stage.ask(at, &["PING"]);
+        }
+        stage
+    }
+
+    /// Asks a server over a connection that is kept.
+    pub(crate) fn ask(&mut self, at: usize, words: &[&str]) -> Option<Reply> {
+        for _ in 0..2 {
+            if self.admins[at].is_none() {
+                self.admins[at] = Client::connect(self.servers[at].port(), ADMIN).ok();
+            }
+            match self.admins[at].as_mut()?.call(words) {
+                Ok(reply) => return Some(reply),
+                Err(_) => self.admins[at] = None,
+            }
+        }
+        None
+    }
+
+    /// Has a server do what breaks or heals it. What it refuses breaks nothing, and would be counted all the same.
+    pub(crate) fn order(&mut self, at: usize, words: &[&str]) {
+        if let Some(Reply::Error(text)) = self.ask(at, words)
+            && !text.starts_with("BUSY")
+        {
+            self.complaints.push(format!("server {at} refuses {}: {text}", words.join(" ")));
+        }
+    }
+
+    /// Notes that something is broken.
+    pub(crate) fn fault(&self, row: &str, what: &str, to: &str) {
+        let (row, what, to) = (row.to_owned(), what.to_owned(), to.to_owned());
+        self.common.history.note_of(0, What::Fault { row, what, to });
+    }
+
+    /// Notes that it works again.
+    pub(crate) fn healed(&self, row: &str) {
+        self.common.history.note_of(0, What::Heal { row: row.to_owned() });
+    }
+
+    /// Returns one of the processes.
+    pub(crate) fn anybody(&mut self) -> usize {
+        let count = self.crew.len() as u64;
+        usize::try_from(self.dice.below(count)).unwrap_or_default()
+    }
+
+    /// Returns a process that holds a lock; anybody where nobody is seen to within a while.
+    pub(crate) fn holder(&mut self) -> usize {
+        for _ in 0..20 {
+            let history = History::read(&self.common.folder).expect("the history can be read");
+            let now = Moment::now();
+            let view = View::of(&history);
+            let held = view.holds.iter().filter(|hold| hold.over.is_none() && hold.deadline > now);
+            let holders: Vec<_> = held.map(|hold| hold.process).collect();
+            if let Some(who) = self.crew.iter().position(|member| holders.contains(&member.pid())) {
+                return who;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.anybody()
+    }
+
+    /// Kills a process; another comes in its place when everything is healed.
+    pub(crate) fn kill(&mut self, who: usize) {
+        self.crew[who].kill(&self.common);
+        self.dead.push(who);
+    }
+
+    /// Notes that a process has ended otherwise.
+    pub(crate) fn is_gone(&mut self, who: usize) {
+        self.dead.push(who);
+    }
+
+    /// Starts another process in the place of each that is gone.
+    pub(crate) fn replace_the_dead(&mut self) {
+        for who in std::mem::take(&mut self.dead) {
+            self.crew[who].replace(&self.common);
+        }
+    }
+
+    /// Notes all keys of all servers.
+    pub(crate) fn scan(&mut self, quiet: bool) {
+        for at in 0..self.servers.len() {
+            let Some(names) = self.ask(at, &["KEYS", "*"]).map(|reply| reply.texts()) else {
+                self.complaints.push(format!("server {at} does not say what stands in it"));
+                continue;
+            };
+            let mut keys = Vec::new();
+            for name in names {
+                // One that ends in between is gone, and is no key without an end.
+                match self.ask(at, &["PTTL", &name]).and_then(|reply| reply.integer()) {
+                    Some(-2) | None => {}
+                    Some(ttl) => keys.push(Scanned { name, ttl }),
+                }
+            }
+            self.common.history.note_of(0, What::Scan { keys, quiet });
+        }
+    }
+
+    /// Waits until `is_so`, for at most `limit`; whether it came to be.
+    pub(crate) fn until(&mut self, limit: Duration, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
+        let began = Moment::now();
+        while !is_so(self) {
+            if began.elapsed() > limit {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}
+
+/// How long a server may take that is not broken; one that is frozen is not asked for longer.
+const ADMIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,62 @@
+//! J2: no entry and no poll of a body at or after its deadline, and a loss is told soon after it.
+//!
+//! A process may be put to sleep between the library's look at the clock and the poll that it allowed: that poll is what fencing tokens
+//! are for. So the first poll after a stop is [`excused`], and no second one. It hits that instant seldom: a run with many stops has to
+//! say that few were excused.
+
+use std::time::Duration;
+
+use super::Terms;
+use crate::history::{Hold, View};
+
+/// Returns late entries, late polls, and losses that were told late or never.
+#[must_use]
+pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
+    view.holds.iter().flat_map(|hold| of(view, terms, hold)).collect()
+}
+
+/// Returns the late entries and polls that a stop of their process excuses.
+#[must_use]
+pub fn excused(view: &View<'_>, terms: &Terms) -> Vec<String> {
+    let late = view.holds.iter().flat_map(|hold| late(view, terms, hold));
+    late.filter(|late| late.is_excused).map(|late| late.text).collect()
+}
+
+/// An entry or a poll after its deadline.
+struct Late {
+    text: String,
+    is_excused: bool,
+}
+
+fn of(view: &View<'_>, terms: &Terms, hold: &Hold) -> Vec<String> {
+    let late = late(view, terms, hold).into_iter().filter(|late| !late.is_excused);
+    let mut seen: Vec<_> = late.map(|late| late.text).collect();
+
+    let over = hold.over.unwrap_or(view.history.end());
+    let limit = hold.deadline + TOLD + terms.late + view.stood_still(hold.process, hold.deadline, over);
+    if over > limit {
+        let what = if hold.over.is_some() { "over" } else { "still believed" };
+        seen.push(format!("{}: {what} {:?} after its deadline", hold.told(), over.since(hold.deadline)));
+    }
+    seen
+}
+
+fn late(view: &View<'_>, terms: &Terms, hold: &Hold) -> Vec<Late> {
+    let call = view.calls.iter().find(|call| (call.process, call.call) == (hold.process, hold.call));
+    let entry = ("entered", hold.enter, hold.first_deadline);
+    let polls = hold.polls.iter().map(|(at, deadline)| ("polled", *at, *deadline));
+    let mut before = call.map_or(hold.enter, |call| call.began);
+    let mut seen = Vec::new();
+    for (what, at, deadline) in std::iter::once(entry).chain(polls) {
+        if at >= deadline + terms.late {
+            let text = format!("{}: {what} {:?} after its deadline", hold.told(), at.since(deadline));
+            let is_excused = at < deadline + terms.late + view.stood_still(hold.process, before, at);
+            seen.push(Late { text, is_excused });
+        }
+        before = at;
+    }
+    seen
+}
+
+/// How late a loss may be told.
+pub const TOLD: Duration = Duration::from_millis(50);

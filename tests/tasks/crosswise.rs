@@ -1,0 +1,42 @@
+//! T6: two keys that two processes take crosswise. Within one process that is told at once as a deadlock (`tests/contract/running`);
+//! between processes nobody can see the circle, and the waits end it.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::{Moment, RedisServer};
+use tokio::sync::Barrier;
+
+use super::{LONG, PROMPT, assert_nothing_is_left, manager_of};
+
+#[tokio::test]
+async fn two_processes_that_take_two_keys_crosswise_end_within_their_waits() {
+    let wait = Duration::from_millis(600);
+    let server = RedisServer::start();
+    let both_hold = Barrier::new(2);
+    let chain = async |outer: &str, inner: &str| {
+        let manager = manager_of(&server).await;
+        let (outer, inner) = (manager.lock(outer).lease(LONG), manager.lock(inner).lease(LONG).wait(wait));
+        let outcome = outer
+            .run(async |guard| {
+                both_hold.wait().await;
+                let began = Moment::now();
+                let outcome = inner.run(async |_guard| ()).await;
+                guard.check().expect("the outer one is held all the time");
+                (outcome, began.elapsed())
+            })
+            .await;
+        outcome.expect("the outer lock is free")
+    };
+
+    let chains = tokio::join!(chain("left", "right"), chain("right", "left"));
+
+    // Who gives up first frees his outer lock, which the other may still get.
+    let outcomes = [&chains.0, &chains.1];
+    let refused =
+        outcomes.iter().filter(|(outcome, _)| matches!(outcome, Err(Error::Contended { .. }))).count();
+    let had = outcomes.iter().filter(|(outcome, _)| outcome.is_ok()).count();
+    assert!(refused >= 1 && refused + had == 2, "{outcomes:?}");
+    assert!(outcomes.iter().all(|(_, took)| *took < wait + Duration::from_millis(100)), "{outcomes:?}");
+    assert_nothing_is_left(&server, PROMPT).await;
+}

@@ -1,0 +1,136 @@
+//! T9: calls that `select!`, `timeout`, `join!` and `abort` cut short, also in the moment in which their turn comes.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_tests::{RedisServer, within};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
+
+#[tokio::test]
+async fn a_body_that_a_timeout_ends_releases_at_once() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let lock = manager.lock(KEY).lease(LONG);
+
+    let ended =
+        timeout(Duration::from_millis(50), lock.run(async |_guard| std::future::pending::<()>().await));
+    let ended = ended.await;
+
+    assert!(ended.is_err());
+    assert_nothing_is_left(&server, PROMPT).await;
+}
+
+#[tokio::test]
+async fn the_branch_of_a_select_that_is_not_taken_gives_up_its_hold_and_its_place() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
+    let elsewhere = theirs.lock("taken").lease(LONG).acquire().await.expect("it is free");
+    let (free, taken) = (ours.lock(KEY).lease(LONG), ours.lock("taken").lease(LONG).wait(LONG));
+
+    tokio::select! {
+        outcome = free.run(async |_guard| std::future::pending::<()>().await) => panic!("{outcome:?}"),
+        outcome = taken.acquire() => panic!("{outcome:?}"),
+        () = until_waiting(&server, "taken", 1) => {}
+    }
+    elsewhere.release().await.expect("it is held");
+
+    assert_nothing_is_left(&server, PROMPT).await;
+}
+
+#[tokio::test]
+async fn calls_of_one_task_that_are_joined_have_their_turns() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
+    let body = async |_guard: &_| tokio::time::sleep(Duration::from_millis(5)).await;
+    let (first, second) = (ours.lock(KEY).lease(LONG).wait(LONG), theirs.lock(KEY).lease(LONG).wait(LONG));
+    let another = ours.lock("another").lease(LONG);
+
+    let outcomes = within(LONG, "all turns", async {
+        tokio::join!(first.run(body), second.run(body), first.run(body), another.run(body))
+    })
+    .await;
+
+    assert!(matches!(outcomes, (Ok(()), Ok(()), Ok(()), Ok(()))), "{outcomes:?}");
+    assert_nothing_is_left(&server, PROMPT).await;
+}
+
+/// A task that waits for what it holds itself, by another guard, ends as anybody who waits in vain.
+#[tokio::test]
+async fn two_guards_of_one_key_in_one_task_are_contended_within_the_wait() {
+    let server = RedisServer::start();
+    let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(Duration::from_millis(300));
+
+    let started = std::time::Instant::now();
+    let outcomes = tokio::join!(lock.acquire(), lock.acquire());
+    let took = started.elapsed();
+
+    let (first, second) = &outcomes;
+    let refused =
+        [first, second].into_iter().filter_map(|outcome| outcome.as_ref().err()).collect::<Vec<_>>();
+    assert!(matches!(refused[..], [Error::Contended { .. }]), "{outcomes:?}");
+    assert!(took < Duration::from_millis(400), "{took:?}");
+    drop(outcomes);
+    assert_nothing_is_left(&server, PROMPT).await;
+}
+
+#[tokio::test]
+async fn tasks_that_are_aborted_as_they_wait_hold_up_nobody_behind_them() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
+    let held = ours.lock(KEY).lease(LONG).acquire().await.expect("it is free");
+    let mut aborted = JoinSet::new();
+    for manager in [&ours, &theirs].into_iter().cycle().take(40) {
+        let lock = manager.lock(KEY).lease(LONG).wait(LONG);
+        aborted.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    until_waiting(&server, KEY, 1).await;
+    let last = manager_of(&server).await.lock(KEY).lease(LONG).wait(LONG);
+    let last = tokio::spawn(async move { last.run(async |_guard| ()).await });
+    until_waiting(&server, KEY, 2).await;
+
+    aborted.abort_all();
+    held.release().await.expect("it is held");
+    let turn = within(PROMPT, "the turn of who stayed", last).await.expect("no panic");
+
+    assert!(turn.is_ok(), "{turn:?}");
+    assert_nothing_is_left(&server, PROMPT).await;
+}
+
+/// The waiting is cut short around the moment in which the lock is handed over: before it, in it, and after it but before the task has
+/// looked.
+#[tokio::test]
+async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
+    let (mut before, mut after) = (0, 0);
+    for round in 0..120_u64 {
+        // Every other time the lock comes from a task of the same process.
+        let from = if round % 2 == 0 { &ours } else { &theirs };
+        let held = from.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("nobody else wants it");
+        let waiting = ours.lock(KEY).lease(LONG).wait(LONG);
+        let mut acquire = Box::pin(waiting.acquire());
+        let early = timeout(Duration::from_millis(3), acquire.as_mut()).await;
+        assert!(early.is_err(), "it is held: {early:?}");
+
+        let released = tokio::spawn(held.release());
+        tokio::time::sleep(Duration::from_micros(round % 30 * 50)).await;
+        // Not polled again: a turn that has come is one that nobody has seen.
+        if released.is_finished() {
+            after += 1;
+        } else {
+            before += 1;
+        }
+        drop(acquire);
+        released.await.expect("no panic").expect("it was held");
+
+        let next = theirs.lock(KEY).lease(LONG).wait(LONG);
+        let next = within(PROMPT, &format!("the lock after round {round}"), next.acquire()).await;
+        next.expect("it is free").release().await.expect("it is held");
+    }
+
+    assert!(before > 0 && after > 0, "cut {before} times before the release, {after} after: one is missing");
+    assert_nothing_is_left(&server, PROMPT).await;
+}

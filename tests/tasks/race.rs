@@ -1,0 +1,77 @@
+//! T12: a release that races the first renewal of its hold.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+use dlock_tests::{Proxy, RedisServer, within};
+use tokio::task::JoinSet;
+
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of};
+
+/// Its first renewal is due between a quarter and a third of it.
+const LEASE: Duration = Duration::from_millis(600);
+
+#[tokio::test]
+async fn a_release_behind_a_renewal_that_is_under_way_leaves_nothing() {
+    for is_renewed in [false, true] {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(&server);
+        let manager = LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the way is open");
+        let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("it is free");
+        let renewal = proxy.on_request(b"dlock:order:7");
+
+        // The renewal is on its way to the server, or its answer is on the way back.
+        if is_renewed {
+            proxy.hold_replies();
+        } else {
+            proxy.hold_requests();
+        }
+        within(LEASE, "the renewal", renewal).await;
+        let released = tokio::spawn(guard.release());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        proxy.pass();
+        let released = within(PROMPT, "the release", released).await.expect("no panic");
+
+        assert!(released.is_ok(), "renewed: {is_renewed}: {released:?}");
+        assert_quiet(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn releases_around_the_moment_of_the_first_renewal_are_all_clean() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let mut holds = JoinSet::new();
+    for number in 0..400_u64 {
+        let lock = manager.lock(format!("order:{number}")).lease(LEASE);
+        holds.spawn(async move {
+            let guard = lock.acquire().await.expect("it is free");
+            // From before the first renewal of any to after that of all.
+            tokio::time::sleep(LEASE / 4 + Duration::from_micros(number * 150)).await;
+            let believed = guard.check();
+            (believed, guard.release().await)
+        });
+    }
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = within(LONG, "all releases", holds.join_next()).await {
+        outcomes.push(outcome.expect("no panic"));
+    }
+    let renewed = server.command_count("pexpire");
+
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, (Ok(()), Ok(())))), "{outcomes:?}");
+    assert!(
+        renewed > 0 && renewed < 400,
+        "{renewed} were renewed before their release: the moment was missed"
+    );
+    assert_quiet(&server).await;
+}
+
+/// Asserts that nothing is left, that nothing comes back, and that nobody asks about what was let go of.
+async fn assert_quiet(server: &RedisServer) {
+    let scripts = || server.command_count("evalsha") + server.command_count("eval");
+    assert_nothing_is_left(server, PROMPT).await;
+    let before = scripts();
+    tokio::time::sleep(LEASE).await;
+    assert_nothing_is_left(server, Duration::ZERO).await;
+    assert_eq!(scripts() - before, 0, "scripts for holds that are over");
+}

@@ -1,0 +1,210 @@
+//! What a process does that nobody else gets in the way of, in commands.
+
+use std::time::Duration;
+
+use dlock_runtime::LockManager;
+
+use super::wire::Wire;
+use super::{LONG, call, hold, release};
+
+#[tokio::test]
+async fn an_uncontended_call_sends_two_commands() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let cost = wire.cost(call(&manager, "order:7")).await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+}
+
+#[tokio::test]
+async fn what_a_body_runs_under_sends_no_more() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let cost = wire
+        .cost(async {
+            manager.lock("order:7").run(async |_guard| ()).await.expect("the lock is free");
+        })
+        .await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+}
+
+#[tokio::test]
+async fn to_try_for_a_lock_that_is_free_is_one_command_too() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let cost = wire
+        .cost(async {
+            let tried = manager.lock("order:7").try_acquire().await.expect("the server answers");
+            release(tried.expect("the lock is free")).await;
+        })
+        .await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+}
+
+#[tokio::test]
+async fn a_call_inside_a_hold_sends_nothing() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let lock = manager.lock("order:7");
+    let inside = lock.run(async |_guard| {
+        wire.cost(async {
+            for _ in 0..100 {
+                lock.run(async |_guard| ()).await.expect("it joins");
+            }
+        })
+        .await
+    });
+
+    inside.await.expect("the lock is free").is("", "");
+}
+
+#[tokio::test]
+async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
+    let wire = Wire::start();
+    let manager = wire.manager_with("?tracking=off&hand_off=10s").await;
+
+    let cost = wire
+        .cost(async {
+            let tasks = (0..64).map(|_| call(&manager, "order:7"));
+            futures_util::future::join_all(tasks).await;
+        })
+        .await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+}
+
+#[tokio::test]
+async fn a_fencing_token_is_one_command_and_the_second_time_none() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let guard = hold(&manager, "order:7").await;
+
+    let first = wire.cost(async { guard.fencing_token().await.map(drop).expect("it is held") }).await;
+    let second = wire.cost(async { guard.fencing_token().await.map(drop).expect("it is held") }).await;
+
+    first.is("1 EVALSHA", "1 evalsha, 2 get, 1 set, 1 time");
+    second.is("", "");
+}
+
+#[tokio::test]
+async fn a_longer_lease_is_one_command() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let guard = hold(&manager, "order:7").await;
+
+    let cost = wire.cost(async { guard.extend(LONG * 2).await.expect("it is held") }).await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire, 1 pttl");
+}
+
+#[tokio::test]
+async fn to_look_whether_a_guard_is_held_sends_nothing() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let guard = hold(&manager, "order:7").await;
+
+    let cost = wire
+        .cost(async {
+            guard.check().expect("it is held");
+            assert!(guard.remaining() > Duration::ZERO);
+        })
+        .await;
+
+    cost.is("", "");
+}
+
+#[tokio::test]
+async fn an_inspection_is_one_command() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let _guard = hold(&manager, "order:7").await;
+
+    let cost =
+        wire.cost(async { assert!(manager.inspect("order:7").await.expect("it answers").is_some()) }).await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl");
+}
+
+#[tokio::test]
+async fn a_release_by_force_is_one_command() {
+    let wire = Wire::start();
+    let (holder, operator) = (wire.manager().await, wire.manager().await);
+    let _guard = hold(&holder, "order:7").await;
+
+    let cost =
+        wire.cost(async { assert!(operator.force_release("order:7").await.expect("it answers")) }).await;
+
+    cost.is("1 EVALSHA", "1 del, 1 evalsha, 1 get");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_kept_after_its_body_is_one_command_when_the_body_ends_and_one_later() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let kept = manager.lock("job").lease(LONG).at_least(Duration::from_millis(500));
+    let guard = kept.acquire().await.expect("the lock is free");
+
+    let body = wire.cost(release(guard)).await;
+    let later = wire.cost(one_more(&wire, &manager)).await;
+
+    body.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire");
+    later.is("1 EVALSHA", "1 del, 1 evalsha, 1 get");
+}
+
+#[tokio::test]
+async fn a_renewal_is_one_command_each_third_of_the_lease() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+    let lease = Duration::from_secs(3);
+    let guard = manager.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
+
+    let cost = wire.cost(one_more(&wire, &manager)).await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire, 1 pttl");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_it_is_answered_lets_go_of_what_it_is_given() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let cost = wire
+        .cost(async {
+            wire.proxy.hold_replies();
+            let sent = wire.proxy.on_request(b"SET");
+            let lock = manager.lock("order:7");
+            tokio::select! {
+                _ = lock.acquire() => unreachable!("nobody is told"),
+                _ = sent => {}
+            }
+            wire.proxy.pass();
+            manager.shutdown(LONG).await;
+        })
+        .await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_it_is_polled_sends_nothing() {
+    let wire = Wire::start();
+    let manager = wire.manager().await;
+
+    let lock = manager.lock("order:7");
+    let cost = wire.cost(async { drop(lock.acquire()) }).await;
+
+    cost.is("", "");
+}
+
+/// Waits until one more script was called, and answered.
+async fn one_more(wire: &Wire, manager: &LockManager) {
+    let _ = wire.proxy.on_request(b"EVALSHA").await;
+    manager.ready().await.expect("the server answers"); // what is answered behind it was run behind it
+}

@@ -1,0 +1,202 @@
+//! What processes cost each other that want one lock, in commands: two managers are two processes to a server.
+
+use dlock_runtime::{Error, LockGuard, LockManager, distributed_lock};
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
+
+use super::wire::{STEADY, Wire};
+use super::{call, hold, release};
+
+/// A server, a manager that holds `order:7`, and one that waits for it.
+async fn contended(options: &str) -> (Wire, [LockManager; 2], LockGuard, JoinHandle<LockGuard>) {
+    let wire = Wire::start();
+    let managers = [wire.manager_with(options).await, wire.manager_with(options).await];
+    let guard = hold(&managers[0], "order:7").await;
+    let waiter = wait(&wire, &managers[1]).await;
+    (wire, managers, guard, waiter)
+}
+
+/// Has a manager wait for `order:7`, as the only one that does.
+async fn wait(wire: &Wire, manager: &LockManager) -> JoinHandle<LockGuard> {
+    let waits = manager.clone();
+    let waiter = tokio::spawn(async move { hold(&waits, "order:7").await });
+    wire.until_waiting("order:7", 1).await;
+    manager.ready().await.expect("the server answers"); // he has been told
+    waiter
+}
+
+async fn granted(waiter: JoinHandle<LockGuard>) -> LockGuard {
+    waiter.await.expect("the waiter does not panic")
+}
+
+#[tokio::test]
+async fn to_stand_in_the_queue_is_two_commands() {
+    let wire = Wire::start();
+    let (holder, other) = (wire.manager().await, wire.manager().await);
+    let _guard = hold(&holder, "order:7").await;
+
+    let cost = wire.cost(async { wait(&wire, &other).await.abort() }).await;
+
+    cost.is("1 EVALSHA, 1 SET", "1 append, 1 evalsha, 1 get, 1 pttl, 1 set");
+}
+
+#[tokio::test]
+async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
+    let (wire, [_, other], _guard, waiter) = contended("?tracking=off&grant_lease=4s").await;
+
+    let cost = wire
+        .cost(async {
+            let _ = wire.proxy.on_request(b"EVALSHA").await;
+            other.ready().await.expect("the server answers"); // behind it
+        })
+        .await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl");
+    waiter.abort();
+}
+
+#[tokio::test]
+async fn a_release_to_who_waits_is_one_command_and_his_grant_one() {
+    let (wire, [_, other], guard, waiter) = contended(STEADY).await;
+
+    let cost = wire
+        .cost(async {
+            release(guard).await;
+            let held = granted(waiter).await;
+            other.ready().await.expect("the server answers"); // behind the confirmation
+            std::mem::forget(held);
+        })
+        .await;
+
+    cost.is("2 EVALSHA", "2 evalsha, 3 get, 2 pexpire, 2 pttl, 1 publish, 1 set");
+}
+
+#[tokio::test]
+async fn a_hand_over_between_processes_that_ask_anew_each_time_is_four_commands() {
+    let (wire, managers, mut guard, mut waiter) = contended(STEADY).await;
+
+    let cost = wire
+        .cost(async {
+            for turn in 0..10 {
+                release(guard).await;
+                guard = granted(waiter).await;
+                waiter = wait(&wire, &managers[turn % 2]).await;
+            }
+            waiter.abort();
+            std::mem::forget(guard);
+        })
+        .await;
+
+    // Each is told the lock is taken, queues up, confirms and lets go.
+    assert_eq!(cost.sent, "30 EVALSHA, 10 SET");
+}
+
+/// Returns what is sent for twelve turns: one task of each of two processes has its turn, while five more in each wait.
+async fn sent_for_twelve_turns(hand_off: &str) -> String {
+    let (wire, managers, guard, waiter) = contended(&format!("{STEADY}&hand_off={hand_off}")).await;
+    let more = managers.each_ref().map(|manager| join_all((0..5).map(|_| call(manager, "order:7"))));
+
+    let cost = wire
+        .cost(async {
+            let first = async {
+                release(guard).await;
+                release(granted(waiter).await).await;
+            };
+            let [ours, theirs] = more;
+            tokio::join!(biased; ours, theirs, first);
+        })
+        .await;
+    cost.sent
+}
+
+#[tokio::test]
+async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_two_commands() {
+    // Twelve turns change processes eleven times; the last release hands over to nobody.
+    assert_eq!(sent_for_twelve_turns("0ms").await, "23 EVALSHA");
+}
+
+#[tokio::test]
+async fn with_a_hand_off_the_lock_changes_processes_once_for_all_tasks_that_wait() {
+    // Two releases and one confirmation for twelve turns.
+    assert_eq!(sent_for_twelve_turns("10s").await, "3 EVALSHA");
+}
+
+#[tokio::test]
+async fn to_ask_once_for_a_lock_that_is_held_is_two_commands() {
+    let wire = Wire::start();
+    let (holder, other) = (wire.manager().await, wire.manager().await);
+    let _guard = hold(&holder, "order:7").await;
+
+    let cost = wire
+        .cost(async {
+            let once = other.lock("order:7").acquire().await;
+            assert!(matches!(once, Err(Error::Contended { retry_after: Some(_), .. })), "{once:?}");
+        })
+        .await;
+
+    // The second asks how long it will be held.
+    cost.is("1 EVALSHA, 1 SET", "1 evalsha, 1 get, 1 pttl, 1 set");
+}
+
+#[distributed_lock(key = "order:7", manager = locks, on_contended = skip)]
+async fn place_order(locks: &LockManager) {
+    panic!("the lock is held");
+}
+
+#[tokio::test]
+async fn to_skip_a_call_whose_lock_is_held_is_one_command() {
+    let wire = Wire::start();
+    let (holder, other) = (wire.manager().await, wire.manager().await);
+    let _guard = hold(&holder, "order:7").await;
+
+    let cost = wire.cost(place_order(&other)).await;
+
+    cost.is("1 SET", "1 set");
+}
+
+#[tokio::test]
+async fn to_try_for_a_lock_that_is_held_is_one_command() {
+    let wire = Wire::start();
+    let (holder, other) = (wire.manager().await, wire.manager().await);
+    let _guard = hold(&holder, "order:7").await;
+
+    let cost = wire
+        .cost(async {
+            let tried = other.lock("order:7").try_acquire().await.expect("the server answers");
+            assert!(tried.is_none());
+        })
+        .await;
+
+    cost.is("1 SET", "1 set");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_while_it_waits_leaves_by_one_command() {
+    let (wire, [_, other], _guard, waiter) = contended(STEADY).await;
+
+    let cost = wire
+        .cost(async {
+            waiter.abort();
+            drop(waiter.await);
+            other.ready().await.expect("the server answers"); // behind the leave
+        })
+        .await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire, 1 pttl, 1 set");
+}
+
+#[tokio::test]
+async fn beside_clients_that_poll_a_hand_over_is_two_commands_too() {
+    let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&share=setnx")).await;
+
+    let cost = wire
+        .cost(async {
+            release(guard).await;
+            let held = granted(waiter).await;
+            other.ready().await.expect("the server answers");
+            std::mem::forget(held);
+        })
+        .await;
+
+    cost.is("2 EVALSHA", "2 evalsha, 3 get, 2 pexpire, 2 pttl, 1 publish, 1 set");
+}
