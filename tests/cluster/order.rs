@@ -1,7 +1,8 @@
 //! Requests on one key while their slot moves.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
@@ -20,20 +21,25 @@ pub(crate) fn of_a_cluster(request: &Request, port: u16) -> Answer {
     Answer::Raw(text.into_bytes())
 }
 
-/// A server that says of each request, once it may, that it belongs to the one on `port`. Returns it with the network before it.
-fn old_master(port: u16, may: Receiver<()>) -> (HostileServer, Proxy) {
-    let (may, here) = (Mutex::new(may), Arc::<OnceLock<u16>>::default());
-    let before_it = Arc::clone(&here);
+/// The port of the server that serves all slots, as every server says that is asked.
+type Serves = Arc<AtomicU16>;
+
+/// A server that says of each request, once it may, that all slots belong to the one on `port`. Returns it with the network before it,
+/// which is who serves until then.
+fn old_master(port: u16, serves: &Serves, may: Receiver<()>) -> (HostileServer, Proxy) {
+    let may = Mutex::new(may);
+    let all = Arc::clone(serves);
     let server = HostileServer::start(move |request| {
         if request.name() != "EVALSHA" {
-            return of_a_cluster(request, here.get().copied().unwrap_or_default());
+            return of_a_cluster(request, all.load(Ordering::SeqCst));
         }
         let _ = may.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SOON);
+        all.store(port, Ordering::SeqCst); // whoever asks for the map from now on must not be sent back here
         let slot = 15_123;
         Answer::Raw(format!("-MOVED {slot} 127.0.0.1:{port}\r\n").into_bytes())
     });
     let proxy = Proxy::start(server.port());
-    before_it.set(proxy.port()).expect("it is set once");
+    serves.store(proxy.port(), Ordering::SeqCst);
     (server, proxy)
 }
 
@@ -41,15 +47,17 @@ fn old_master(port: u16, may: Receiver<()>) -> (HostileServer, Proxy) {
 async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_sends_on() {
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&order);
+    let serves = Serves::default();
+    let all = Arc::clone(&serves);
     let new = HostileServer::start(move |request| {
         if request.name() == "EVALSHA" {
             noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(4)); // the token: they rise
             return Answer::Raw(b":0\r\n".to_vec());
         }
-        of_a_cluster(request, 1)
+        of_a_cluster(request, all.load(Ordering::SeqCst))
     });
     let (answer, may) = channel();
-    let (_old, network) = old_master(new.port(), may);
+    let (_old, network) = old_master(new.port(), &serves, may);
     let url = format!("redis+cluster://127.0.0.1:{}?response_timeout=5s", network.port());
     let manager = LockManager::connect(&url).await.expect("it says that it is a cluster");
     let ask = || {

@@ -76,6 +76,8 @@ struct State {
     /// Slots whose old master has not answered everything yet, with the number of their last move.
     settling: HashMap<Slot, u64>,
     moves: u64,
+    /// Slots of which a server has said who serves them since the look at the map that is under way began: what that brings is older.
+    just_told: HashSet<Slot>,
     /// Whether a server has said so, and it is not known yet to be up again.
     is_down: bool,
 }
@@ -97,6 +99,7 @@ impl Cluster {
             held_back: Vec::new(),
             settling: HashMap::new(),
             moves: 0,
+            just_told: HashSet::new(),
             is_down: false,
         };
         Ok(Arc::new_cyclic(|me| Self {

@@ -14,15 +14,32 @@ use crate::backend::redis::servers::cluster::members::Member;
 use crate::backend::redis::servers::cluster::slots::Slot;
 use crate::sync::lock;
 
+/// Who says that a slot has another master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A server that was sent a request, just now.
+    Redirect,
+    /// A map, as it was when it was asked for.
+    Map,
+}
+
 impl Cluster {
     /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until the old one
     /// has answered everything.
-    pub(super) fn give(&self, owners: Vec<(Slot, Address)>) -> HashSet<Slot> {
+    ///
+    /// A map does not take back what a server has said since it was asked for: the request that was sent on would go to the old master
+    /// again, behind others of its key that are on their way there.
+    pub(super) fn give(&self, owners: Vec<(Slot, Address)>, source: Source) -> HashSet<Slot> {
         let mut moved = HashSet::new();
         let mut left: Vec<(Arc<Member>, u64)> = Vec::new();
         for (slot, address) in owners {
             let Some(member) = self.member_at(&address) else { continue };
             let mut state = lock(&self.state);
+            match source {
+                Source::Redirect => _ = state.just_told.insert(slot),
+                Source::Map if state.just_told.contains(&slot) => continue,
+                Source::Map => {}
+            }
             let old = state.table.owner(slot).cloned();
             if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &member)) {
                 continue;
@@ -108,17 +125,40 @@ mod tests {
     use crate::config::url::Server;
     use crate::token::TokenSource;
 
+    fn cluster(shared: Shared) -> Arc<Cluster> {
+        let seeds = Seeds { servers: Vec::new(), access: Server::default() };
+        let answers = ToEngine { shared: Arc::new(shared), engine: Weak::new() };
+        let process = TokenSource::of_process(1).process();
+        Cluster::new(seeds, &Settings::default(), answers, process).expect("no server is wrong")
+    }
+
+    #[test]
+    fn a_map_does_not_take_back_what_a_server_said_since_it_was_asked_for() {
+        let cluster = cluster(Shared::new(true));
+        let (slot, other) = (Slot::of("order:7"), Slot::of("order:8"));
+        let at = |port| Address { host: "10.0.0.1".to_owned(), port };
+        let all_at = |port| vec![(slot, at(port)), (other, at(port))];
+        let owner = |slot| lock(&cluster.state).table.owner(slot).map(|member| member.address.port);
+        cluster.give(all_at(1), Source::Map);
+
+        cluster.begin_look();
+        let moved = cluster.give(vec![(slot, at(2))], Source::Redirect);
+        let by_the_older_map = cluster.give(all_at(3), Source::Map);
+        assert_eq!((moved.len(), by_the_older_map.contains(&slot)), (1, false));
+        assert_eq!((owner(slot), owner(other)), (Some(2), Some(3)));
+
+        cluster.begin_look();
+        cluster.give(all_at(3), Source::Map);
+        assert_eq!(owner(slot), Some(3), "a map that was asked for later is believed");
+    }
+
     #[test]
     fn a_slot_whose_move_is_waited_for_is_settled_though_the_runtime_ends() {
         for is_on_a_runtime in [true, false] {
-            let shared = Arc::new(Shared::new(true));
+            let shared = Shared::new(true);
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("one can be made");
             shared.moves_to(is_on_a_runtime.then(|| runtime.handle().clone()));
-            let seeds = Seeds { servers: Vec::new(), access: Server::default() };
-            let answers = ToEngine { shared: Arc::clone(&shared), engine: Weak::new() };
-            let process = TokenSource::of_process(1).process();
-            let cluster =
-                Cluster::new(seeds, &Settings::default(), answers, process).expect("no server is wrong");
+            let cluster = cluster(shared);
             let request = acquire("order:7");
             lock(&cluster.state).settling.insert(Slot::of(&request.key), 1);
             cluster.take(vec![request]);

@@ -22,6 +22,7 @@ use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::cluster::members::Member;
+use crate::backend::redis::servers::cluster::moving::Source;
 use crate::backend::redis::servers::cluster::slots::Slot;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind, Reply};
@@ -102,7 +103,7 @@ impl Cluster {
                 Elsewhere::Nobody => nowhere.push((request, why)),
             }
         }
-        let moved = self.give(owners);
+        let moved = self.give(owners, Source::Redirect);
         self.dispatch(errands);
         if !late.is_empty() {
             lock(&self.state).parked.extend(late);

@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::cluster::map::{self, View};
 use crate::backend::redis::servers::cluster::members::Member;
+use crate::backend::redis::servers::cluster::moving::Source;
 use crate::backend::redis::servers::cluster::slots::Slot;
 use crate::backend::redis::servers::cluster::{Cluster, first_to_tell};
 use crate::protocol::command::{Failure, FailureKind};
@@ -58,6 +59,7 @@ impl Cluster {
 
     /// Asks some servers for the map, and takes over what they agree on.
     async fn look(&self) {
+        self.begin_look();
         let views = self.views().await;
         if views.is_empty() {
             return;
@@ -67,6 +69,11 @@ impl Cluster {
         if is_up && std::mem::take(&mut lock(&self.state).is_down) {
             self.look_again(false, |_| true); // what was refused meanwhile
         }
+    }
+
+    /// Notes that what servers say from now on is newer than the map that is about to be asked for.
+    pub(super) fn begin_look(&self) {
+        lock(&self.state).just_told.clear();
     }
 
     /// Asks masters that can be asked at once; while there is none, everybody else.
@@ -96,7 +103,7 @@ impl Cluster {
             let is_known = lock(&self.state).table.owner(slot).is_some_and(|known| known.address == *owner);
             (!is_known).then(|| (slot, owner.clone()))
         });
-        let moved = self.give(changed.collect());
+        let moved = self.give(changed.collect(), Source::Map);
         let mut state = lock(&self.state);
         let serving: Vec<_> = state.serving().cloned().collect();
         for member in &serving {
