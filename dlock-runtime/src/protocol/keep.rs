@@ -151,7 +151,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.kept.iter().any(|kept| kept.token == token)
     }
 
-    /// An answer about a kept lock: to the keep, or to what was asked before it.
+    /// An answer about a kept lock. Only one to the keep tells how it stands: what was asked before may be older than the grant.
     pub(super) fn answered_while_kept(
         &mut self,
         token: Token,
@@ -159,13 +159,15 @@ impl<S: Clone + PartialEq> Lane<S> {
         reply: &Reply,
         cx: &Cx<'_, S>,
     ) {
+        if !matches!(command, Command::Keep { .. }) {
+            return;
+        }
         self.kept.retain(|kept| {
-            let keeps = matches!(command, Command::Keep { .. });
             match reply {
                 _ if kept.token != token => true,
                 Reply::NotOurs => false, // nothing is left to keep
-                Reply::Refused(failure) if keeps && failure.kind == FailureKind::WrongKind => false,
-                Reply::Unknown(_) | Reply::Refused(_) if keeps => {
+                Reply::Refused(failure) if failure.kind == FailureKind::WrongKind => false,
+                Reply::Unknown(_) | Reply::Refused(_) => {
                     let left = kept.until.since(cx.now);
                     kept.tell_at = renew::retry_at(cx.now, left, left);
                     true
@@ -356,6 +358,16 @@ mod tests {
             happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), reply, cx));
             assert!(lane.is_idle());
         }
+    }
+
+    #[test]
+    fn an_answer_that_may_be_older_than_the_grant_does_not_end_what_is_kept() {
+        let (mut lane, token, _) = kept();
+
+        let renew = Command::Renew { lease: JOB.lease };
+        happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renew, at(0), Reply::NotOurs, cx));
+
+        assert!(lane.keeps(token), "a late grant would be passed on, and the lock let go of");
     }
 
     #[test]

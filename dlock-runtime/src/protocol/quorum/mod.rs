@@ -14,6 +14,7 @@
 //!
 //! Not here: which servers there are and how they are asked (`backend/redis/servers/quorum`), undoing (`abandon`).
 
+pub(crate) mod late;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! A connection keeps its order until an answer is missed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::weather::{Beyond, Bug, Seen, Weather};
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::quorum::late::Late;
 use crate::protocol::quorum::{Ballot, Follow, is_lost};
 use crate::protocol::record::Record;
 use crate::protocol::simulation::agenda::Agenda;
@@ -81,8 +82,7 @@ struct Client {
     tokens: TokenSource,
     connections: Vec<Connection>,
     ballots: BTreeMap<usize, (Ballot, Token, BootTime)>,
-    unsure: BTreeSet<(Token, usize)>,
-    repairing: BTreeSet<(Token, usize)>,
+    late: Late,
     state: State,
     turns: u64,
     frozen_until: u64,
@@ -158,8 +158,7 @@ impl<'a> World<'a> {
                 tokens: TokenSource::of_process(number),
                 connections: (0..servers).map(|_| Connection { epoch: 1, ..Connection::default() }).collect(),
                 ballots: BTreeMap::new(),
-                unsure: BTreeSet::new(),
-                repairing: BTreeSet::new(),
+                late: Late::default(),
                 state: State::Idle,
                 turns: weather.turns,
                 frozen_until: 0,
@@ -436,8 +435,8 @@ impl<'a> World<'a> {
         }
         let now = self.clients[client].clock(self.now);
         let Some(number) = ballot else {
-            if !matches!((command, &reply), (Command::Leave, _) | (_, Reply::Unknown(_))) {
-                self.clients[client].repairing.remove(&(token, server));
+            if command != Command::Leave {
+                self.clients[client].late.repaired(token, server, &reply);
             }
             let connection = &mut self.clients[client].connections[server];
             if command == Command::Leave
@@ -456,9 +455,9 @@ impl<'a> World<'a> {
         if votes.is_over() {
             self.clients[client].ballots.remove(&number);
         }
-        let Client { unsure, repairing, .. } = &mut self.clients[client];
-        let place = (token, server);
-        if command == Command::Release && (unsure.remove(&place) | repairing.remove(&place)) {
+        let late = &mut self.clients[client].late;
+        late.remember(token, &follows);
+        if command == Command::Release && late.let_go(token, server) {
             follows.push((server, Follow::Abandon));
         }
         for (server, follow) in follows {
@@ -494,11 +493,8 @@ impl<'a> World<'a> {
                 self.clients[client].connections[server].undoing.add("k".into(), token, 0);
                 self.undo_later(client, server);
             }
-            Follow::Unsure => {
-                self.clients[client].unsure.insert((token, server));
-            }
+            Follow::Unsure => {}
             Follow::Repair(lease) => {
-                self.clients[client].repairing.insert((token, server));
                 self.send(client, server, token, Command::Acquire { lease }, None);
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! Not here: what votes come to (`protocol::quorum`), who sends (`quorum`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::Request;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
+use crate::protocol::quorum::late::Late;
 use crate::protocol::quorum::{Ballot, Follow, is_lost};
 use crate::token::Token;
 
@@ -20,10 +21,7 @@ pub(super) struct Ballots {
     free: Vec<usize>,
     /// The renewals among them.
     renewing: HashMap<Token, Vec<usize>>,
-    /// Tokens that hold, and servers where they may come to stand late, by an acquire that was not answered.
-    unsure: BTreeSet<(Token, usize)>,
-    /// The same, by a repair that is not answered yet.
-    repairing: BTreeSet<(Token, usize)>,
+    late: Late,
 }
 
 #[derive(Debug)]
@@ -141,29 +139,14 @@ impl Ballots {
 
     /// A server has answered to a repair, or will not.
     pub(super) fn repaired(&mut self, server: usize, token: Token, reply: &Reply) {
-        if !matches!(reply, Reply::Unknown(_)) {
-            self.repairing.remove(&(token, server));
-        }
+        self.late.repaired(token, server, reply);
     }
 
     /// Remembers where a token that holds may stand, and has it undone there once it lets go.
     fn remember(&mut self, server: usize, asked: &Request, follows: &mut Vec<(usize, Follow)>) {
-        for (server, follow) in &*follows {
-            let _ = match follow {
-                Follow::Unsure => self.unsure.insert((asked.token, *server)),
-                Follow::Repair(_) => self.repairing.insert((asked.token, *server)),
-                Follow::Leave | Follow::Abandon => false,
-            };
-        }
-        let place = (asked.token, server);
-        // Both are forgotten, whichever it was.
-        if lets_go(asked.command) && (self.unsure.remove(&place) | self.repairing.remove(&place)) {
+        self.late.remember(asked.token, follows);
+        if lets_go(asked.command) && self.late.let_go(asked.token, server) {
             follows.push((server, Follow::Abandon));
-        }
-        for places in [&mut self.unsure, &mut self.repairing] {
-            if places.len() > MOST_UNSURE {
-                places.pop_first(); // the oldest is left to its time to live
-            }
         }
     }
 
@@ -187,8 +170,6 @@ impl Ballots {
 fn lets_go(command: Command) -> bool {
     command.lets_go() || matches!(command, Command::Yield { .. })
 }
-
-const MOST_UNSURE: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -252,7 +233,7 @@ mod tests {
         let released = ballot(&mut ballots, token, Command::Release, votes);
 
         assert_eq!(released[2].follows, [(2, Follow::Abandon)]);
-        assert!(ballots.unsure.is_empty());
+        assert!(ballots.late.is_empty());
     }
 
     #[test]
