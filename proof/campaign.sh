@@ -5,8 +5,9 @@
 #   bash proof/campaign.sh sum                   prints what adds up for the sources as they are, beside the goals
 #
 # Layers are those of GOALS, below. BUILD is one of tests/servers.sh, for faults, kills and the suite; without it they use the server in
-# PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines add up as long as `sources` is the same: a
-# hash of what ships of the rules, the engine and the backends.
+# PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines of a layer add up as long as `sources` is the
+# same: a hash of what it is about, of that which ships. That is the rules alone for those layers that run nothing else, the rules and the
+# engine for the engine's, the rules and the backends for all others.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -117,12 +118,18 @@ write_down() {
     [ "$status" -ne 0 ] || [ "${done:-0}" -gt 0 ] || said="FAILED: nothing was done: $(grep -om1 'SKIPPED: .*' "$log")"
     [ "$status" -eq 0 ] || said="FAILED: $(grep -E 'panicked|FAILED|^error' "$log" | head -1) $said"
     [ -f "$LEDGER" ] || (IFS=$'\t' && echo "${COLUMNS[*]}") >"$LEDGER"
-    (IFS=$'\t' && echo "$(date -u +%F)	$(git rev-parse --short HEAD)	$(sources)	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
+    (IFS=$'\t' && echo "$(date -u +%F)	$(git rev-parse --short HEAD)	$(sources "$layer")	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
 }
 
-# What ships of the rules, the engine and the backends: their tests and simulations may change, and lines add up all the same.
+# What ships of that which a layer is about: tests and simulations in files of their own may change, and lines add up all the same.
 sources() {
-    git ls-files -s dlock-runtime/src/protocol dlock-runtime/src/engine dlock-runtime/src/backend |
+    local rooms=(protocol)
+    case $1 in
+        core | exhaustive | mutants) ;;
+        engine) rooms+=(engine) ;;
+        *) rooms+=(backend) ;;
+    esac
+    git ls-files -s "${rooms[@]/#/dlock-runtime/src/}" |
         grep -vE '(simulation|exhaustive|interleavings|tests|scene|rig|hostile)(/|\.rs)' | git hash-object --stdin | cut -c 1-12
 }
 
@@ -140,7 +147,7 @@ sum() {
     printf '%-11s %9s %9s %11s %7s  %s\n' layer done goal violations failed what
     while read -r layer goal what; do
         [ -n "$layer" ] || continue
-        awk -F '\t' -v layer="$layer" -v goal="$goal" -v what="$what" -v sources="$(sources)" '
+        awk -F '\t' -v layer="$layer" -v goal="$goal" -v what="$what" -v sources="$(sources "$layer")" '
             $3 == sources && $4 == layer { done += $5; violations += $7; failed += $11 ~ /^FAILED/; servers[$9] }
             END {
                 for (server in servers) builds++
