@@ -730,6 +730,7 @@ impl<'a> World<'a> {
             }
             if late && self.now >= at + TIMEOUT {
                 self.saw(Seen::LateRequest);
+                self.judges.calm_from = self.judges.calm_from.max(self.now); // a fault, whenever its request was sent
             }
             self.execute(token, command)?
         };
