@@ -111,7 +111,7 @@ write_down() {
             violations=$(grep -oE '[0-9]+ missed' <<<"$said" | cut -d ' ' -f 1)
             ;;
         *)
-            done=$(grep -oE '[0-9]+ (schedules|faults)[, ]' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
+            done=$(grep -oE ': [0-9]+ (schedules|faults)[, ]' <<<"$said" | awk '{ all += $2 } END { print all + 0 }')
             violations=$(grep -oE '[0-9]+ violations' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             ;;
     esac

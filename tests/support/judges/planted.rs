@@ -370,7 +370,7 @@ fn j7_what_a_process_has_more_of_is_refused() {
         Plot::default().resources(0, Phase::Base, &[("descriptors", 20), ("tasks", 5), ("subscriptions", 1)])
     };
 
-    base().resources(9, Phase::End, &[("descriptors", 24)]).refused_by("J7", "had 20 descriptors and has 24");
+    base().resources(9, Phase::End, &[("descriptors", 27)]).refused_by("J7", "had 20 descriptors and has 27");
     base().resources(9, Phase::End, &[("tasks", 10)]).refused_by("J7", "had 5 tasks and has 10");
     base()
         .resources(9, Phase::End, &[("subscriptions", 2)])
