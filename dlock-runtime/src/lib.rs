@@ -109,6 +109,8 @@ mod token;
 #[path = "private/mod.rs"]
 pub mod __private;
 
+#[cfg(dlock_shuttle)]
+pub use engine::interleavings::tally;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub use engine::interleavings::{Model, models};
 

@@ -10,6 +10,7 @@
 //! What is drawn is drawn by shuttle, so that a schedule that is run again is the same: the turns, how much time passes, and which thread
 //! goes on. Time is that of the crowd alone.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use shuttle::sync::mpsc;
 
 use super::judges::{self, Judges};
 use super::server::Server;
+use super::tally::happened;
 use super::{LONG, Model, block_on, engine_over, thread};
 use crate::engine::Engine;
 use crate::engine::answer::Told;
@@ -47,7 +49,7 @@ pub(super) fn models() -> Vec<Model> {
             run(Crowd { keys: 2, answers: Answers::ByAThread, rival: 2, ..CALM });
         }),
         Model::right("a crowd that loses its locks", || {
-            run(Crowd { threads: 4, losses: 3, rival: 1, answers: Answers::ByAThread, ..CALM });
+            run(Crowd { threads: 4, losses: 5, rival: 1, answers: Answers::ByAThread, ..CALM });
         }),
         Model::right("a crowd under a shutdown", || {
             run(Crowd { threads: 4, is_shut_down: true, answers: Answers::ByAThread, ..CALM });
@@ -142,7 +144,7 @@ pub(super) fn run_with(crowd: Crowd, each: fn(&Scene)) {
         beside.push(scene.spawn(Scene::play_the_rival));
     }
     if crowd.is_shut_down {
-        beside.push(scene.spawn(|scene| block_on(scene.engine.shutdown(LONG))));
+        beside.push(scene.spawn(Scene::shut_down));
     }
     let threads: Vec<_> = (0..crowd.threads).map(|_| scene.spawn(each)).collect();
     for one in threads.into_iter().chain(beside) {
@@ -196,15 +198,19 @@ impl Scene {
             _ => Way::Waits,
         };
         let at = if self.keys.len() > 1 { index(draw(2)) } else { 0 };
-        let turn = self.turn(at, way);
-        if draw(4) == 0 {
-            block_on(CutShort { polls: draw(6), future: pin!(turn) });
-        } else {
+        let stage = Cell::new(WAITS);
+        let turn = self.turn(at, way, &stage);
+        if draw(4) > 0 {
             block_on(turn);
+            return;
+        }
+        let from = if draw(2) == 0 { WAITS } else { HOLDS };
+        if !block_on(CutShort { polls: 1 + draw(6), from, stage: &stage, future: pin!(turn) }) {
+            happened(stage.get(), 1);
         }
     }
 
-    async fn turn(&self, at: usize, way: Way) {
+    async fn turn(&self, at: usize, way: Way, stage: &Cell<&'static str>) {
         let wait = match way {
             Way::Tries => None,
             Way::Waits => Some(LONG),
@@ -224,11 +230,12 @@ impl Scene {
         if self.is_calm() {
             self.judges.in_order(at, comes, self.engine.clock.now());
         }
-        self.hold(at, held).await;
+        self.hold(at, held, stage).await;
     }
 
     /// Stays inside for a while, and lets go in a way that is drawn.
-    async fn hold(&self, at: usize, held: Held) {
+    async fn hold(&self, at: usize, held: Held, stage: &Cell<&'static str>) {
+        stage.set(HOLDS);
         let inside = self.judges.enters(at, &held);
         for _ in 0..draw(4) {
             self.pass(2);
@@ -236,10 +243,12 @@ impl Scene {
             let believed = held.believed();
             assert!(believed.is_ok() || !self.is_calm(), "{believed:?}");
             if believed.is_err() {
+                happened("a loss was told inside", 1);
                 break;
             }
         }
         drop(inside);
+        stage.set(LETS_GO);
         if draw(2) == 0 {
             return drop(held);
         }
@@ -254,16 +263,17 @@ impl Scene {
         self.crowd.losses == 0
     }
 
-    /// Whether that is something to be told.
+    /// That is something to be told.
     fn refused(&self, way: Way, error: &Error) {
-        let is_right = match (way, error) {
-            (_, Error::Shutdown { .. }) => self.crowd.is_shut_down,
-            (_, Error::Lost { .. }) => !self.is_calm(),
-            (Way::Tries | Way::WaitsFor(_), Error::Contended { .. }) => true,
-            (Way::WaitsFor(_), Error::Unavailable { .. }) => self.crowd.answers == Answers::ByAThread,
-            _ => false,
+        let what = match (way, error) {
+            (_, Error::Shutdown { .. }) if self.crowd.is_shut_down => "refused: shut down",
+            (_, Error::Lost { .. }) if !self.is_calm() => "refused: lost before its start",
+            (Way::Tries, Error::Contended { .. }) => "contended: it tried",
+            (Way::WaitsFor(_), Error::Contended { .. }) => "contended: its time was over",
+            (Way::WaitsFor(_), Error::Unavailable { .. }) => "no answer in its time",
+            _ => panic!("{way:?}: {error}"),
         };
-        assert!(is_right, "{way:?}: {error}");
+        happened(what, 1);
     }
 
     /// Gives the answers of the server.
@@ -295,11 +305,15 @@ impl Scene {
     /// Deletes locks under those who have them.
     fn lose(&self) {
         for _ in 0..self.crowd.losses {
-            for _ in 0..draw(8) {
-                thread::yield_now();
-            }
+            stand_by(16);
             self.server.forget(&self.engine, self.key(0).name());
+            happened("a lock was deleted", 1);
         }
+    }
+
+    fn shut_down(&self) {
+        stand_by(64);
+        block_on(self.engine.shutdown(LONG));
     }
 
     /// Takes turns as another process does.
@@ -307,14 +321,13 @@ impl Scene {
         for _ in 0..self.crowd.rival {
             let key = self.key(0);
             let (token, turn) = self.server.rival_asks(key.name(), self.engine.clock.now());
-            if let Some(turn) = turn
-                && block_on(turn).is_err()
-            {
-                continue; // its place was deleted
+            if let Some(turn) = turn {
+                happened("the other process waited", 1);
+                if block_on(turn).is_err() {
+                    continue; // its place was deleted
+                }
             }
-            for _ in 0..draw(4) {
-                thread::yield_now();
-            }
+            stand_by(4);
             self.server.rival_releases(&self.engine, key.name(), token);
         }
     }
@@ -324,28 +337,44 @@ impl Scene {
         judges::is_over(&self.engine);
         assert!(self.server.is_empty(self.engine.clock.now()), "a lock is left in the server");
         let (let_in, let_go, vain) = self.server.counts();
-        assert!(self.is_calm() == (let_in == let_go) || !self.is_calm(), "{let_in} let in, {let_go} let go");
+        assert!(let_in == let_go || !self.is_calm(), "{let_in} let in, {let_go} let go");
         assert!(vain == 0 || !self.is_calm(), "{vain} releases of what was not held");
-        assert!(self.crowd.is_shut_down || self.judges.entered() > 0, "nobody was let in");
+        happened("a turn was handed on", self.judges.entered().saturating_sub(let_in));
     }
 }
 
-/// A future that is dropped after so many polls, if it has not ended by then. It is polled whether it was woken or not.
+/// A turn that is dropped after so many polls, counted from a stage on, if it has not ended by then. From there on it is polled whether
+/// it was woken or not.
 struct CutShort<'a, F> {
     polls: u64,
+    from: &'static str,
+    stage: &'a Cell<&'static str>,
     future: Pin<&'a mut F>,
 }
 
 impl<F: Future<Output = ()>> Future for CutShort<'_, F> {
-    type Output = ();
+    /// Whether it has ended.
+    type Output = bool;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.polls == 0 || self.future.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.polls == 0 {
+            return Poll::Ready(false);
         }
-        self.polls -= 1;
-        cx.waker().wake_by_ref();
+        if self.future.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        if self.from == WAITS || self.stage.get() != WAITS {
+            self.polls -= 1;
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
+    }
+}
+
+/// Lets others go on for a while.
+fn stand_by(most: u64) {
+    for _ in 0..draw(most) {
+        thread::yield_now();
     }
 }
 
@@ -357,6 +386,11 @@ pub(super) fn draw(end: u64) -> u64 {
 fn index(at: u64) -> usize {
     usize::try_from(at).unwrap_or_default()
 }
+
+/// The stages of a turn, by what it is to be dropped there.
+const WAITS: &str = "dropped as it waited";
+const HOLDS: &str = "dropped as it held";
+const LETS_GO: &str = "dropped as it let go";
 
 /// So little that it is used up now and then.
 const HAND_OFF: Duration = Duration::from_millis(3);

@@ -33,6 +33,7 @@ pub(super) fn models() -> Vec<Model> {
         Model::right("a hold is released once", released_once),
         Model::faulty(
             "a waiter that looks first and leaves its waker later sleeps for ever",
+            "it is its turn, and it sleeps",
             waiter_registers_too_late,
         ),
     ]

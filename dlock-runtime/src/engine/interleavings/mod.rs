@@ -7,7 +7,8 @@
 //! | `planted` | crowds with a fault that is to be found | the same |
 //!
 //! The locks and atomics of the engine are loom's or shuttle's (`sync::shared`); all else is the code that ships. What it uses of
-//! tokio, channels and `Notify`, is taken for correct. `server` is what a crowd has for a backend, `judges` says what must never be.
+//! tokio, channels and `Notify`, is taken for correct. `server` is what a crowd has for a backend, `judges` says what must never be,
+//! `tally` counts what must happen.
 //! Not here: what threads may do to each other in a backend.
 
 #[cfg(dlock_shuttle)]
@@ -19,6 +20,11 @@ mod judges;
 mod planted;
 #[cfg(dlock_shuttle)]
 mod server;
+#[cfg(dlock_shuttle)]
+mod tally;
+
+#[cfg(dlock_shuttle)]
+pub use tally::tally;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,17 +57,31 @@ pub struct Model {
     pub name: &'static str,
     /// Runs it in one order.
     pub run: fn(),
-    /// Whether it has a fault that is to be found.
-    pub is_faulty: bool,
+    /// What is said where the fault that it has is found; nothing for one that is right.
+    pub fault: Option<&'static str>,
 }
 
 impl Model {
     const fn right(name: &'static str, run: fn()) -> Self {
-        Self { name, run, is_faulty: false }
+        Self { name, run, fault: None }
     }
 
-    const fn faulty(name: &'static str, run: fn()) -> Self {
-        Self { name, run, is_faulty: true }
+    const fn faulty(name: &'static str, fault: &'static str, run: fn()) -> Self {
+        Self { name, run, fault: Some(fault) }
+    }
+
+    /// Returns what is said of a run, and whether that is what should be: nothing, or that the fault was found.
+    #[must_use]
+    pub fn judge(&self, ran: std::thread::Result<()>) -> (Option<String>, bool) {
+        let said = ran.err().map(|panic| {
+            let said = panic.downcast_ref::<String>().cloned();
+            said.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+        });
+        let is_right = match (&said, self.fault) {
+            (Some(said), Some(fault)) => said.contains(fault),
+            (said, fault) => said.is_none() && fault.is_none(),
+        };
+        (said, is_right)
     }
 }
 

@@ -17,10 +17,14 @@ use crate::sync::lock;
 
 pub(super) fn models() -> Vec<Model> {
     vec![
-        Model::faulty("a turn is handed on and nobody is woken", || run_with(CALM, hand_on_in_silence)),
-        Model::faulty("a lock is let go of before its body has ended", || run_with(CALM, let_go_too_early)),
-        Model::faulty("who stands back wants his old place", || run_with(CALM, stand_back)),
-        Model::faulty("a release never comes to the server", || {
+        Model::faulty("a turn is handed on and nobody is woken", "deadlock", || {
+            run_with(CALM, hand_on_in_silence);
+        }),
+        Model::faulty("a lock is let go of before its body has ended", "two have it", || {
+            run_with(CALM, let_go_too_early);
+        }),
+        Model::faulty("who stands back wants his old place", "is passed over", || run_with(CALM, stand_back)),
+        Model::faulty("a release never comes to the server", "is left in the server", || {
             run_with(Crowd { answers: Answers::ByAThread, ..CALM }, drop_a_release);
         }),
     ]

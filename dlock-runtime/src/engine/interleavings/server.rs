@@ -13,6 +13,7 @@ use std::time::Duration;
 use shuttle::sync::mpsc;
 use tokio::sync::oneshot;
 
+use super::tally::happened;
 use crate::backend::{Backend, Request};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
@@ -123,6 +124,15 @@ impl Server {
         let takes = matches!(command, Command::Acquire { .. } | Command::Enqueue { .. });
         if takes && matches!(reply, Reply::Ours) {
             state.is_let_in(token, self.rival.process());
+        }
+        match (command, &reply) {
+            (Command::Yield { .. }, Reply::Yielded) => {
+                happened("the budget was used up, and another process took the offer", 1);
+            }
+            (Command::Yield { .. }, Reply::Ours) => {
+                happened("the budget was used up, and nobody took the offer", 1);
+            }
+            _ => {}
         }
         let lets_go =
             command.lets_go() || matches!((command, &reply), (Command::Yield { .. }, Reply::Yielded));
