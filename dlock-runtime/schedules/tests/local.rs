@@ -6,7 +6,7 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `DLOCK_SHUTTLE` | how many schedules of each model; 500 unless set |
+//! | `DLOCK_SHUTTLE` | how many schedules of each model; 400 unless set |
 //! | `DLOCK_SHUTTLE_FROM` | the first seed; 0 unless set |
 //! | `DLOCK_SHUTTLE_SEED` | one seed alone: it fails in the same schedule again |
 
@@ -93,7 +93,7 @@ fn run_seeds(model: &Model, seeds: Range<u64>) -> (u64, Option<String>) {
 fn no_drawn_order_of_threads_breaks_a_promise_and_each_planted_fault_is_found() {
     let one = number("DLOCK_SHUTTLE_SEED");
     let from = one.or_else(|| number("DLOCK_SHUTTLE_FROM")).unwrap_or(0);
-    let schedules = if one.is_some() { 1 } else { number("DLOCK_SHUTTLE").unwrap_or(500) };
+    let schedules = if one.is_some() { 1 } else { number("DLOCK_SHUTTLE").unwrap_or(400) };
     let seeds = from..from + schedules.div_ceil(OF_A_SEED);
 
     let (begun, mut schedules, mut wrong) = (Instant::now(), 0, Vec::new());
@@ -103,9 +103,11 @@ fn no_drawn_order_of_threads_breaks_a_promise_and_each_planted_fault_is_found() 
         wrong.extend(what);
     }
 
+    // Some of it is rare, and one seed alone has only what it has.
+    let seeds_are_enough = seeds.end - seeds.start >= 8;
     for (what, times) in tally() {
         println!("{times:>8} {what}");
-        if times == 0 && one.is_none() {
+        if times == 0 && seeds_are_enough {
             wrong.push(format!("it never happened: {what}"));
         }
     }
