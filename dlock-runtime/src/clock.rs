@@ -134,7 +134,7 @@ const MOST_RUNTIMES: usize = 64;
 
 /// Returns the time on the boot clock.
 pub(crate) fn boot_time() -> BootTime {
-    #[cfg(test)]
+    #[cfg(any(test, dlock_shuttle))]
     if let Some(now) = crate::simulated::now() {
         return now;
     }

@@ -97,7 +97,7 @@ mod options;
 mod protocol;
 mod retry;
 mod run;
-#[cfg(test)]
+#[cfg(any(test, dlock_shuttle))]
 mod simulated;
 mod sync;
 mod telemetry;
@@ -109,7 +109,9 @@ mod token;
 #[path = "private/mod.rs"]
 pub mod __private;
 
-#[cfg(dlock_loom)]
+#[cfg(dlock_shuttle)]
+pub use engine::interleavings::tally;
+#[cfg(any(dlock_loom, dlock_shuttle))]
 pub use engine::interleavings::{Model, models};
 
 /// The guides.

@@ -43,6 +43,7 @@ pub(crate) fn next_process() -> Option<u64> {
 }
 
 /// Returns whether this thread is in a simulation.
+#[cfg(test)]
 pub(crate) fn is_on() -> bool {
     WORLD.with_borrow(Option::is_some)
 }
@@ -52,6 +53,7 @@ pub(crate) fn is_on() -> bool {
 /// # Panics
 ///
 /// Panics if it says none: something else would be run than is asked for.
+#[cfg(test)]
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let said = std::env::var(variable).ok()?;
     Some(said.parse().unwrap_or_else(|_| panic!("{variable} is no number: {said}")))
@@ -63,6 +65,7 @@ impl Drop for Simulated {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::boot_time;

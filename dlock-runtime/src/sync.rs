@@ -9,8 +9,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What threads share of the engine: the standard library's, or loom's, which tries every order of what they do with it
-/// (`dlock-runtime/interleavings`).
-#[cfg(not(dlock_loom))]
+/// (`dlock-runtime/interleavings`), or shuttle's, which draws orders of more (`dlock-runtime/schedules`).
+#[cfg(not(any(dlock_loom, dlock_shuttle)))]
 pub(crate) mod shared {
     pub(crate) use std::sync::{Mutex, atomic};
 
@@ -23,6 +23,16 @@ pub(crate) mod shared {
 
     /// Locks a mutex, as [`lock`](super::lock) does.
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(super::PoisonError::into_inner)
+    }
+}
+
+#[cfg(dlock_shuttle)]
+pub(crate) mod shared {
+    pub(crate) use shuttle::sync::{Mutex, atomic};
+
+    /// Locks a mutex, as [`lock`](super::lock) does.
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> shuttle::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(super::PoisonError::into_inner)
     }
 }

@@ -122,7 +122,7 @@ pub(crate) struct TokenSource {
 impl TokenSource {
     /// Starts a source with a process nonce that no other has.
     pub(crate) fn new() -> Self {
-        #[cfg(test)]
+        #[cfg(any(test, dlock_shuttle))]
         if let Some(number) = crate::simulated::next_process() {
             return Self::of_process(number);
         }
@@ -131,7 +131,7 @@ impl TokenSource {
     }
 
     /// Starts a source whose tokens are the same in every run.
-    #[cfg(test)]
+    #[cfg(any(test, dlock_shuttle))]
     pub(crate) const fn of_process(number: u64) -> Self {
         Self { process: ProcessId(number), counter: AtomicU64::new(0) }
     }

@@ -54,8 +54,9 @@ fn named(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Where the names of tests begin, and where their files do.
-const ROOTS: [(&str, &str); 5] = [
+const ROOTS: [(&str, &str); 6] = [
     ("interleavings/", "dlock-runtime/interleavings/"),
+    ("schedules/", "dlock-runtime/schedules/"),
     ("tests/", "tests/"),
     ("ui-tests/", "ui-tests/"),
     ("dlock-runtime::", "dlock-runtime/src/"),

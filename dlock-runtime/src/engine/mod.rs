@@ -16,7 +16,7 @@
 pub(crate) mod answer;
 pub(crate) mod effects;
 pub(crate) mod hold;
-#[cfg(dlock_loom)]
+#[cfg(any(dlock_loom, dlock_shuttle))]
 pub(crate) mod interleavings;
 mod lanes;
 mod pace;

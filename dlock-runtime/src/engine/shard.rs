@@ -20,9 +20,9 @@ pub(super) struct Shards {
 }
 
 /// Random, so that nobody can choose keys that meet; a simulation that is replayed needs the same shards again.
-#[cfg(not(test))]
+#[cfg(not(any(test, dlock_shuttle)))]
 type Hashing = std::hash::RandomState;
-#[cfg(test)]
+#[cfg(any(test, dlock_shuttle))]
 type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// One of them.
@@ -103,4 +103,4 @@ impl Shard {
 }
 
 /// Enough that tasks of two dozen cores seldom meet, few enough to look at all of them for the next timer.
-const SHARDS: u64 = if cfg!(dlock_loom) { 2 } else { 16 };
+const SHARDS: u64 = if cfg!(any(dlock_loom, dlock_shuttle)) { 2 } else { 16 };

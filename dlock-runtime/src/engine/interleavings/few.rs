@@ -1,4 +1,4 @@
-//! What threads of one process may do to each other over the engine, as models that loom runs in every order.
+//! Two or three threads, each with a turn or two: few enough to try every order of what they do.
 //!
 //! | | |
 //! |---|---|
@@ -7,124 +7,36 @@
 //! | loss and looker | who listens for a loss is told, whenever it comes |
 //! | release twice | one of two releases of one hold is asked of the server |
 //!
-//! The locks and atomics are loom's (`sync::shared`); all else is the code that ships. What it uses of tokio, channels and `Notify`,
-//! is taken for correct. Not here: what threads may do to each other in a backend.
+//! Not here: longer runs of more threads (`crowd`).
 
-use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use loom::future::block_on;
-use loom::thread;
-
-use crate::backend::{Backend, Request};
-use crate::clock::Clock;
+use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
 use crate::engine::answer::Told;
-use crate::engine::effects::Effects;
-use crate::engine::hold::Held;
 use crate::engine::turn::{Phase, Seat, Turn};
-use crate::engine::waiting::Waiting;
 use crate::error::LossCause;
-use crate::key::LockKey;
-use crate::options::Options;
-use crate::protocol::Rules;
-use crate::protocol::command::Reply;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::sync::lock;
-use crate::token::TokenSource;
 
-/// What is run in every order.
-#[derive(Debug)]
-pub struct Model {
-    /// What it shows.
-    pub name: &'static str,
-    /// Runs it in one order.
-    pub run: fn(),
-    /// Whether it has a fault that is to be found.
-    pub is_faulty: bool,
-}
-
-/// Returns all models.
-#[must_use]
-pub fn models() -> Vec<Model> {
-    let right = |name, run| Model { name, run, is_faulty: false };
+pub(super) fn models() -> Vec<Model> {
     vec![
-        right("a waiter is woken by who lets go", waiter_is_woken),
-        right("two who wait are woken one after the other", two_waiters_are_woken),
-        right("a waiter that gives up passes its turn on", waiter_gives_up),
-        right("a loss is told to who listens", loss_is_told),
-        right("a deadline that is moved on is believed", deadline_moves_on),
-        right("a hold is released once", released_once),
-        Model {
-            name: "a waiter that looks first and leaves its waker later sleeps for ever",
-            run: waiter_registers_too_late,
-            is_faulty: true,
-        },
+        Model::right("a waiter is woken by who lets go", waiter_is_woken),
+        Model::right("two who wait are woken one after the other", two_waiters_are_woken),
+        Model::right("a waiter that gives up passes its turn on", waiter_gives_up),
+        Model::right("a loss is told to who listens", loss_is_told),
+        Model::right("a deadline that is moved on is believed", deadline_moves_on),
+        Model::right("a hold is released once", released_once),
+        Model::faulty(
+            "a waiter that looks first and leaves its waker later sleeps for ever",
+            "it is its turn, and it sleeps",
+            waiter_registers_too_late,
+        ),
     ]
-}
-
-/// A server that grants all that is asked for, at once.
-#[derive(Debug, Default)]
-struct Grants {
-    outbox: Mutex<Vec<Request>>,
-    released: Mutex<usize>,
-}
-
-impl Backend for Grants {
-    fn push(&self, request: Request) {
-        lock(&self.outbox).push(request);
-    }
-
-    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects) {
-        loop {
-            let requests = std::mem::take(&mut *lock(&self.outbox));
-            if requests.is_empty() {
-                return;
-            }
-            *lock(&self.released) += requests.iter().filter(|request| request.command.lets_go()).count();
-            let replies = requests.into_iter().map(|request| (request, Reply::Ours));
-            drop(engine.replies(now, now, replies, effects));
-        }
-    }
-
-    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn close(&self) {}
-}
-
-fn engine() -> (Arc<Engine>, Arc<Grants>) {
-    let grants = Arc::<Grants>::default();
-    let rules = Rules { hand_off: LONG, ..Rules::DEFAULT };
-    let backend = Arc::clone(&grants);
-    let engine = Engine::new(backend, Clock::Boot, TokenSource::new(), rules, LONG);
-    (Arc::new(engine), grants)
-}
-
-fn key() -> LockKey {
-    LockKey::new("order:7").expect("a key")
-}
-
-fn wait(engine: &Arc<Engine>) -> Waiting {
-    let options = Options { wait: Some(LONG), ..Options::new() };
-    Waiting::join(engine, key(), &options, None)
-}
-
-fn hold(engine: &Arc<Engine>) -> Held {
-    block_on(wait(engine)).expect("nobody else has it")
-}
-
-fn is_empty(engine: &Engine) -> bool {
-    engine.shards.keys().next().is_none()
 }
 
 fn waiter_is_woken() {
@@ -271,5 +183,3 @@ impl Wake for Bell {
         self.0.store(true, Ordering::SeqCst);
     }
 }
-
-const LONG: Duration = Duration::from_secs(30);

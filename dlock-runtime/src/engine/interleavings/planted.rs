@@ -1,0 +1,91 @@
+//! Crowds with a fault in them, each for what must see it: shuttle, that somebody sleeps for ever; the judges, all else. Who does not find
+//! these finds nothing elsewhere.
+
+use std::sync::Arc;
+
+use super::crowd::{Answers, CALM, Crowd, Scene, draw, run_with};
+use super::{LONG, Model, block_on, thread};
+use crate::engine::answer::Told;
+use crate::engine::effects::Effects;
+use crate::engine::hold::Held;
+use crate::engine::turn::Seat;
+use crate::engine::waiting::Waiting;
+use crate::options::Options;
+use crate::protocol::deadline::BootTime;
+use crate::protocol::hold::Released;
+use crate::sync::lock;
+
+pub(super) fn models() -> Vec<Model> {
+    vec![
+        Model::faulty("a turn is handed on and nobody is woken", "deadlock", || {
+            run_with(CALM, hand_on_in_silence);
+        }),
+        Model::faulty("a lock is let go of before its body has ended", "two have it", || {
+            run_with(CALM, let_go_too_early);
+        }),
+        Model::faulty("who stands back wants his old place", "is passed over", || run_with(CALM, stand_back)),
+        Model::faulty("a release never comes to the server", "is left in the server", || {
+            run_with(Crowd { answers: Answers::ByAThread, ..CALM }, drop_a_release);
+        }),
+    ]
+}
+
+fn join(scene: &Scene) -> Waiting {
+    let options = Options { wait: Some(LONG), ..Options::new() };
+    Waiting::join(&scene.engine, scene.key(0), &options, None)
+}
+
+fn hold(scene: &Scene) -> Held {
+    block_on(join(scene)).expect("nothing is lost")
+}
+
+fn hand_on_in_silence(scene: &Scene) {
+    for _ in 0..scene.crowd.turns {
+        let held = hold(scene);
+        if draw(8) > 0 {
+            continue;
+        }
+        let (engine, seat) = (&scene.engine, Seat(Arc::clone(held.root())));
+        let (key, now, mut effects) = (held.key().name(), engine.now(), Effects::default());
+        let released = engine.on_lane_at(key, now, &mut effects, |lane, cx| lane.release(&seat, cx));
+        if let Released::ToServer(token, command) = released {
+            engine.push(key, token, command, None, &mut effects);
+        }
+        engine.set_off(now, &mut effects);
+        drop(effects); // and whom it would have woken
+    }
+}
+
+fn let_go_too_early(scene: &Scene) {
+    for _ in 0..scene.crowd.turns {
+        let held = hold(scene);
+        let inside = scene.judges.enters(0, &held);
+        drop(held.let_go(Told::Nobody));
+        thread::yield_now();
+        drop(inside);
+    }
+}
+
+fn stand_back(scene: &Scene) {
+    for _ in 0..scene.crowd.turns {
+        let comes = scene.judges.comes();
+        let mut waiting = join(scene);
+        let waits = scene.judges.waits(0, BootTime::NEVER);
+        if draw(4) == 0 {
+            waiting = join(scene); // and the first is dropped
+        }
+        let held = block_on(waiting).expect("nothing is lost");
+        drop(waits);
+        scene.judges.in_order(0, comes, scene.engine.now());
+        drop(held);
+    }
+}
+
+fn drop_a_release(scene: &Scene) {
+    for turn in 0..scene.crowd.turns {
+        if turn == 1 {
+            *lock(&scene.server.drops) = 1;
+        }
+        drop(hold(scene));
+    }
+}
