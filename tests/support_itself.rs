@@ -292,11 +292,13 @@ fn a_proxy_that_refuses_can_accept_again() {
 
     proxy.refuse();
     let refused = ping(proxy.port()).expect_err("nobody listens");
+    let taken = std::net::TcpListener::bind(("127.0.0.1", proxy.port())).expect_err("somebody else listens");
     proxy.pass();
 
     // Reset, where another test is just starting a process, which has the socket that listened for a moment yet.
     let kinds = [std::io::ErrorKind::ConnectionRefused, std::io::ErrorKind::ConnectionReset];
     assert!(kinds.contains(&refused.kind()), "{refused:?}");
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
     assert_eq!(ping(proxy.port()).expect("the way is open"), pong());
 }
 

@@ -17,13 +17,13 @@ mod notes;
 mod plan;
 mod sightings;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::io_thread::IoThread;
@@ -39,6 +39,8 @@ pub use sightings::Seen;
 #[derive(Debug)]
 pub struct Proxy {
     handle: ProxyHandle,
+    /// Has the port while connections are refused: else somebody else's server could have it then, and its clients be taken for ours.
+    _port: TcpSocket,
     _thread: IoThread,
 }
 
@@ -64,9 +66,8 @@ impl Proxy {
     }
 
     fn start_for(target: u16, access: &str) -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
-        listener.set_nonblocking(true).expect("a socket can be made non-blocking");
-        let address = listener.local_addr().expect("a bound socket has an address");
+        let port = socket((Ipv4Addr::LOCALHOST, 0).into()).expect("this machine has a free port");
+        let address = port.local_addr().expect("a bound socket has an address");
 
         let (orders, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -82,11 +83,9 @@ impl Proxy {
             reply_bytes: AtomicU64::new(0),
         });
         let handle = ProxyHandle { access: access.into(), address, shared: Arc::clone(&shared), orders };
-        let thread = IoThread::spawn("test-proxy", move || async move {
-            let listener = TcpListener::from_std(listener).expect("the proxy's runtime takes its socket");
-            serve(listener, address, inbox, shared).await;
-        });
-        Self { handle, _thread: thread }
+        let thread = IoThread::spawn("test-proxy", move || serve(address, inbox, shared));
+        handle.accept();
+        Self { handle, _port: port, _thread: thread }
     }
 
     /// Returns a handle that can be given to other tasks and threads.
@@ -295,14 +294,9 @@ enum Order {
     Accept(std::sync::mpsc::Sender<()>),
 }
 
-async fn serve(
-    first: TcpListener,
-    address: SocketAddr,
-    mut inbox: mpsc::UnboundedReceiver<Order>,
-    shared: Arc<Shared>,
-) {
+async fn serve(address: SocketAddr, mut inbox: mpsc::UnboundedReceiver<Order>, shared: Arc<Shared>) {
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let mut listener = Some(first);
+    let mut listener = None;
     loop {
         tokio::select! {
             order = inbox.recv() => match order {
@@ -313,7 +307,8 @@ async fn serve(
                 }
                 Some(Order::Accept(done)) => {
                     if listener.is_none() {
-                        listener = Some(bind_again(address).await);
+                        let listens = socket(address).and_then(|socket| socket.listen(BACKLOG));
+                        listener = Some(listens.expect("the port is the proxy's own"));
                     }
                     let _ = done.send(());
                 }
@@ -342,14 +337,15 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-async fn bind_again(address: SocketAddr) -> TcpListener {
-    loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => return listener,
-            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-        }
-    }
+/// Returns a socket at an address that others of the proxy may have, too, and nobody else (without `SO_REUSEADDR`, which all others have). It
+/// refuses connections as long as none of them listens.
+fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
+const BACKLOG: u32 = 1_024;
 const MOST_CONNECTIONS: usize = 1_024;
 const ORDER_LIMIT: Duration = Duration::from_secs(2);
