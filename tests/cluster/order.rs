@@ -22,13 +22,13 @@ pub(crate) fn of_a_cluster(request: &Request, port: u16) -> Answer {
 }
 
 /// The port of the server that serves all slots, as every server says that is asked.
-type Serves = Arc<AtomicU16>;
+type Owner = Arc<AtomicU16>;
 
 /// A server that says of each request, once it may, that all slots belong to the one on `port`. Returns it with the network before it,
 /// which is who serves until then.
-fn old_master(port: u16, serves: &Serves, may: Receiver<()>) -> (HostileServer, Proxy) {
+fn old_master(port: u16, owner: &Owner, may: Receiver<()>) -> (HostileServer, Proxy) {
     let may = Mutex::new(may);
-    let all = Arc::clone(serves);
+    let all = Arc::clone(owner);
     let server = HostileServer::start(move |request| {
         if request.name() != "EVALSHA" {
             return of_a_cluster(request, all.load(Ordering::SeqCst));
@@ -39,7 +39,7 @@ fn old_master(port: u16, serves: &Serves, may: Receiver<()>) -> (HostileServer, 
         Answer::Raw(format!("-MOVED {slot} 127.0.0.1:{port}\r\n").into_bytes())
     });
     let proxy = Proxy::start(server.port());
-    serves.store(proxy.port(), Ordering::SeqCst);
+    owner.store(proxy.port(), Ordering::SeqCst);
     (server, proxy)
 }
 
@@ -47,8 +47,8 @@ fn old_master(port: u16, serves: &Serves, may: Receiver<()>) -> (HostileServer, 
 async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_sends_on() {
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&order);
-    let serves = Serves::default();
-    let all = Arc::clone(&serves);
+    let owner = Owner::default();
+    let all = Arc::clone(&owner);
     let new = HostileServer::start(move |request| {
         if request.name() == "EVALSHA" {
             noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(4)); // the token: they rise
@@ -57,7 +57,7 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
         of_a_cluster(request, all.load(Ordering::SeqCst))
     });
     let (answer, may) = channel();
-    let (_old, network) = old_master(new.port(), &serves, may);
+    let (_old, network) = old_master(new.port(), &owner, may);
     let url = format!("redis+cluster://127.0.0.1:{}?response_timeout=5s", network.port());
     let manager = LockManager::connect(&url).await.expect("it says that it is a cluster");
     let ask = || {
