@@ -370,8 +370,8 @@ fn j7_what_a_process_has_more_of_is_refused() {
         Plot::default().resources(0, Phase::Base, &[("descriptors", 20), ("tasks", 5), ("subscriptions", 1)])
     };
 
-    base().resources(9, Phase::End, &[("descriptors", 29)]).refused_by("J7", "had 20 descriptors and has 29");
-    base().resources(9, Phase::End, &[("tasks", 14)]).refused_by("J7", "had 5 tasks and has 14");
+    base().resources(9, Phase::End, &[("descriptors", 24)]).refused_by("J7", "had 20 descriptors and has 24");
+    base().resources(9, Phase::End, &[("tasks", 10)]).refused_by("J7", "had 5 tasks and has 10");
     base()
         .resources(9, Phase::End, &[("subscriptions", 2)])
         .refused_by("J7", "had 1 subscriptions and has 2");
