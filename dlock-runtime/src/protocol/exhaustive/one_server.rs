@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stateright::{Model, Property};
 
-use super::state::{hash_as_printed, hash_record, tokens_after};
+use super::state::{hash_as_printed, hash_record, same_hash, tokens_after};
 use super::{check, scope};
 use crate::protocol::Rules;
 use crate::protocol::abandon::AbandonList;
@@ -499,12 +499,7 @@ impl fmt::Debug for State {
 
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
-        let hash = |state: &Self| {
-            let mut hasher = std::hash::DefaultHasher::new();
-            state.hash(&mut hasher);
-            hasher.finish()
-        };
-        hash(self) == hash(other)
+        same_hash(self, other)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stateright::{Model, Property};
 
-use super::state::{hash_as_printed, hash_record, tokens_after};
+use super::state::{hash_as_printed, hash_record, same_hash, tokens_after};
 use super::{check, scope};
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
@@ -293,12 +293,7 @@ impl fmt::Debug for State {
 
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
-        let hash = |state: &Self| {
-            let mut hasher = std::hash::DefaultHasher::new();
-            state.hash(&mut hasher);
-            hasher.finish()
-        };
-        hash(self) == hash(other)
+        same_hash(self, other)
     }
 }
 

@@ -32,6 +32,16 @@ pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootTime, hasher: &mu
     }
 }
 
+/// Whether two states are the same to the model checker.
+pub(super) fn same_hash<S: Hash>(one: &S, other: &S) -> bool {
+    let hash = |state: &S| {
+        let mut hasher = std::hash::DefaultHasher::new();
+        state.hash(&mut hasher);
+        hasher.finish()
+    };
+    hash(one) == hash(other)
+}
+
 /// The source of a process that has made so many tokens.
 pub(super) fn tokens_after(process: u64, made: u64) -> TokenSource {
     let source = TokenSource::of_process(process);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::Wrong;
+use super::shrink::Worlds;
 use super::tally::Tally;
 
 /// The seeds of one campaign.
@@ -23,9 +24,9 @@ pub(in crate::protocol) struct Campaign {
 
 /// What became of a campaign: what was seen, and the first seed of those that broke a promise.
 #[derive(Debug)]
-pub(in crate::protocol) struct Outcome {
-    pub(in crate::protocol) seen: Tally,
-    pub(in crate::protocol) broken: Option<u64>,
+struct Outcome {
+    seen: Tally,
+    broken: Option<u64>,
 }
 
 impl Campaign {
@@ -40,12 +41,30 @@ impl Campaign {
         Self { seeds: from..from + count, is_whole: count >= seeds }
     }
 
-    /// Runs every seed, until one breaks a promise, and says how it went.
-    pub(in crate::protocol) fn run(
+    /// Runs every seed in these worlds, and returns what was seen.
+    ///
+    /// # Panics
+    ///
+    /// Panics if one breaks a promise, and tells its story; or if something of `all` that can happen happened too seldom.
+    pub(in crate::protocol) fn prove<W: Clone, B: Copy + Sync>(
         &self,
         what: &str,
-        run: impl Fn(u64) -> Result<Tally, Box<Wrong>> + Sync,
-    ) -> Outcome {
+        worlds: &Worlds<W, B>,
+        all: &[(usize, &str)],
+    ) -> Tally {
+        let Outcome { seen, broken } = self.run(what, |seed| worlds.run(seed));
+        println!("seen: {}", seen.told(all.iter().map(|(_, name)| *name)));
+        if let Some(seed) = broken {
+            panic!("seed {seed}: {}", worlds.tell(seed));
+        }
+        for (what, name) in all.iter().filter(|_| self.is_whole) {
+            assert!(seen.count(*what) >= 10, "{name}: too few to prove anything");
+        }
+        seen
+    }
+
+    /// Runs every seed, until one breaks a promise, and says how it went.
+    fn run(&self, what: &str, run: impl Fn(u64) -> Result<Tally, Box<Wrong>> + Sync) -> Outcome {
         let begun = Instant::now();
         let (next, broken) = (AtomicU64::new(self.seeds.start), AtomicU64::new(u64::MAX));
         let (seen, violations) = (Mutex::new(Tally::new()), AtomicU64::new(0));

@@ -6,6 +6,18 @@ pub(in crate::protocol) struct Tally([u64; MOST]);
 
 const MOST: usize = 64;
 
+/// Names what can happen in a kind of worlds, to be counted: a fault that stops happening turns a test red.
+macro_rules! seen {
+    ($($what:ident $name:literal)*) => {
+        /// One thing that happens.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Seen { $($what),* }
+
+        pub(super) const ALL: &[(usize, &str)] = &[$((Seen::$what as usize, $name)),*];
+    };
+}
+pub(in crate::protocol) use seen;
+
 impl Tally {
     pub(in crate::protocol) const fn new() -> Self {
         Self([0; MOST])

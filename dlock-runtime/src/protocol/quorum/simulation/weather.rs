@@ -1,6 +1,7 @@
 //! What the worlds of several servers are like, what can happen in them, and which rules are broken on purpose.
 
 use crate::protocol::simulation::chance::mix;
+use crate::protocol::simulation::tally::seen;
 
 /// Times are in milliseconds, chances in a hundred.
 #[derive(Clone, Copy, Debug)]
@@ -97,16 +98,6 @@ pub(super) enum Bug {
     DeadlineFromTheReply,
     NothingIsUndone,
     WhoForgotIsAsked,
-}
-
-macro_rules! seen {
-    ($($what:ident $name:literal)*) => {
-        /// One thing that happens, to be counted: a fault that stops happening turns a test red.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Seen { $($what),* }
-
-        pub(super) const ALL: &[(Seen, &str)] = &[$((Seen::$what, $name)),*];
-    };
 }
 
 seen! {

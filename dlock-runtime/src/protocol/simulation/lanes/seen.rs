@@ -1,14 +1,6 @@
 //! What can happen in these worlds, to be counted: a fault that stops happening turns a test red.
 
-macro_rules! seen {
-    ($($what:ident $name:literal)*) => {
-        /// One thing that happens.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Seen { $($what),* }
-
-        pub(super) const ALL: &[(Seen, &str)] = &[$((Seen::$what, $name)),*];
-    };
-}
+use crate::protocol::simulation::tally::seen;
 
 seen! {
     Admitted "let in"
