@@ -42,6 +42,15 @@ impl Process {
         let mut child = Command::from(contender.command(addresses)).kill_on_drop(true).spawn()?;
         let input = child.stdin.take().ok_or("the process has no standard input")?;
         let output = child.stdout.take().ok_or("the process has no standard output")?;
+        // Not our own: Node, when it is killed, leaves that as one where whoever writes much fails.
+        if let Some(complaints) = child.stderr.take() {
+            tokio::spawn(async {
+                let mut lines = BufReader::new(complaints).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    eprintln!("{line}");
+                }
+            });
+        }
         let mut process = Self { child, input, output: BufReader::new(output).lines() };
         process.hear::<0>("ready").await?;
         Ok(process)

@@ -6,16 +6,9 @@
 #![cfg(target_os = "linux")]
 
 use dlock_runtime::{LockGuard, LockManager};
+use dlock_tests::resident::resident_bytes;
 
 const COUNT: usize = 20_000;
-
-/// Returns how many bytes of the process stand in memory.
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it tells this");
-    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().expect("it is a number");
-    kilobytes * 1024
-}
 
 async fn hold(locks: &LockManager, held: &mut Vec<LockGuard>) {
     for number in 0..COUNT {

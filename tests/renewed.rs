@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dlock_runtime::{LockGuard, LockManager};
 use dlock_tests::RedisServer;
+use dlock_tests::resident::resident_bytes;
 use futures_util::future::join_all;
 
 const COUNT: usize = 10_000;
@@ -16,14 +17,6 @@ const COUNT: usize = 10_000;
 const AT_ONCE: usize = 64;
 
 const LEASE: Duration = Duration::from_secs(12);
-
-/// Returns how many bytes of the process stand in memory.
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it tells this");
-    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().expect("it is a number");
-    kilobytes * 1024
-}
 
 async fn hold(locks: &LockManager, count: usize, held: &mut Vec<LockGuard>) {
     for first in (0..count).step_by(AT_ONCE) {

@@ -80,7 +80,8 @@ install_server() {
     command -v redis-server >/dev/null 2>&1
 }
 
-# Sums up all `test result:` lines. A test that could not run here prints `SKIPPED: <why>`; one marked `ignored` is counted too.
+# Sums up all `test result:` lines. A test that could not run here prints `SKIPPED: <why>`; one marked `ignored` is counted too. A program
+# that ended before it had such a line counts as a test that failed: cargo lists it at the end.
 report() {
     local skipped
     skipped=$(grep -o 'SKIPPED: .*' "$log" | sort | uniq -c)
@@ -104,7 +105,12 @@ report() {
                 if ($i ~ /^ignored/) ignored += $(i - 1)
             }
         }
+        /^test result: FAILED/ { told++ }
+        /^error: [0-9]+ targets? failed:/ { in_list = 1; next }
+        in_list && /^    `/ { broken++; next }
+        { in_list = 0 }
         END {
+            if (broken > told) failed += broken - told
             # A test that says SKIPPED passes for cargo; here it counts as skipped only.
             printf "tests: %d passed, %d failed, %d skipped\n", passed - said, failed, ignored + said
         }

@@ -84,7 +84,12 @@ impl Contender {
     /// Returns the command that starts it for the servers at `addresses`.
     pub(crate) fn command(&self, addresses: &[String]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).args(addresses).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(&self.arguments)
+            .args(addresses)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

@@ -179,8 +179,13 @@ impl Process {
     fn start(rival: &Rival, servers: &[&Server]) -> Result<Self, String> {
         let mut command = rival.command(&dlock_install::target_folder())?;
         command.args(servers.iter().map(|server| format!("127.0.0.1:{}", server.port)));
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = piped.map_err(|error| error.to_string())?;
+        let complaints = child.stderr.take().expect("it is piped");
+        // Not our own: Node, when it is killed, leaves that as one where whoever writes much fails.
+        std::thread::spawn(move || {
+            BufReader::new(complaints).lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"));
+        });
         let output = child.stdout.take().expect("the output is piped");
         let (send, lines) = channel();
         // Ends with the pipe, which ends with the process.

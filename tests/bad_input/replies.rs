@@ -72,20 +72,17 @@ async fn garbage_is_unavailable() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_server_that_announces_more_than_it_sends_fills_no_memory() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells of every process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_024
-    };
+    use dlock_tests::resident::resident_bytes;
+
     for announced in ["$536870911\r\n", "*1000000000\r\n", "%500000000\r\n", ">1000000000\r\n"] {
         let reply = [announced.as_bytes(), b"$2\r\nno\r\n"].concat();
         let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Raw(reply));
         let manager = connect(&server.url()).await.expect("it greets like a Redis");
-        let before = resident();
+        let before = resident_bytes();
 
         let outcome = acquire_once(&manager, announced).await;
 
-        let grown = resident().saturating_sub(before);
+        let grown = resident_bytes().saturating_sub(before) / (1024 * 1024);
         assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{announced}: {outcome:?}");
         assert!(grown < 100, "{announced}: {grown} MiB");
     }

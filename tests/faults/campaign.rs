@@ -90,7 +90,7 @@ pub(crate) fn run(order: &Order) {
         began.elapsed(),
         (order.seed.unwrap_or(order.from), next.load(Ordering::SeqCst)),
     );
-    totals.check(&names);
+    totals.check(&names, order.late);
 }
 
 #[derive(Default)]
@@ -159,7 +159,7 @@ impl Totals {
         );
     }
 
-    fn check(&self, rows: &[&str]) {
+    fn check(&self, rows: &[&str], late: Duration) {
         for late in &self.excused {
             println!("excused by a stop: {late}");
         }
@@ -176,6 +176,12 @@ impl Totals {
         // The body is polled without a look at the clock if that happens again and again.
         let excused = self.excused.len();
         assert!(excused <= 1 + self.long_stops / 10, "late polls after stops: {:?}", self.excused);
+        // Each of them is judged by its lease, which says little of a waiter that is woken late each time.
+        let woken = of_hundred(&self.after_releases, 99).unwrap_or_default();
+        assert!(
+            woken <= NEXT + late,
+            "after a release the next enters within {woken:?} only, 99 times of 100"
+        );
         let mut all = 0;
         for (row, count) in self.faults.iter().filter(|(row, _)| row.ends_with('c')) {
             let is_seen = *count < SEEN_IN || self.overlaps.contains_key(*row);
@@ -206,18 +212,21 @@ fn again(seed: u64) -> String {
 
 /// Returns how many there are, the longest, and the 99th of a hundred and the one in the middle.
 fn figures(times: &[Duration]) -> String {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    let at =
-        |of_hundred: usize| sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1)));
-    match (at(50), at(99), sorted.last()) {
+    match (of_hundred(times, 50), of_hundred(times, 99), times.iter().max()) {
         (Some(median), Some(ninety_ninth), Some(max)) => {
-            let ms = Duration::as_millis;
-            let count = sorted.len();
-            format!("{count} times, p50 {} ms, p99 {} ms, max {} ms", ms(median), ms(ninety_ninth), ms(max))
+            let ms = |time: &Duration| time.as_millis();
+            let (median, ninety_ninth, max) = (ms(&median), ms(&ninety_ninth), ms(max));
+            format!("{} times, p50 {median} ms, p99 {ninety_ninth} ms, max {max} ms", times.len())
         }
         _ => "never".to_owned(),
     }
+}
+
+/// Returns the time that so many of a hundred do not exceed.
+fn of_hundred(times: &[Duration], many: usize) -> Option<Duration> {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    sorted.get((sorted.len() * many / 100).min(sorted.len().saturating_sub(1))).copied()
 }
 
 fn version(server: &RedisServer) -> String {
@@ -230,6 +239,9 @@ fn version(server: &RedisServer) -> String {
         _ => "an unknown server".to_owned(),
     }
 }
+
+/// Within which time of a release the next who waits is in, 99 times of 100 (J5): beside what a thread may be scheduled late.
+const NEXT: Duration = Duration::from_millis(50);
 
 /// How late a thread may be scheduled where so many processes share two cores. What must not be is far longer, or is judged without slack.
 const LATE: Duration = Duration::from_millis(200);

@@ -28,6 +28,7 @@
 //! | [`polls`] | futures that are polled a few times and dropped |
 //! | [`child`] | a process that is ours: by its id, and gone when we are |
 //! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
+//! | `resident` | how much memory this process has |
 //! | [`clock`] | the clock that counts while the machine sleeps, and time limits for tests |
 //! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
 //! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
@@ -52,6 +53,8 @@ pub mod process;
 pub mod proxy;
 pub mod quorum;
 pub mod redisson;
+#[cfg(target_os = "linux")]
+pub mod resident;
 pub mod resp;
 pub mod sentinel;
 pub mod server;

@@ -3,7 +3,7 @@
 //! Not here: what the lines mean (`process`, `fleet`).
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStderr, ChildStdin, Command, Stdio};
 
 use tokio::sync::mpsc;
 
@@ -24,8 +24,9 @@ impl Talk {
     ///
     /// Panics if it does not start.
     pub(crate) fn with(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = OwnChild::spawn(command, None).expect("the helper process starts");
+        child.inner().stderr.take().map(pass_on);
         let input = child.inner().stdin.take();
         let output = child.inner().stdout.take().expect("the output is piped");
         let (send, lines) = mpsc::unbounded_channel();
@@ -54,4 +55,12 @@ impl Talk {
     pub(crate) async fn line(&mut self) -> Option<String> {
         self.lines.recv().await
     }
+}
+
+/// Passes on what a program complains of. It does not have our own output for that: Node makes it one that does not wait, and leaves it so
+/// when it is killed. Whoever then writes more there than is read at once fails, such as the test program that tells what its tests said.
+fn pass_on(complaints: ChildStderr) {
+    std::thread::spawn(move || {
+        BufReader::new(complaints).lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"));
+    });
 }
