@@ -41,7 +41,10 @@ async fn an_extension_by_any_duration_never_deletes_or_shortens() {
     let manager = connect(&server.url()).await.expect("the server takes managers");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
 
-    for duration in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(u64::MAX), Duration::MAX] {
+    let second = Duration::from_secs(1);
+    for duration in
+        [Duration::ZERO, Duration::from_nanos(1), second, Duration::from_secs(u64::MAX), Duration::MAX]
+    {
         let extended = guard.extend(duration).await;
         let ttl = server.call(&["PTTL", "dlock:order:7"]).integer();
 

@@ -12,8 +12,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
+use std::future::{Future, poll_fn};
 use std::io::{BufRead, Write};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -182,6 +184,7 @@ impl Worker {
                 key,
                 call: self.calls.fetch_add(1, Ordering::SeqCst),
                 hold,
+                polls: AtomicU64::new(0),
                 // Should it be over before the first look: later than its call it was.
                 state: Mutex::new(State { deadline: Moment::now(), ..State::default() }),
             };
@@ -252,6 +255,8 @@ struct Turn<'a> {
     key: &'static str,
     call: u64,
     hold: Duration,
+    /// How often the library has polled the body.
+    polls: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -267,7 +272,16 @@ struct State {
 impl Turn<'_> {
     /// Runs a body, which the library stops when the lock is lost.
     async fn run(&self, lock: Lock) {
-        let outcome = lock.run(async |guard| self.body(guard, false).await).await;
+        let outcome = lock
+            .run(async |guard| {
+                let mut body = pin!(self.body(guard, false));
+                poll_fn(|cx| {
+                    self.polls.fetch_add(1, Ordering::Relaxed);
+                    body.as_mut().poll(cx)
+                })
+                .await;
+            })
+            .await;
         let state = self.state();
         match outcome {
             Err(error) if !state.entered => self.refused(&error),
@@ -297,7 +311,7 @@ impl Turn<'_> {
     async fn body(&self, guard: &LockGuard, looks: bool) {
         let (enter, deadline) = self.look(guard);
         self.change(|state| (state.entered, state.deadline) = (true, deadline));
-        let call = self.call;
+        let (call, mut seen) = (self.call, self.polls.load(Ordering::Relaxed));
         self.note_at(enter, What::Outcome { call, answer: Answered::Granted, text: String::new() });
         self.note_at(enter, What::Enter { call, deadline });
         // The resource knows the new holder before anything is read from it.
@@ -314,7 +328,12 @@ impl Turn<'_> {
             }
             let (at, deadline) = self.look(guard);
             self.change(|state| state.deadline = deadline);
-            self.note_at(at, What::Poll { call, deadline });
+            // What follows at once is of the same poll, for which the library has looked at the clock once.
+            let polls = self.polls.load(Ordering::Relaxed);
+            if looks || polls > seen {
+                seen = polls;
+                self.note_at(at, What::Poll { call, deadline });
+            }
             if at.since(enter) >= self.hold || self.worker.stop.load(Ordering::SeqCst) {
                 break;
             }
