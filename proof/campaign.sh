@@ -80,7 +80,8 @@ play() {
             DLOCK_SIM_SEEDS=5000 DLOCK_ENGINE_SEEDS=200 DLOCK_TURMOIL_SEEDS=200 bash tests/run.sh || return
         done ;;
         planted) bash proof/planted.sh ;;
-        mutants) bash proof/mutants.sh ;;
+        # Parts add up: DLOCK_MUTANTS_SHARD names one, such as 2/8.
+        mutants) bash proof/mutants.sh ${DLOCK_MUTANTS_SHARD:+--shard "$DLOCK_MUTANTS_SHARD"} ;;
         fuzz) bash fuzz/run.sh "$count" ;;
     esac
 }
