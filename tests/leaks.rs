@@ -16,10 +16,10 @@ use futures_util::future::join_all;
 const AT_ONCE: usize = 64;
 
 /// So many times before the memory is looked at, and as many again and again after that.
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 50;
 
-/// What memory may be more after so many more rounds.
-const MOST: usize = 1024 * 1024;
+/// What memory may be more after three times as many more rounds. Measured: some 50 KiB; a turn that is forgotten at each release makes 2 MiB.
+const MOST: usize = 512 * 1024;
 
 /// Has locks taken, waited for, refused, given up and joined, and one lost; then the connections are cut.
 async fn work(server: &RedisServer, locks: &LockManager, round: usize) {
@@ -49,8 +49,8 @@ async fn work(server: &RedisServer, locks: &LockManager, round: usize) {
     server.call(&["DEL", lost.key().full_name()]);
     assert!(lost.release().await.is_err(), "somebody took it away");
     server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    // What is asked for on a connection that is cut is tried again.
-    drop(locks.lock("after").retry(5).acquire().await.expect("the server is there"));
+    // Who waits asks again on the next connection.
+    drop(locks.lock("after").wait(Duration::from_secs(5)).acquire().await.expect("the server is there"));
 }
 
 #[tokio::test]
