@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{Proxy, RedisServer, thread_within, within};
+use dlock_tests::{Moment, Proxy, RedisServer, thread_within, within};
 
 use super::{LONG, manager_of, time_to_live, until_waiting};
 
@@ -70,6 +70,44 @@ async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
     assert!(guard.release().await.is_ok());
 }
 
+#[tokio::test]
+async fn a_connection_that_answers_no_more_is_given_up_after_two_answers_that_do_not_come() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let url = proxy.url_with("?response_timeout=100ms");
+    let manager = LockManager::connect(&url).await.expect("it is open");
+
+    // This connection is dead without a word; another one would not be.
+    proxy.drop_next_requests(1);
+    let started = Moment::now();
+    let granted = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await;
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(started.elapsed() < SOON, "it took {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn what_was_granted_while_nobody_heard_is_asked_for_once_somebody_hears_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let holder = manager_of(&server).await;
+    let waiter = LockManager::connect(&proxy.url()).await.expect("it is open");
+    let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let lock = waiter.lock("order:7").lease(LONG).wait(LONG);
+    let call = tokio::spawn(async move { lock.acquire().await });
+    until_waiting(&server, "order:7", 1).await;
+
+    proxy.refuse();
+    server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    held.release().await.expect("it was held");
+    proxy.accept();
+    let accepted = Moment::now();
+    let granted = within(LONG, "the lock", call).await.expect("no panic");
+
+    assert!(granted.is_ok(), "{granted:?}");
+    assert!(accepted.elapsed() < SOON, "it took {:?}", accepted.elapsed());
+}
+
 #[test]
 fn a_manager_works_on_a_runtime_without_timers_and_ends_there() {
     let server = RedisServer::start();
@@ -89,3 +127,6 @@ fn a_manager_works_on_a_runtime_without_timers_and_ends_there() {
     assert!(released.is_ok(), "{released:?}");
     assert_eq!(time_to_live(&server, "order:8"), Duration::ZERO);
 }
+
+/// Long before what is looked at now and then, whatever happens, would have found it.
+const SOON: Duration = Duration::from_secs(2);
