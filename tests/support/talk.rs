@@ -26,7 +26,7 @@ impl Talk {
     pub(crate) fn with(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = OwnChild::spawn(command, None).expect("the helper process starts");
-        child.inner().stderr.take().map(pass_on);
+        pass_on(child.inner().stderr.take().expect("what it complains of is piped"));
         let input = child.inner().stdin.take();
         let output = child.inner().stdout.take().expect("the output is piped");
         let (send, lines) = mpsc::unbounded_channel();
