@@ -73,6 +73,17 @@ async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_d
 }
 
 #[tokio::test]
+async fn a_release_without_an_answer_is_said_again_on_the_next_connection() {
+    let (server, proxy, manager) = with_a_release_without_an_answer().await;
+
+    proxy.pass();
+    proxy.reset_all();
+
+    until_free(&server, "order:7", CLEANED_UP).await;
+    drop(manager);
+}
+
+#[tokio::test]
 async fn a_release_without_an_answer_is_said_again_though_its_connection_and_then_its_manager_go() {
     let (server, proxy, manager) = with_a_release_without_an_answer().await;
 

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use dlock_runtime::Error;
+use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::FOREIGN;
 use dlock_tests::{Moment, RedisServer, within};
 
 use super::{LEASE, LONG, SLACK, manager_of};
 
+/// Connects a manager that is told of nothing: what happens to its key is noticed by a renewal alone.
+async fn untold(server: &RedisServer) -> LockManager {
+    LockManager::connect(&server.url_with("?tracking=off")).await.expect("the server takes managers")
+}
+
 #[tokio::test]
 async fn a_deleted_key_is_noticed_by_the_next_renewal_and_never_made_again() {
     let server = RedisServer::start();
-    let manager = manager_of(&server).await;
+    let manager = untold(&server).await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
     server.call(&["DEL", "dlock:order:7"]);
@@ -29,7 +34,7 @@ async fn a_deleted_key_is_noticed_by_the_next_renewal_and_never_made_again() {
 #[tokio::test]
 async fn a_stolen_key_is_noticed_by_the_next_renewal_and_left_as_it_is() {
     let server = RedisServer::start();
-    let manager = manager_of(&server).await;
+    let manager = untold(&server).await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
     server.call(&["SET", "dlock:order:7", FOREIGN, "PX", "60000"]);
