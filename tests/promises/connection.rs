@@ -91,7 +91,8 @@ async fn what_was_granted_while_nobody_heard_is_asked_for_once_somebody_hears_ag
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let holder = manager_of(&server).await;
-    let waiter = LockManager::connect(&proxy.url()).await.expect("it is open");
+    // It looks by itself after an eighth of that.
+    let waiter = LockManager::connect(&proxy.url_with("?grant_lease=30s")).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").lease(LONG).wait(LONG);
     let call = tokio::spawn(async move { lock.acquire().await });
