@@ -8,7 +8,8 @@
 # PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines of a layer add up as long as `sources` is the
 # same: a hash of what it is about, of that which ships. That is the rules alone for those layers that run nothing else, the rules and the
 # engine for the engine's, the rules and the backends for all others. A line whose violation turned out to be the judge's own, or the
-# scene's, is kept, with `-` for its sources and the reason in front of what it said: it does not add up.
+# scene's, or a test's that looked past a planted bug, is kept, with `-` for its sources and the reason in front of what it said: it does
+# not add up.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"

@@ -124,7 +124,9 @@ async fn work_on(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
                 let guard = hold(&manager, &key).await;
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key}: two are inside");
                 tokio::task::yield_now().await;
-                assert!(guard.check().is_ok(), "{key}: it was lost");
+                if let Err(lost) = guard.check() {
+                    panic!("{key}: {lost}");
+                }
                 inside.fetch_sub(1, Ordering::SeqCst);
                 entered.fetch_add(1, Ordering::SeqCst);
                 guard.release().await.expect("a majority confirms the release");

@@ -6,7 +6,7 @@ use dlock_runtime::LockManager;
 use dlock_tests::quorum::{Fate, LEASE};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
-use dlock_tests::{Moment, QuorumFleet, RedisServer, within};
+use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, within};
 
 const SOON: Duration = Duration::from_secs(10);
 /// Nobody looks by himself in a test.
@@ -80,6 +80,37 @@ async fn a_release_between_the_try_and_the_sleep_is_not_missed() {
         // Sooner than the lease ends, at which it would look in any case.
         within(LEASE / 2, &key, waiter).await.expect("it does not panic");
     }
+}
+
+/// A release between a try and the moment from which its bell is heard rings for nobody.
+#[tokio::test]
+async fn who_waits_tries_once_more_after_the_bells_are_heard() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let ours = fleet.manager(NO_POLL).await;
+    let proxies: Vec<_> = fleet.servers().iter().map(Proxy::in_front_of).collect();
+    let mut url = fleet.url_with(NO_POLL);
+    for (server, proxy) in fleet.servers().iter().zip(&proxies) {
+        url = url.replace(&format!(":{}", server.port()), &format!(":{}", proxy.port()));
+    }
+    let theirs = LockManager::connect(&url).await.expect("the quorum takes managers");
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+
+    proxies.iter().for_each(Proxy::note_requests);
+    let waiter = wait_for(&theirs, "order:7");
+    let has_tried_again = |proxy: &Proxy| {
+        let sent = proxy.noted();
+        let mut since = sent.iter().skip_while(|sent| sent.name != "SUBSCRIBE");
+        since.any(|sent| sent.name == "SET")
+    };
+    let tried_again = async {
+        while !proxies.iter().all(has_tried_again) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(SOON, "a try on each server after its bell is heard", tried_again).await;
+
+    drop(held);
+    within(SOON, "the waiter", waiter).await.expect("it does not panic");
 }
 
 #[tokio::test]
