@@ -95,7 +95,7 @@ async fn who_waits_tries_once_more_after_the_bells_are_heard() {
     let theirs = LockManager::connect(&url).await.expect("the quorum takes managers");
     let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
 
-    proxies.iter().for_each(Proxy::note_requests);
+    proxies.iter().for_each(|proxy| proxy.note_requests());
     let waiter = wait_for(&theirs, "order:7");
     let has_tried_again = |proxy: &Proxy| {
         let sent = proxy.noted();
