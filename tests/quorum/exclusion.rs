@@ -83,6 +83,19 @@ async fn each<F: Future<Output = ()>>(what: impl Fn(QuorumFleet, Vec<usize>, Fat
     }
 }
 
+/// Has some servers meet their fate, or heal of it, while all others go on: a server takes a while to come up, and a thread that waits for
+/// a dozen of them would be away from its holds for more than a lease.
+async fn meanwhile(
+    mut fleet: QuorumFleet,
+    what: impl FnOnce(&mut QuorumFleet) + Send + 'static,
+) -> QuorumFleet {
+    let done = tokio::task::spawn_blocking(move || {
+        what(&mut fleet);
+        fleet
+    });
+    done.await.expect("servers stop and start")
+}
+
 async fn until_nothing_is_left(fleet: &QuorumFleet, key: &str) {
     let gone = async {
         while fleet.holding(key) > 0 {
@@ -112,7 +125,7 @@ async fn outlive(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
 }
 
 /// What befalls them in the middle of acquiring and releasing neither lets two in nor ends the work.
-async fn work_on(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
+async fn work_on(fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
     let key = format!("work:{fate:?}:{few:?}");
     let (inside, entered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
@@ -144,9 +157,10 @@ async fn work_on(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
     };
 
     until_entered(5).await;
-    fleet.befall(&few, fate);
+    let chosen = few.clone();
+    let fleet = meanwhile(fleet, move |fleet| fleet.befall(&chosen, fate)).await;
     until_entered(50).await;
-    fleet.heal(&few, fate);
+    let fleet = meanwhile(fleet, move |fleet| fleet.heal(&few, fate)).await;
     until_entered(50).await;
     let mut guards = Vec::new();
     tasks.abort_all();
