@@ -9,6 +9,8 @@ use dlock_tests::world::name;
 use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, within};
 
 const SOON: Duration = Duration::from_secs(10);
+/// So much later than they are said answers are heard.
+const DELAY: Duration = Duration::from_millis(100);
 /// Nobody looks by himself in a test.
 const NO_POLL: &str = "&poll=60s";
 
@@ -95,12 +97,15 @@ async fn who_waits_tries_once_more_after_the_bells_are_heard() {
     let theirs = LockManager::connect(&url).await.expect("the quorum takes managers");
     let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
 
-    proxies.iter().for_each(|proxy| proxy.note_requests());
+    for proxy in &proxies {
+        proxy.delay_replies(DELAY);
+        proxy.note_requests();
+    }
     let waiter = wait_for(&theirs, "order:7");
     let has_tried_again = |proxy: &Proxy| {
         let sent = proxy.noted();
-        let mut since = sent.iter().skip_while(|sent| sent.name != "SUBSCRIBE");
-        since.any(|sent| sent.name == "SET")
+        let heard = sent.iter().find(|sent| sent.name == "SUBSCRIBE").map(|sent| sent.at + DELAY);
+        sent.iter().any(|sent| sent.name == "SET" && heard.is_some_and(|heard| sent.at >= heard))
     };
     let tried_again = async {
         while !proxies.iter().all(has_tried_again) {
