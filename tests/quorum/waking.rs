@@ -10,7 +10,7 @@ use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, within};
 
 const SOON: Duration = Duration::from_secs(10);
 /// So much later than they are said answers are heard.
-const DELAY: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(20);
 /// Nobody looks by himself in a test.
 const NO_POLL: &str = "&poll=60s";
 
