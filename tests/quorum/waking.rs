@@ -84,9 +84,9 @@ async fn a_release_between_the_try_and_the_sleep_is_not_missed() {
     }
 }
 
-/// A release between a try and the moment from which its bell is heard rings for nobody.
+/// A release between a look and the moment from which its bell is heard rings for nobody.
 #[tokio::test]
-async fn who_waits_tries_once_more_after_the_bells_are_heard() {
+async fn who_waits_looks_once_more_after_the_bells_are_heard() {
     let mut fleet = QuorumFleet::start(3).await;
     let ours = fleet.manager(NO_POLL).await;
     let proxies: Vec<_> = fleet.servers().iter().map(Proxy::in_front_of).collect();
@@ -102,18 +102,18 @@ async fn who_waits_tries_once_more_after_the_bells_are_heard() {
         proxy.note_requests();
     }
     let waiter = wait_for(&theirs, "order:7");
-    let has_tried_again = |proxy: &Proxy| {
+    let has_looked = |proxy: &Proxy| {
         let sent = proxy.noted();
         let heard = sent.iter().find(|sent| sent.name == "SUBSCRIBE").map(|sent| sent.at + DELAY);
-        sent.iter().any(|sent| sent.name == "SET" && heard.is_some_and(|heard| sent.at >= heard))
+        sent.iter().any(|sent| sent.name == "EVALSHA" && heard.is_some_and(|heard| sent.at >= heard))
     };
-    let tried_again = async {
-        while !proxies.iter().all(has_tried_again) {
+    let looked = async {
+        while !proxies.iter().all(has_looked) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     // Sooner than the lease ends, at which it would look in any case.
-    within(LEASE / 2, "a try on each server after its bell is heard", tried_again).await;
+    within(LEASE / 2, "a look at each server after its bell is heard", looked).await;
 
     drop(held);
     within(SOON, "the waiter", waiter).await.expect("it does not panic");
