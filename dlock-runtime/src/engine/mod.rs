@@ -85,9 +85,11 @@ impl Engine {
         rules: Rules,
         lease: Duration,
     ) -> Self {
+        // Only a server that is somewhere else has to be spared.
+        let few = if matches!(clock, Clock::Boot) { pace::FEW } else { usize::MAX };
         Self {
             shards: Shards::new(),
-            pace: Pace::default(),
+            pace: Pace::new(few),
             clock,
             tokens,
             rules,
@@ -362,7 +364,7 @@ impl Engine {
     /// Does what is due by `now`, and returns when something is due next. That is no later than now where much is due, so that others
     /// have their turn; what only asks the server about holds goes out a few at a time.
     pub(crate) fn tick(&self, now: BootTime, effects: &mut Effects) -> BootTime {
-        for _ in 0..self.most_at_once() {
+        for _ in 0..self.pace.looked_at() {
             let (due, shard) = self.shards.first_due();
             let Some(shard) = shard.filter(|_| due <= now) else { break };
             shard.change(effects, |slots, effects| {
@@ -372,7 +374,7 @@ impl Engine {
                     return; // somebody has seen to it
                 };
                 self.on_locked(slots, (&key, at), now, effects, |lane, cx| {
-                    let place = self.pace.puts_off(now).filter(|_| self.has_a_server());
+                    let place = self.pace.puts_off(now);
                     if !place.is_some_and(|place| lane.put_off(now, place)) {
                         lane.tick(cx);
                     }
@@ -381,15 +383,6 @@ impl Engine {
         }
         self.set_off(now, effects);
         self.due()
-    }
-
-    /// Returns how many lanes are looked at in one go.
-    fn most_at_once(&self) -> usize {
-        if self.has_a_server() { pace::LOOKED_AT } else { usize::MAX }
-    }
-
-    fn has_a_server(&self) -> bool {
-        matches!(self.clock, Clock::Boot)
     }
 
     /// Returns when something is due next.

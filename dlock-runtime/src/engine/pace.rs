@@ -22,8 +22,10 @@ use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 
 /// The pace of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
+    /// How many may be on their way where there is no line.
+    few: usize,
     /// How many renewals and checks are on their way.
     unanswered: AtomicUsize,
     line: Mutex<Line>,
@@ -47,6 +49,16 @@ impl Default for Line {
 }
 
 impl Pace {
+    /// Creates a pace at which so many go out at once; `usize::MAX` puts nothing off.
+    pub(super) fn new(few: usize) -> Self {
+        Self { few, unanswered: AtomicUsize::new(0), line: Mutex::default() }
+    }
+
+    /// Returns how many lanes are looked at before others have their turn: it takes as long as a server takes for a few, too.
+    pub(super) fn looked_at(&self) -> usize {
+        self.few.saturating_mul(32)
+    }
+
     /// A command is sent.
     pub(super) fn sent(&self, command: Command) {
         if is_paced(command) {
@@ -61,36 +73,48 @@ impl Pace {
         }
     }
 
+    /// Returns how many are on their way.
+    #[cfg(test)]
+    pub(super) fn unanswered(&self) -> usize {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether anybody has ever been put off.
+    #[cfg(test)]
+    pub(super) fn has_put_off(&self) -> bool {
+        lock(&self.line).last > BootTime::START
+    }
+
     /// Returns where in the line to wait, if something that is due at `now` has to.
     pub(super) fn puts_off(&self, now: BootTime) -> Option<BootTime> {
         let unanswered = self.unanswered.load(Ordering::Relaxed);
-        if unanswered < FEW {
+        if unanswered < self.few {
             return None;
         }
         let mut line = lock(&self.line);
-        (unanswered >= line.room(now)).then(|| line.place(now))
+        (unanswered >= line.room(self.few, now)).then(|| line.place(self.few, now))
     }
 }
 
 impl Line {
-    /// Returns how many may be on their way at `now`.
-    fn room(&self, now: BootTime) -> usize {
+    /// Returns how many may be on their way at `now`, of which a few always may.
+    fn room(&self, few: usize, now: BootTime) -> usize {
         if self.is_over(now) {
-            return FEW;
+            return few;
         }
         let times = now.since(self.since).as_millis() / AS_MANY_MORE_EVERY.as_millis();
-        FEW.saturating_mul(usize::try_from(times + 1).unwrap_or(usize::MAX))
+        few.saturating_mul(usize::try_from(times + 1).unwrap_or(usize::MAX))
     }
 
-    /// Gives the next place away.
-    fn place(&mut self, now: BootTime) -> BootTime {
+    /// Gives the next place away; each is for a few.
+    fn place(&mut self, few: usize, now: BootTime) -> BootTime {
         if self.is_over(now) {
             self.since = now;
         }
         let first = now.plus(BETWEEN);
         if self.last < first || self.last > now.plus(LONGEST) {
             (self.last, self.taken) = (first, 0);
-        } else if self.taken >= FEW {
+        } else if self.taken >= few {
             (self.last, self.taken) = (self.last.plus(BETWEEN), 0);
         }
         self.taken += 1;
@@ -109,9 +133,6 @@ fn is_paced(command: Command) -> bool {
 
 /// A server answers so many in a third of a millisecond or so: others hardly feel them.
 pub(super) const FEW: usize = 32;
-
-/// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so, too.
-pub(super) const LOOKED_AT: usize = 1_024;
 
 /// How far apart places are.
 const BETWEEN: Duration = Duration::from_millis(1);
@@ -135,7 +156,7 @@ mod tests {
 
     /// A pace at which so many are on their way.
     fn busy(count: usize) -> Pace {
-        let pace = Pace::default();
+        let pace = Pace::new(FEW);
         (0..count).for_each(|_| pace.sent(RENEW));
         pace
     }
@@ -168,7 +189,7 @@ mod tests {
     #[test]
     fn the_longer_there_is_a_line_the_more_room_until_it_is_over() {
         let pace = busy(20 * FEW);
-        let room = |now| lock(&pace.line).room(at(now));
+        let room = |now| lock(&pace.line).room(FEW, at(now));
 
         for now in 0..=1_030 {
             assert!(pace.puts_off(at(now)).is_some());

@@ -49,6 +49,7 @@ const FAULTS: &[&str] = &[
     "a poll without a wake-up",
     "a process stopped",
     "a promotion",
+    "a renewal put off",
     "a reply lost",
     "a request doubled",
     "a request lost",

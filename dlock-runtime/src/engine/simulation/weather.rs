@@ -69,6 +69,8 @@ pub(super) struct Weather {
     /// None where 0.
     pub(super) max_hold: u64,
     pub(super) at_least: u64,
+    /// How many renewals a process sends at once.
+    pub(super) at_once: usize,
     pub(super) background: u64,
     pub(super) finish: u64,
     pub(super) nested: u64,
@@ -129,9 +131,10 @@ impl Weather {
             unrenewed: if renewing { 0 } else { r.pick(&[30, 100]) },
             max_hold: r.pick(&[0, 0, 0, 160, 900]),
             at_least: r.pick(&[0, 0, 0, 100, 700]),
+            at_once: r.pick(&[usize::MAX, usize::MAX, 1, 2]),
             background: r.pick(&[0, 50, 100]),
             finish: r.pick(&[0, 0, 30]),
-            nested: r.pick(&[0, 20, 50]),
+            nested: r.pick(&[0, 30, 90]),
             delay: r.pick(&[1, 5, 40, 250, 600]),
             lost: r.pick(&[0, 0, 0, 3, 15]),
             doubled: r.pick(&[0, 0, 0, 10]),
@@ -181,6 +184,7 @@ impl Weather {
             unrenewed: 0,
             max_hold: 0,
             at_least: 0,
+            at_once: usize::MAX,
             background: 0,
             finish: 0,
             nested: 0,

@@ -17,6 +17,7 @@ use super::weather::{Random, Weather};
 use crate::LockManager;
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::engine::pace::Pace;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::share::{Offer, Share};
@@ -96,7 +97,9 @@ impl World {
             let backend = world.net.join(tokens.process());
             let clock = Clock::Set(Arc::clone(&world.net.clock));
             let lease = Duration::from_millis(weather.lease);
-            let engine = Arc::new(Engine::new(backend, clock, tokens, rules, lease));
+            let mut engine = Engine::new(backend, clock, tokens, rules, lease);
+            engine.pace = Pace::new(weather.at_once);
+            let engine = Arc::new(engine);
             lock(&world.net.state).links[process].engine = Arc::downgrade(&engine);
             world.managers.push(LockManager::over(engine));
             world.stopped.push((0, 0));
@@ -235,6 +238,12 @@ impl World {
             if left != ((0, 0), true, 0) {
                 let line = format!("J7: process {process}: (lanes, due), no waits, unanswered: {left:?}");
                 return Err(self.tell(&line));
+            }
+            if engine.pace.has_put_off() {
+                lock(&self.net.state).happens("a renewal put off");
+            }
+            if engine.pace.unanswered() > 0 {
+                return Err(self.tell(&format!("J7: process {process}: its pace waits for answers")));
             }
             let held = engine.held.load(std::sync::atomic::Ordering::Relaxed);
             let others = Arc::strong_count(&engine) - 1;
