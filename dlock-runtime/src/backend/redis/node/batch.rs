@@ -21,7 +21,7 @@ use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
-use crate::protocol::command::{Failure, FailureKind, Reply};
+use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootTime;
 
 /// Over which of a link's connections a pipeline goes.
@@ -302,11 +302,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            let text = format!(
-                "the connection to redis at {} was given up before it answered",
-                self.link.route.shown
-            );
-            self.fail(&Failure::new(FailureKind::Passing, text));
+            self.fail(&self.link.unanswered_since());
         }
     }
 }
@@ -315,6 +311,8 @@ impl Drop for Batch {
 mod tests {
     use super::*;
     use crate::backend::redis::node::rig::{Rig, acquire};
+    use crate::sync::lock;
+    use std::sync::Mutex;
     use std::time::Duration;
 
     /// More than a connection of the client has room for by itself.
@@ -340,6 +338,7 @@ mod tests {
             assert_eq!(left, keys, "in turns: {in_turns}");
         }
     }
+
     #[tokio::test]
     async fn requests_leave_in_the_order_in_which_they_were_given_whichever_task_is_polled_first() {
         let mut rig = Rig::new(false, Duration::from_secs(20)).await;
@@ -350,5 +349,25 @@ mod tests {
         tokio::join!(second, first);
 
         assert_eq!([rig.asked().await, rig.asked().await], ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn who_has_no_answer_is_told_why_the_connection_was_given_up() {
+        let mut rig = Rig::new(false, Duration::from_secs(20)).await;
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        rig.on_reply(move |_, reply| lock(&heard).push(format!("{reply:?}")));
+        rig.hold();
+
+        rig.node.take(vec![acquire("a")], Passage::default());
+        rig.asked().await;
+        rig.node.link().expect("it is ready").give_up_since("has moved away");
+        rig.until_told(1).await;
+
+        let said = lock(&said);
+        assert!(
+            said[0].contains("given up before it answered") && said[0].contains("has moved away"),
+            "{said:?}"
+        );
     }
 }

@@ -105,9 +105,21 @@ impl Link {
 
     /// Returns why it was given up.
     pub(crate) fn failure(&self) -> Failure {
-        lock(&self.health).failure.take().unwrap_or_else(|| {
+        self.failed_by().unwrap_or_else(|| {
             let text = format!("the connection to redis at {} was given up", self.route.shown);
             Failure::new(FailureKind::Passing, text)
         })
+    }
+
+    /// Returns why nothing is answered any more that is under way.
+    pub(crate) fn unanswered_since(&self) -> Failure {
+        let why = self.failed_by().map(|failure| format!(": {}", failure.reason)).unwrap_or_default();
+        let text =
+            format!("the connection to redis at {} was given up before it answered{why}", self.route.shown);
+        Failure::new(FailureKind::Passing, text)
+    }
+
+    fn failed_by(&self) -> Option<Failure> {
+        lock(&self.health).failure.clone()
     }
 }

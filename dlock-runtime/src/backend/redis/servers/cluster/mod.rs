@@ -62,6 +62,8 @@ pub(crate) struct Cluster {
     parked: Notify,
     /// Told when there is a server to connect to.
     joined: Notify,
+    /// Held by what runs it: what is left of one whose runtime ends must not have its servers join on that runtime.
+    running: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -113,6 +115,7 @@ impl Cluster {
             doubt: Notify::new(),
             parked: Notify::new(),
             joined: Notify::new(),
+            running: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -176,6 +179,7 @@ impl Cluster {
     /// Has connections to all masters whenever they can be had, without end. `first` is told how the first attempt to connect ended;
     /// after a failure there is no second.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let _running = self.running.lock().await;
         let mut nodes = JoinSet::new(); // they end with it
         if let Some(first) = first {
             let started = self.start(&mut nodes).await;
@@ -185,7 +189,7 @@ impl Cluster {
             }
         } else {
             let mut state = lock(&self.state);
-            (state.members, state.table) = (Vec::new(), Table::new()); // what ran before has panicked: all are made anew
+            (state.members, state.table) = (Vec::new(), Table::new()); // what ran before has ended: all are made anew
         }
         let forever = async { tokio::join!(self.watch(), self.send_what_waits()) };
         tokio::pin!(forever);
@@ -302,4 +306,32 @@ pub(super) fn read_value(value: &redis::Value) {
     let _ = redirects::Elsewhere::read(value, &asked.address());
     let info = redis::Value::BulkString(b"cluster_state:ok".to_vec());
     let _ = map::View::read(&[info, value.clone()], &asked);
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[tokio::test]
+    async fn what_is_left_of_one_that_ends_is_gone_before_the_next_one_runs() {
+        let engine = ToEngine { shared: Arc::new(Shared::new(true)), engine: Weak::new() };
+        let seeds = Seeds { servers: Vec::new(), access: Server::default() };
+        let process = TokenSource::of_process(1).process();
+        let cluster = Cluster::new(seeds, &Settings::default(), engine, process).expect("no server is wrong");
+        let old = Address { host: "10.0.0.1".to_owned(), port: 1 };
+        let mut left = Box::pin(Arc::clone(&cluster).run(None));
+        assert_eq!((&mut left).now_or_never(), None);
+        assert!(cluster.member_at(&old).is_some());
+
+        let mut next = Box::pin(Arc::clone(&cluster).run(None));
+        assert_eq!((&mut next).now_or_never(), None);
+        assert!(cluster.known(&old).is_some(), "they run side by side");
+        drop(left);
+        assert_eq!((&mut next).now_or_never(), None);
+
+        assert!(cluster.known(&old).is_none(), "the next one begins anew");
+    }
 }
