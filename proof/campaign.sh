@@ -122,7 +122,8 @@ write_down() {
             ;;
     esac
     [ "$status" -ne 0 ] || [ "${done:-0}" -gt 0 ] || said="FAILED: nothing was done: $(grep -om1 'SKIPPED: .*' "$log")"
-    [ "$status" -eq 0 ] || said="FAILED: $(grep -E 'panicked|FAILED|^error' "$log" | head -1) $said"
+    # What fails by plan panics, too: the tests that failed come first.
+    [ "$status" -eq 0 ] || said="FAILED: $({ grep -E '^test .* FAILED$' "$log" || grep -E 'panicked|FAILED|^error' "$log"; } | head -1) $said"
     [ -f "$LEDGER" ] || (IFS=$'\t' && echo "${COLUMNS[*]}") >"$LEDGER"
     (IFS=$'\t' && echo "$(date -u +%F)	$(git rev-parse --short HEAD)	$(sources "$layer")	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
 }
