@@ -6,10 +6,10 @@
 #   bash proof/mutants.sh --file queue   those of one file
 #   bash proof/mutants.sh --list         what there is to change
 #
-# They are judged by a crate that has nothing but the rules (`proof/mutants`): first by its unit tests, and what those miss by the model
-# checker and DLOCK_MUTANTS_SEEDS seeds of each simulation (3000; with 0 by nothing more). The lists of what was caught and missed are kept below target/mutants, a folder for
-# each part; DLOCK_MUTANTS_OUT names another place, DLOCK_MUTANTS_JOBS how many are tested side by side (2). What cannot be noticed since it
-# changes nothing is left out in `.cargo/mutants.toml`, with the reason.
+# They are judged by a crate that has nothing but the rules (`proof/mutants`): first by its unit tests and a few hundred seeds of each
+# simulation, and what those miss by the model checker and DLOCK_MUTANTS_SEEDS seeds (3000; with 0 by nothing more). The lists of what was
+# caught and missed are kept below target/mutants, a folder for each part; DLOCK_MUTANTS_OUT names another place, DLOCK_MUTANTS_JOBS how many
+# are tested side by side (2). What cannot be noticed since it changes nothing is left out in `.cargo/mutants.toml`, with the reason.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -37,11 +37,11 @@ main() {
     # has one of its own.
     if [ "$jobs" -eq 1 ]; then export CARGO_TARGET_DIR=$out/../target; else unset CARGO_TARGET_DIR; fi
     # Without the optimisation that the simulations have it is built sooner.
-    judge 45 --cargo-arg=--config=profile.dev.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
-        -- -- --skip simulation --skip exhaustive
+    DLOCK_SIM_SEEDS=300 judge 60 --cargo-arg=--config=profile.dev.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
+        -- -- --skip exhaustive
     if [ -s "$out/mutants.out/missed.txt" ] && [ "$seeds" -gt 0 ]; then
         export DLOCK_SIM_SEEDS=$seeds
-        judge 180 --iterate ${select[@]+"${select[@]}"}
+        judge 300 --iterate ${select[@]+"${select[@]}"}
     fi
     report
 }

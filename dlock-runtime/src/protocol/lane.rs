@@ -350,3 +350,6 @@ impl<S> Cx<'_, S> {
         self.actions.push(Action::Abandon { token });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,3 +132,6 @@ impl Record {
         self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

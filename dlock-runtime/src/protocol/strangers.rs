@@ -33,17 +33,4 @@ const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 const MOST_A_SECOND: u32 = 100;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_answered_at_a_bounded_rate() {
-        let mut strangers = Strangers::new();
-        let at = |ms: u64| BootTime::from_nanos(ms * 1_000_000);
-
-        let answered = (0..50_000_u64).filter(|n| strangers.may_answer(at(5_000 + n / 50))).count();
-
-        assert_eq!(answered, 100);
-        assert!(strangers.may_answer(at(6_000)));
-    }
-}
+mod tests;

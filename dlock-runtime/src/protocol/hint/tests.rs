@@ -1,0 +1,146 @@
+//! Unit tests of `hint`.
+
+use super::*;
+use crate::error::LossCause;
+use crate::protocol::Rules;
+use crate::protocol::command::{Enqueue, Reply};
+use crate::protocol::lane::Action;
+use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
+use crate::token::{Token, TokenSource};
+
+const CHECK: Command = Command::Renew { lease: NOTHING };
+
+const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease) };
+
+fn checks(actions: &[Action<u32>]) -> usize {
+    actions.iter().filter(|action| matches!(action, Action::Send { command: CHECK, .. })).count()
+}
+
+/// A lane whose contender found the lock held and looks what stands there since 1 ms; and the look.
+fn looking() -> (Lane<u32>, Token, Command) {
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+    let token = |lane: &Lane<u32>| -> Token {
+        let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+        asking.token
+    };
+    let first = token(&lane);
+    let acquire = Command::Acquire { lease: TERMS.lease };
+    happen(&mut lane, 1, |lane, cx| lane.reply(first, acquire, at(0), Reply::Taken, cx));
+    let second = token(&lane);
+    (lane, second, Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First })
+}
+
+/// The same a moment later: it is held by somebody who queues nobody, and the contender pauses since 1 ms.
+fn paused() -> Lane<u32> {
+    let (mut lane, token, enqueue) = looking();
+    happen(&mut lane, 1, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx));
+    lane
+}
+
+#[test]
+fn a_hint_makes_a_paused_contender_look_at_once() {
+    let mut lane = paused();
+
+    let actions = happen(&mut lane, 20, Lane::touched);
+
+    assert!(matches!(actions[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_hint_that_overtakes_the_answer_to_a_look_is_not_forgotten() {
+    let (mut lane, token, enqueue) = looking();
+
+    assert!(happen(&mut lane, 2, Lane::touched).is_empty());
+    assert!(happen(&mut lane, 3, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx)).is_empty());
+
+    assert_eq!(lane.due(), at(5));
+    assert_eq!(happen(&mut lane, 5, Lane::tick).len(), 1);
+}
+
+#[test]
+fn who_looks_while_a_connection_is_made_anew_looks_once_more() {
+    let (mut lane, token, enqueue) = looking();
+
+    happen(&mut lane, 2, |lane, cx| lane.reconnected(false, cx));
+    happen(&mut lane, 3, |lane, cx| lane.reply(token, enqueue, at(1), FOREIGN, cx));
+
+    assert_eq!(lane.due(), at(5));
+}
+
+#[test]
+fn who_holds_back_looks_within_the_time_that_he_may() {
+    let mut lane = paused();
+    let rules = Rules { hold_back: Duration::from_millis(5), ..RULES };
+
+    let actions = happen(&mut lane, 20, |lane, cx| {
+        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        lane.touched(&mut cx);
+    });
+
+    assert!(actions.is_empty() && lane.due() > at(20) && lane.due() <= at(25), "{lane:?}");
+    assert_eq!(happen(&mut lane, 25, Lane::tick).len(), 1);
+}
+
+#[test]
+fn a_hint_that_comes_at_once_after_a_look_waits_for_the_floor() {
+    let mut lane = paused();
+
+    assert!(happen(&mut lane, 1, Lane::touched).is_empty());
+
+    assert_eq!(lane.due(), at(3));
+    assert_eq!(happen(&mut lane, 3, Lane::tick).len(), 1);
+}
+
+#[test]
+fn a_hint_makes_a_holder_ask_and_a_flood_of_hints_does_not_make_a_flood_of_questions() {
+    let (mut lane, _) = held(TERMS);
+
+    let asked: usize = (100..200).map(|ms| checks(&happen(&mut lane, ms, Lane::touched))).sum();
+
+    assert_eq!(asked, 10);
+    assert_eq!(checks(&happen(&mut lane, 210, Lane::tick)), 1, "the last hint is not forgotten");
+}
+
+#[test]
+fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_goes_on() {
+    let (mut lane, token) = held(TERMS);
+    happen(&mut lane, 100, Lane::touched);
+    assert!(
+        !happen(&mut lane, 101, |lane, cx| lane.reply(token, CHECK, at(100), Reply::Ours, cx))
+            .iter()
+            .any(|action| matches!(action, Action::Lose { .. }))
+    );
+
+    happen(&mut lane, 200, Lane::touched);
+    let actions = happen(&mut lane, 201, |lane, cx| lane.reply(token, CHECK, at(200), Reply::NotOurs, cx));
+
+    assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, .. }]), "{actions:?}");
+}
+
+#[test]
+fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each_gap() {
+    let (tokens, rules) = (TokenSource::of_process(1), Rules { tracking: true, ..RULES });
+    let happen = |lane: &mut Lane<u32>, ms, event: &dyn Fn(&mut Lane<u32>, &mut Cx<'_, u32>)| {
+        let mut actions = Vec::new();
+        event(lane, &mut Cx { now: at(ms), rules: &rules, tokens: &tokens, actions: &mut actions });
+        checks(&actions)
+    };
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, &|lane, cx| lane.join(waiter(1, TERMS), cx));
+    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
+    happen(&mut lane, 7, &|lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
+
+    assert_eq!(lane.due(), at(100));
+    assert_eq!(happen(&mut lane, 100, &Lane::tick), 1);
+    assert!(lane.due() > at(5_000), "{:?}", lane.due());
+    for (ms, gap) in [(400, true), (500, false)] {
+        let event = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
+            if gap { lane.reconnected(false, cx) } else { lane.untold(cx) }
+        };
+        assert_eq!(happen(&mut lane, ms, &event), 0, "it waits for its place");
+        assert_eq!(lane.due(), at(ms));
+        assert_eq!(happen(&mut lane, ms, &Lane::tick), 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! Unit tests of `keep`.
+
+use super::*;
+use crate::error::LossCause;
+use crate::protocol::command::Failure;
+use crate::protocol::hold::Released;
+use crate::protocol::lane::{Action, Heard};
+use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
+use crate::protocol::share::{Offer, Streak};
+use crate::protocol::terms::Terms;
+
+const JOB: Terms = Terms { at_least: Some(Duration::from_secs(50)), ..TERMS };
+
+/// A lane whose task has let go 10 s after it took the lock, its token, and what the server was told.
+fn kept() -> (Lane<u32>, Token, Command) {
+    let (mut lane, token) = held(JOB);
+    let mut told = None;
+    happen(&mut lane, 10_001, |lane, cx| told = Some(lane.release(&1, cx)));
+    let Some(Released::ToServer(told_of, command)) = told else { panic!("{told:?}") };
+    assert_eq!(told_of, token);
+    (lane, token, command)
+}
+
+fn passing() -> Failure {
+    Failure::new(FailureKind::Passing, "timeout")
+}
+
+#[test]
+fn a_turn_that_ends_early_is_kept_for_the_rest_of_its_at_least() {
+    let (mut lane, token, command) = kept();
+
+    let over = happen(&mut lane, 50_001, Lane::tick);
+
+    assert_eq!(command, Command::Keep { ttl: Duration::from_millis(40_100) });
+    assert!(
+        matches!(over[..], [Action::Send { token: released, command: Command::Release }] if released == token),
+        "{over:?}"
+    );
+    assert!(lane.is_idle());
+}
+
+#[test]
+fn a_turn_that_ends_later_is_released() {
+    let (mut lane, token) = held(JOB);
+    let renewed = Command::Renew { lease: TERMS.lease };
+    happen(&mut lane, 40_000, |lane, cx| lane.reply(token, renewed, at(40_000), Reply::Ours, cx));
+
+    let mut told = None;
+    happen(&mut lane, 50_001, |lane, cx| told = Some(lane.release(&1, cx)));
+
+    assert_eq!(told, Some(Released::ToServer(token, Command::Release)));
+}
+
+#[test]
+fn a_turn_that_was_declined_is_released() {
+    let (mut lane, token) = held(JOB);
+
+    let mut told = None;
+    happen(&mut lane, 10_001, |lane, cx| told = Some(lane.decline(&1, cx)));
+
+    assert_eq!(told, Some(Released::ToServer(token, Command::Release)));
+}
+
+#[test]
+fn a_turn_that_was_handed_on_has_an_at_least_of_its_own() {
+    let (mut lane, token) = held(TERMS);
+    happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, JOB), cx));
+    let hand_off = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
+        let rules = crate::protocol::Rules { hand_off: Duration::from_secs(1), ..RULES };
+        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        lane.release(&1, &mut cx);
+    };
+    happen(&mut lane, 100, hand_off);
+
+    let mut told = None;
+    happen(&mut lane, 200, |lane, cx| told = Some(lane.release(&2, cx)));
+
+    let keep = Command::Keep { ttl: Duration::from_secs(50) };
+    assert_eq!(told, Some(Released::ToServer(token, keep)));
+}
+
+#[test]
+fn whoever_comes_meanwhile_asks_the_server() {
+    let (mut lane, token, keep) = kept();
+    happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), Reply::Ours, cx));
+
+    let asks = happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
+
+    assert!(
+        matches!(asks[..], [Action::Send { command: Command::Acquire { .. }, token: new }] if new != token),
+        "{asks:?}"
+    );
+}
+
+#[test]
+fn what_was_heard_of_a_kept_lock_is_no_answer_to_who_comes_later() {
+    let (mut lane, _, _) = kept();
+
+    happen(&mut lane, 20_000, |lane, cx| lane.join(waiter(2, TERMS), cx));
+
+    assert!(matches!(lane.heard(), Heard::Nothing), "{:?}", lane.heard());
+}
+
+#[test]
+fn another_server_is_told_what_is_kept() {
+    let (mut lane, token, keep) = kept();
+    happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), Reply::Ours, cx));
+
+    let same = happen(&mut lane, 20_001, |lane, cx| lane.reconnected(false, cx));
+    let other = happen(&mut lane, 20_001, |lane, cx| lane.reconnected(true, cx));
+
+    let rest = Command::Keep { ttl: Duration::from_millis(30_100) };
+    assert!(same.is_empty(), "{same:?}");
+    assert!(
+        matches!(other[..], [Action::Send { token: of, command }] if of == token && command == rest),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn a_late_grant_of_a_kept_lock_is_no_strangers() {
+    let (mut lane, token, _) = kept();
+
+    let mut known = false;
+    let actions = happen(&mut lane, 10_050, |lane, cx| {
+        let offer = Offer { lease: TERMS.lease, streak: Streak::UNKNOWN };
+        known = lane.granted(token, offer, cx);
+    });
+
+    assert!(known, "it would be answered by a leave, which releases");
+    assert!(actions.is_empty(), "{actions:?}");
+}
+
+#[test]
+fn a_server_that_did_not_answer_is_told_again_what_is_left() {
+    let (mut lane, token, keep) = kept();
+
+    let then = happen(&mut lane, 10_501, |lane, cx| {
+        lane.reply(token, keep, at(10_001), Reply::Unknown(passing()), cx);
+    });
+    let again = happen(&mut lane, 11_501, Lane::tick);
+
+    assert!(then.is_empty(), "it is not abandoned, which would release it: {then:?}");
+    let left = Command::Keep { ttl: Duration::from_millis(38_600) };
+    assert!(matches!(again[..], [Action::Send { command, .. }] if command == left), "{again:?}");
+}
+
+#[test]
+fn what_is_not_ours_any_more_or_no_lock_is_not_kept() {
+    let wrong_kind = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
+
+    for reply in [Reply::NotOurs, wrong_kind] {
+        let (mut lane, token, keep) = kept();
+        happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), reply, cx));
+        assert!(lane.is_idle());
+    }
+}
+
+#[test]
+fn an_answer_that_may_be_older_than_the_grant_does_not_end_what_is_kept() {
+    let (mut lane, token, _) = kept();
+
+    let renew = Command::Renew { lease: JOB.lease };
+    happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renew, at(0), Reply::NotOurs, cx));
+
+    assert!(lane.keeps(token), "a late grant would be passed on, and the lock let go of");
+}
+
+#[test]
+fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_is_not() {
+    let (mut stopped, token) = held(JOB);
+    let (mut stolen, _) = held(JOB);
+
+    let lost = happen(&mut stopped, 100, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+    let gone = happen(&mut stolen, 100, |lane, cx| lane.lose(LossCause::NotOurs, cx));
+
+    // The server is told at once, since the body may outlive the key.
+    let [Action::Lose { left: Some(left), .. }, Action::Send { command: Command::Keep { .. }, .. }] =
+        lost[..]
+    else {
+        panic!("{lost:?}")
+    };
+    assert!(matches!(gone[..], [Action::Lose { left: None, .. }]), "{gone:?}");
+    let ran = happen(&mut stopped, 200, |lane, cx| lane.let_go_of(left, true, cx));
+    assert!(
+        matches!(ran[..], [Action::Send { token: of, command: Command::Keep { .. } }] if of == token),
+        "{ran:?}"
+    );
+    let never_ran = happen(&mut stolen, 200, |lane, cx| lane.let_go_of(left, false, cx));
+    assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
+}

@@ -1,0 +1,64 @@
+//! Unit tests of `late`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::token::TokenSource;
+
+const REPAIR: Follow = Follow::Repair(Duration::from_secs(30));
+
+fn unknown() -> Reply {
+    Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))
+}
+
+fn repairing() -> (Late, Token) {
+    let (mut late, token) = (Late::default(), TokenSource::of_process(1).next());
+    late.remember(token, &[(0, Follow::Leave), (2, REPAIR)]);
+    (late, token)
+}
+
+#[test]
+fn a_token_may_come_to_stand_where_its_repair_is_on_its_way_and_not_where_it_was_answered() {
+    let (mut late, token) = repairing();
+    assert!(!late.let_go(token, 0));
+    assert!(late.let_go(token, 2));
+
+    let (mut late, token) = repairing();
+    late.repaired(token, 2, &Reply::Ours);
+    assert!(!late.let_go(token, 2));
+}
+
+#[test]
+fn a_repair_that_was_answered_does_not_make_up_for_an_earlier_one_that_was_not() {
+    let (mut late, token) = repairing();
+    late.repaired(token, 2, &unknown());
+
+    late.remember(token, &[(2, REPAIR)]);
+    late.repaired(token, 2, &Reply::Ours);
+
+    assert!(late.let_go(token, 2));
+    assert!(late.is_empty());
+}
+
+#[test]
+fn what_is_answered_after_the_lock_was_let_go_of_is_not_remembered() {
+    let (mut late, token) = repairing();
+    assert!(late.let_go(token, 2));
+
+    late.repaired(token, 2, &unknown());
+
+    assert!(late.is_empty());
+}
+
+#[test]
+fn what_is_remembered_has_a_bound() {
+    let (mut late, tokens) = (Late::default(), TokenSource::of_process(1));
+    let (first, second) = (tokens.next(), tokens.next());
+    for token in [first, second].into_iter().chain((2..=MOST).map(|_| tokens.next())) {
+        late.remember(token, &[(0, Follow::Unsure)]);
+    }
+
+    assert!(!late.let_go(first, 0));
+    assert!(late.let_go(second, 0));
+}
