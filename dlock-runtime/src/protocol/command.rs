@@ -202,3 +202,6 @@ pub(crate) enum FailureKind {
     /// No lock of this kind can have the name.
     InvalidKey,
 }
+
+#[cfg(test)]
+mod tests;

@@ -440,3 +440,18 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     assert!(matches!(actions[..], [Action::Admit { seat: 2, ends, .. }] if ends == at(1_500)), "{actions:?}");
     assert_eq!(lane.due(), at(1_500));
 }
+
+#[test]
+fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
+    let minute = Some(Duration::from_secs(60));
+
+    for (terms, has_more) in [
+        (TERMS, false),
+        (Terms { max_hold: minute, ..TERMS }, true),
+        (Terms { at_least: minute, ..TERMS }, true),
+    ] {
+        let (lane, _) = held(terms);
+        let Stage::Held(hold) = &lane.stage else { panic!("{lane:?}") };
+        assert_eq!(hold.more.is_some(), has_more, "{terms:?}");
+    }
+}

@@ -1,3 +1,205 @@
 //! Unit tests of `record`.
 
 use super::*;
+use crate::protocol::scene::{LEASE, at};
+use crate::token::TokenSource;
+
+const GRANT_LEASE: Duration = Duration::from_secs(1);
+
+fn tokens<const N: usize>() -> [Token; N] {
+    let source = TokenSource::new();
+    std::array::from_fn(|_| source.next())
+}
+
+/// Does `command`, `ms` after the start, where everybody listens who is told of a grant.
+fn run(record: &mut Record, token: Token, command: Command, ms: u64) -> Reply {
+    record.run(token, command, at(ms), GRANT_LEASE, |_, _| true)
+}
+
+fn enqueue(mode: Enqueue) -> Command {
+    Command::Enqueue { lease: LEASE, mode }
+}
+
+/// A lock that `holder` has taken at the start, for [`LEASE`], and that `waiters` wait for.
+fn held(holder: Token, waiters: &[Token]) -> Record {
+    let mut record = Record::default();
+    let taken = run(&mut record, holder, Command::Acquire { lease: LEASE }, 0);
+    assert!(matches!(taken, Reply::Ours), "{taken:?}");
+    for waiter in waiters {
+        let place = run(&mut record, *waiter, enqueue(Enqueue::First), 0);
+        assert!(matches!(place, Reply::Queued { ttl: Some(LEASE) }), "{place:?}");
+    }
+    record
+}
+
+#[test]
+fn a_lock_is_taken_until_its_lease_is_over_and_free_from_that_moment_on() {
+    let [a, b, c] = tokens();
+
+    for (ms, is_free) in [(0, false), (29_999, false), (30_000, true), (30_001, true)] {
+        let mut record = held(a, &[b]);
+
+        assert_eq!(record.is_empty(at(ms)), is_free, "{ms}");
+        let there: &[Token] = if is_free { &[] } else { &[a, b] };
+        assert_eq!(record.tokens(at(ms)), there, "{ms}");
+        let asked = run(&mut record, c, Command::Acquire { lease: LEASE }, ms);
+        assert_eq!(matches!(asked, Reply::Ours), is_free, "{ms}: {asked:?}");
+        assert_eq!(matches!(asked, Reply::Taken), !is_free, "{ms}: {asked:?}");
+        assert_eq!(record.tokens(at(ms)).first(), Some(if is_free { &c } else { &a }), "{ms}");
+    }
+    assert!(Record::default().is_empty(at(0)));
+}
+
+#[test]
+fn a_free_lock_goes_to_who_asks_for_it_first_and_not_to_who_only_asks_whether_it_still_waits() {
+    let [a] = tokens();
+
+    for command in [Command::Acquire { lease: LEASE }, enqueue(Enqueue::First), enqueue(Enqueue::Peek)] {
+        let mut record = Record::default();
+        let reply = run(&mut record, a, command, 5);
+        assert!(matches!(reply, Reply::Ours), "{command:?}: {reply:?}");
+        assert_eq!(record.tokens(at(5)), [a], "{command:?}");
+        assert_eq!(record.ends(), Some(at(5).plus(LEASE)), "{command:?}");
+    }
+    let mut record = Record::default();
+    let again = run(&mut record, a, enqueue(Enqueue::Again), 5);
+    assert!(matches!(again, Reply::Gone), "it would be granted twice: {again:?}");
+    assert!(record.is_empty(at(5)));
+}
+
+#[test]
+fn who_looks_at_a_lock_sees_whose_it_is_how_many_wait_and_until_when_and_changes_nothing() {
+    let [a, b, c] = tokens();
+    let [stranger] = tokens();
+    let mut record = held(a, &[b, c]);
+
+    let seen = run(&mut record, stranger, Command::Inspect, 10_000);
+
+    let Reply::Seen(Some(sight)) = seen else { panic!("{seen:?}") };
+    let ttl = Some(Duration::from_secs(20));
+    assert_eq!(sight, Sight { holder: Some(a.process()), waiters: 2, ttl });
+    assert_eq!((record.tokens(at(10_000)), record.ends()), (vec![a, b, c], Some(at(30_000))));
+
+    let nothing = run(&mut Record::default(), stranger, Command::Inspect, 0);
+    assert!(matches!(nothing, Reply::Seen(None)), "{nothing:?}");
+}
+
+#[test]
+fn a_server_answers_a_ping_whatever_stands_under_the_key() {
+    let [a, stranger] = tokens();
+
+    for mut record in [Record::default(), held(a, &[])] {
+        let before = record.tokens(at(1));
+        let answered = run(&mut record, stranger, Command::Ping, 1);
+        assert!(matches!(answered, Reply::Ours), "{answered:?}");
+        assert_eq!(record.tokens(at(1)), before);
+    }
+}
+
+#[test]
+fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
+    let [a, b, stranger] = tokens();
+    let minute = Duration::from_secs(60);
+    let ends = |record: &Record| record.ends().expect("somebody holds");
+
+    for (command, then) in [
+        (Command::Renew { lease: minute }, at(61_000)),
+        (Command::Renew { lease: Duration::from_secs(1) }, at(30_000)),
+        (Command::Keep { ttl: minute }, at(61_000)),
+        (Command::Keep { ttl: Duration::from_secs(1) }, at(2_000)),
+        (Command::Fence, at(30_000)),
+        (Command::Register { fence: 7 }, at(30_000)),
+    ] {
+        let mut record = held(a, &[b]);
+        for other in [b, stranger] {
+            let refused = run(&mut record, other, command, 1_000);
+            assert!(matches!(refused, Reply::NotOurs), "{command:?}: {refused:?}");
+            assert_eq!(ends(&record), at(30_000), "{command:?}");
+        }
+
+        let done = run(&mut record, a, command, 1_000);
+        assert!(
+            match command {
+                Command::Register { .. } => matches!(done, Reply::Fenced(7)),
+                _ => matches!(done, Reply::Ours),
+            },
+            "{command:?}: {done:?}"
+        );
+        assert_eq!(ends(&record), then, "{command:?}");
+
+        let late = run(&mut record, a, command, 100_000);
+        assert!(matches!(late, Reply::NotOurs), "a hold that is over is not revived: {command:?}: {late:?}");
+        assert!(record.is_empty(at(100_000)), "{command:?}");
+    }
+}
+
+#[test]
+fn who_leaves_the_queue_takes_nothing_from_the_holder_and_who_leaves_as_holder_hands_over() {
+    let [a, b, c, stranger] = tokens();
+    let mut record = held(a, &[b, c]);
+
+    let nowhere = run(&mut record, stranger, Command::Leave, 1_000);
+    assert!(matches!(nowhere, Reply::NotOurs), "{nowhere:?}");
+    let queued = run(&mut record, b, Command::Leave, 1_000);
+    assert!(matches!(queued, Reply::Ours), "{queued:?}");
+    assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![a, c], Some(at(30_000))));
+
+    let held = run(&mut record, a, Command::Leave, 1_000);
+    assert!(matches!(held, Reply::Ours), "{held:?}");
+    let granted = at(1_000).plus(GRANT_LEASE);
+    assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![c], Some(granted)), "c has yet to confirm");
+
+    let last = run(&mut record, c, Command::Leave, 1_500);
+    assert!(matches!(last, Reply::Ours), "{last:?}");
+    assert!(record.is_empty(at(1_500)));
+}
+
+#[test]
+fn where_nobody_waits_a_release_frees_the_lock_and_a_yield_keeps_it_with_what_is_left_of_its_lease() {
+    let [a, next] = tokens();
+    let streak = Streak::NEW;
+
+    for lets_go in [Command::Release, Command::PassOn { streak }, Command::Free, Command::ForceRelease] {
+        let mut record = held(a, &[]);
+        let freed = run(&mut record, a, lets_go, 1_000);
+        assert!(matches!(freed, Reply::Ours), "{lets_go:?}: {freed:?}");
+        assert!(record.is_empty(at(1_000)), "{lets_go:?}");
+    }
+    let mut record = held(a, &[]);
+    let kept = run(&mut record, a, Command::Yield { next, streak }, 1_000);
+    assert!(matches!(kept, Reply::Ours), "{kept:?}");
+    assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![a], Some(at(30_000))));
+}
+
+#[test]
+fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_behind_all_others() {
+    let [a, b, c, next] = tokens();
+    let mut record = held(a, &[b, c]);
+
+    let yielded = run(&mut record, a, Command::Yield { next, streak: Streak::NEW }, 1_000);
+
+    assert!(matches!(yielded, Reply::Yielded), "{yielded:?}");
+    assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![b, c, next], Some(at(2_000))));
+    let not_ours = run(&mut record, a, Command::Release, 1_000);
+    assert!(matches!(not_ours, Reply::NotOurs), "{not_ours:?}");
+}
+
+#[test]
+fn the_waiter_is_told_the_streak_by_who_passes_the_lock_on_or_yields_it_and_by_nobody_else() {
+    let [a, b, next] = tokens();
+    let streak = Streak::of(Duration::from_millis(300));
+
+    for (command, told) in [
+        (Command::PassOn { streak }, streak),
+        (Command::Yield { next, streak }, streak),
+        (Command::Release, Streak::UNKNOWN),
+        (Command::ForceRelease, Streak::UNKNOWN),
+    ] {
+        let mut offers = Vec::new();
+        held(a, &[b]).run(a, command, at(1), GRANT_LEASE, |waiter, offer| {
+            offers.push((waiter, offer));
+            true
+        });
+        assert_eq!(offers, [(b, Offer { lease: GRANT_LEASE, streak: told })], "{command:?}");
+    }
+}

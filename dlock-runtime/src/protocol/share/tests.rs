@@ -215,3 +215,25 @@ fn by_default_nothing_is_told_and_nobody_stays_away() {
     assert!(matches!(released, Some(Released::ToServer(_, Command::Release))), "{released:?}");
     assert!(lane.is_idle());
 }
+
+#[test]
+fn the_option_is_read_as_one_of_its_two_names_and_as_nothing_else() {
+    for (text, share) in [
+        ("ours", Some(Share::Ours)),
+        ("setnx", Some(Share::SetNx)),
+        ("", None),
+        ("SETNX", None),
+        ("theirs", None),
+    ] {
+        assert_eq!(Share::parse(text), share, "{text}");
+    }
+}
+
+#[test]
+fn a_streak_is_told_in_milliseconds_and_one_that_is_not_known_is_not_told() {
+    assert_eq!(Streak::NEW.millis(), Some(0));
+    assert_eq!(Streak::of(Duration::from_micros(399_900)).millis(), Some(399));
+    assert_eq!(Streak::UNKNOWN.millis(), None);
+    assert_eq!(Streak::of(Duration::MAX).millis(), None, "too long to be told is not known");
+    assert!(Streak::UNKNOWN.is_over(), "what is not known counts as long");
+}
