@@ -50,6 +50,40 @@ fn a_renewal_is_not_put_off_once_half_the_lease_has_gone() {
 }
 
 #[test]
+fn a_renewal_is_put_off_until_half_a_lease_before_the_deadline_and_no_later() {
+    let last = 30_000 - 302 - 15_000;
+    for (until, can) in [(last - 1, true), (last, true), (last + 1, false), (20_000, false), (40_000, false)]
+    {
+        let (mut lane, _) = held(TERMS);
+        let before = lane.due();
+
+        assert_eq!(put_off(&mut lane, 10_001, until), can, "{until}");
+
+        assert_eq!(lane.due(), if can { at(until) } else { before }, "{until}");
+    }
+}
+
+#[test]
+fn a_check_that_is_not_due_yet_keeps_its_time_while_a_renewal_is_put_off() {
+    let (mut lane, _) = held(TERMS);
+    assert_eq!(renewals(&happen(&mut lane, 10_001, Lane::touched)), 1);
+    assert!(happen(&mut lane, 10_003, Lane::touched).is_empty(), "checks are 10 ms apart");
+
+    assert!(put_off(&mut lane, 10_005, 10_050));
+
+    assert_eq!(lane.due(), at(10_011));
+}
+
+#[test]
+fn a_hint_that_comes_after_a_renewal_was_put_off_is_followed_at_once() {
+    let (mut lane, _) = held(TERMS);
+
+    assert!(put_off(&mut lane, 10_001, 10_050));
+
+    assert_eq!(renewals(&happen(&mut lane, 10_002, Lane::touched)), 1);
+}
+
+#[test]
 fn a_check_is_put_off_as_well() {
     let (mut lane, token) = held(TERMS);
     happen(&mut lane, 10_001, Lane::tick);

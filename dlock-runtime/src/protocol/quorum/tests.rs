@@ -5,11 +5,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::command::Enqueue;
+use crate::protocol::share::Streak;
 use crate::token::TokenSource;
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRE: Command = Command::Acquire { lease: LEASE };
 const RENEW: Command = Command::Renew { lease: LEASE };
+const LOOK: Command = Command::Enqueue { lease: LEASE, mode: Enqueue::First };
 
 fn failed(kind: FailureKind) -> Failure {
     Failure::new(kind, "away")
@@ -22,6 +25,14 @@ fn unknown() -> Reply {
 fn refused(kind: FailureKind) -> Reply {
     Reply::Refused(failed(kind))
 }
+
+/// What a server says to a look where the key is kept for so many seconds: none where it is free.
+fn kept(seconds: u64) -> Reply {
+    Reply::NotQueued { ttl: Some(Duration::from_secs(seconds)) }
+}
+
+/// What a server says to a look where the key has no end.
+const ENDLESS: Reply = Reply::NotQueued { ttl: None };
 
 /// Lets the servers vote in their order, and returns the outcome, how many votes it took, and what follows.
 fn held(command: Command, votes: &[Reply]) -> (Option<Reply>, usize, Vec<(usize, Follow)>) {
@@ -141,11 +152,8 @@ fn a_renewal_without_a_majority_either_way_is_unknown() {
 
 #[test]
 fn a_look_says_when_a_majority_will_be_free() {
-    let taken = |seconds| Reply::NotQueued { ttl: Some(Duration::from_secs(seconds)) };
-    let look = Command::Enqueue { lease: LEASE, mode: crate::protocol::command::Enqueue::First };
-
-    let (free, after, _) = held(look, &[taken(0), taken(9), taken(0)]);
-    let (kept, _, _) = held(look, &[taken(9), taken(3), taken(5)]);
+    let (free, after, _) = held(LOOK, &[kept(0), kept(9), kept(0)]);
+    let (kept, _, _) = held(LOOK, &[kept(9), kept(3), kept(5)]);
 
     assert!(matches!(free, Some(Reply::NotQueued { ttl: Some(Duration::ZERO) })));
     assert_eq!(after, 3);
@@ -183,6 +191,162 @@ fn a_release_that_one_confirms_was_one() {
 
     assert!(matches!(outcome, Some(Reply::Ours)));
     assert_eq!(follows, [(2, Follow::Abandon)]);
+}
+
+/// Lets the servers vote in their order, those that have just come up and those that have not, and returns the outcome.
+fn outcome_of(command: Command, votes: &[(Reply, bool)]) -> Option<Reply> {
+    let mut ballot = Ballot::new(command, votes.len());
+    let vote = |(server, (reply, counts)): (usize, &(Reply, bool))| {
+        ballot.vote(server, reply.clone(), *counts, &mut Vec::new())
+    };
+    votes.iter().enumerate().find_map(vote)
+}
+
+const OLD: bool = true;
+const YOUNG: bool = false;
+
+#[test]
+fn a_ballot_is_over_when_all_of_its_servers_have_voted_and_not_when_it_is_decided() {
+    let mut ballot = Ballot::new(ACQUIRE, 5);
+    assert_eq!(ballot.servers(), 5);
+
+    for server in 0..5 {
+        assert!(!ballot.is_over(), "{server} have voted");
+        ballot.vote(server, Reply::Ours, true, &mut Vec::new());
+    }
+
+    assert!(ballot.is_over());
+    assert_eq!(ballot.servers(), 5);
+}
+
+#[test]
+fn a_look_names_the_time_at_which_the_last_server_of_a_majority_is_free() {
+    let cases: [(&[Reply], Option<u64>); 5] = [
+        (&[kept(0), kept(5), kept(9)], Some(5)),
+        (&[kept(0), kept(9), kept(5)], Some(5)),
+        (&[kept(0), kept(0), kept(7), kept(3), kept(9)], Some(3)),
+        (&[kept(0), ENDLESS, kept(5)], Some(5)),
+        (&[ENDLESS, kept(5), ENDLESS], None),
+    ];
+    for (votes, seconds) in cases {
+        let (outcome, ..) = held(LOOK, votes);
+
+        let Some(Reply::NotQueued { ttl }) = outcome else { panic!("{votes:?}: {outcome:?}") };
+        assert_eq!(ttl, seconds.map(Duration::from_secs), "{votes:?}");
+    }
+}
+
+#[test]
+fn a_look_that_too_few_servers_answer_says_nothing_of_the_key() {
+    let (outcome, after, _) = held(LOOK, &[unknown(), refused(FailureKind::Passing), kept(9)]);
+
+    assert!(matches!(outcome, Some(Reply::Refused(_))), "{outcome:?}");
+    assert_eq!(after, 2);
+}
+
+#[test]
+fn servers_that_have_just_come_up_are_believed_that_a_key_is_kept_and_not_that_it_is_free() {
+    let free = outcome_of(LOOK, &[(kept(0), YOUNG), (kept(0), YOUNG), (kept(0), OLD)]);
+    let taken = outcome_of(LOOK, &[(kept(9), YOUNG), (kept(9), YOUNG), (kept(0), OLD)]);
+
+    assert!(matches!(free, Some(Reply::Refused(_))), "{free:?}");
+    let Some(Reply::NotQueued { ttl }) = taken else { panic!("{taken:?}") };
+    assert_eq!(ttl, Some(Duration::from_secs(9)));
+}
+
+#[test]
+fn a_yield_is_done_when_a_majority_has_answered_and_waits_for_whoever_heard_it() {
+    let next = TokenSource::of_process(1).next();
+    let offer = Command::Yield { next, streak: Streak::UNKNOWN };
+    let cases = [
+        ([Reply::NotOurs, Reply::NotOurs, kept(1)], None, 2),
+        ([Reply::NotOurs, kept(1), Reply::NotOurs], Some(1), 2),
+        ([unknown(), kept(1), Reply::NotOurs], Some(1), 3),
+        ([Reply::NotOurs, refused(FailureKind::Passing), Reply::NotOurs], None, 3),
+    ];
+    for (votes, moment, decided) in cases {
+        let (outcome, after, _) = held(offer, &votes);
+
+        let given = match outcome {
+            Some(Reply::NotQueued { ttl }) => ttl,
+            Some(Reply::NotOurs) => None,
+            _ => panic!("{votes:?}: {outcome:?}"),
+        };
+        assert_eq!((given, after), (moment.map(Duration::from_secs), decided), "{votes:?}");
+    }
+}
+
+#[test]
+fn a_yield_that_too_few_servers_answer_is_undone_where_it_may_have_been_heard() {
+    let next = TokenSource::of_process(1).next();
+    let offer = Command::Yield { next, streak: Streak::UNKNOWN };
+
+    let (outcome, after, follows) = held(offer, &[unknown(), unknown(), Reply::NotOurs]);
+
+    assert!(matches!(outcome, Some(Reply::Refused(_))), "{outcome:?}");
+    assert_eq!((after, follows), (2, vec![(0, Follow::Abandon), (1, Follow::Abandon)]));
+}
+
+#[test]
+fn a_hold_without_an_end_is_seen_without_one() {
+    let sight = |ttl| {
+        let holder = Some(TokenSource::of_process(1).process());
+        Reply::Seen(Some(Sight { holder, waiters: 0, ttl }))
+    };
+    let nine = Some(Duration::from_secs(9));
+    for (votes, wanted) in [([None, None], None), ([None, nine], nine)] {
+        let (outcome, ..) = held(Command::Inspect, &[sight(votes[0]), sight(votes[1]), Reply::Seen(None)]);
+
+        let Some(Reply::Seen(Some(seen))) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(seen.ttl, wanted, "{votes:?}");
+    }
+}
+
+#[test]
+fn what_lasts_on_two_of_five_servers_may_pass() {
+    let (lasting, passing) = (refused(FailureKind::Lasting), refused(FailureKind::Passing));
+    for (third, kind) in [(passing, FailureKind::Passing), (lasting.clone(), FailureKind::Lasting)] {
+        let votes = [lasting.clone(), lasting.clone(), third, Reply::Ours, Reply::Ours];
+
+        let (outcome, after, _) = held(ACQUIRE, &votes);
+
+        let Some(Reply::Refused(failure)) = outcome else { panic!("{votes:?}: {outcome:?}") };
+        assert_eq!((failure.kind, after), (kind, 3));
+    }
+}
+
+#[test]
+fn who_gets_no_majority_is_told_why() {
+    let young = [(Reply::Ours, OLD), (Reply::Ours, YOUNG), (Reply::Ours, YOUNG)];
+    let away = [(Reply::Ours, YOUNG), (unknown(), OLD), (Reply::Ours, OLD)];
+    let split = [(Reply::Ours, OLD), (Reply::NotOurs, OLD), (Reply::Ours, OLD), (Reply::NotOurs, OLD)];
+    let cases: [(Command, &[(Reply, bool)], &str); 3] = [
+        (
+            ACQUIRE,
+            &young,
+            "2 of 3 servers: 2 came up less than a lease ago, and may have forgotten who holds",
+        ),
+        (ACQUIRE, &away, "2 of 3 servers: away"),
+        (RENEW, &split, "3 of 4 servers: they are not of one mind"),
+    ];
+    for (command, votes, why) in cases {
+        let outcome = outcome_of(command, votes);
+
+        let Some(Reply::Refused(failure) | Reply::Unknown(failure)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(&*failure.reason, format!("a quorum needs {why}"));
+        assert_eq!(failure.kind, FailureKind::Passing);
+    }
+}
+
+#[test]
+fn a_hold_is_lost_where_something_else_stands_and_not_where_nobody_can_say() {
+    let (foreign, after, _) = held(RENEW, &[refused(FailureKind::WrongKind), Reply::NotOurs, Reply::Ours]);
+    assert!(matches!(foreign, Some(Reply::NotOurs)), "{foreign:?}");
+    assert_eq!(after, 2);
+
+    let (away, after, _) = held(RENEW, &[refused(FailureKind::Passing), Reply::NotOurs, Reply::Ours]);
+    assert!(matches!(away, Some(Reply::Unknown(_))), "{away:?}");
+    assert_eq!(after, 3);
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {

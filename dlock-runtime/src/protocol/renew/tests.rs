@@ -6,7 +6,11 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Returns how many of 10,000 holds that were taken at once are due at each of the times at which any is.
 fn burst() -> Vec<usize> {
-    let lease = Duration::from_secs(30);
+    burst_of(Duration::from_secs(30))
+}
+
+/// The same of holds with that lease.
+fn burst_of(lease: Duration) -> Vec<usize> {
     let mut dues = std::collections::BTreeMap::new();
     for number in 0..10_000 {
         *dues.entry(due(BootTime::from_nanos(7 * SECOND), lease, 3 * number)).or_insert(0) += 1;
@@ -35,4 +39,26 @@ fn a_renewal_is_due_between_a_quarter_and_a_third_of_the_lease() {
             assert!(after <= lease / 3 && after >= lease / 4, "{ms}: {after:?}");
         }
     }
+}
+
+#[test]
+fn holds_with_a_short_lease_are_not_renewed_in_one_burst_either() {
+    for ms in [100, 1_000, 5_000] {
+        let together = burst_of(Duration::from_millis(ms)).into_iter().max();
+
+        assert!(together.is_some_and(|together| together <= 100), "{ms}: {together:?}");
+    }
+}
+
+#[test]
+fn an_unanswered_renewal_is_tried_again_while_the_hold_lasts_and_not_all_the_time() {
+    let now = BootTime::from_nanos(7 * SECOND);
+    let again = |lease, left| {
+        retry_at(now, Duration::from_millis(lease), Duration::from_millis(left)).since(now).as_millis()
+    };
+
+    assert_eq!(again(10_000, 8_000), 500, "twenty times in a lease");
+    assert_eq!(again(10_000, 1_000), 250, "more often towards its end");
+    assert_eq!(again(3_600_000, 3_000_000), 1_000, "a server that is back is noticed within a second");
+    assert_eq!(again(10_000, 0), 5, "it is not flooded at the very end");
 }

@@ -42,6 +42,17 @@ fn a_repair_that_was_answered_does_not_make_up_for_an_earlier_one_that_was_not()
 }
 
 #[test]
+fn a_token_may_come_to_stand_where_two_of_its_commands_had_no_answer_yet() {
+    let (mut late, token) = repairing();
+    late.remember(token, &[(2, Follow::Unsure)]);
+
+    assert!(late.let_go(token, 2));
+
+    assert!(late.is_empty(), "{late:?}");
+    assert!(!late.let_go(token, 2));
+}
+
+#[test]
 fn what_is_answered_after_the_lock_was_let_go_of_is_not_remembered() {
     let (mut late, token) = repairing();
     assert!(late.let_go(token, 2));
