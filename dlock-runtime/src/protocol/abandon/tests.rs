@@ -136,3 +136,20 @@ fn a_leave_that_can_never_succeed_is_given_up() {
 
     assert!(list.is_empty());
 }
+
+#[test]
+fn a_token_stands_in_the_list_until_it_is_proved_that_nothing_of_it_is_left() {
+    let (mut list, token) = abandoned_on(1);
+    assert!(!list.is_empty(), "its leave is on its way");
+
+    let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+    for (ms, reply) in [(10, unknown), (2_000, Reply::NotOurs)] {
+        assert!(list.left(token, &reply, 2, at(ms)));
+        assert!(!list.is_empty(), "{reply:?}");
+        assert_eq!(list.due_now(at(ms + 1_000)).len(), 1);
+    }
+
+    assert!(list.left(token, &Reply::NotOurs, 2, at(3_010)));
+    assert!(list.is_empty());
+    assert!(!list.left(token, &Reply::NotOurs, 2, at(3_020)), "another's");
+}

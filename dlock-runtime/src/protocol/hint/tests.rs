@@ -144,3 +144,22 @@ fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each
         assert_eq!(happen(&mut lane, ms, &Lane::tick), 1);
     }
 }
+
+#[test]
+fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twice_within_ten_milliseconds() {
+    let rules = Rules { tracking: true, ..RULES };
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
+    happen(&mut lane, 7, |lane, cx| {
+        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        lane.reply(token, acquire, at(0), Reply::Ours, &mut cx);
+    });
+
+    for (untold, due) in [(50, 50), (55, 60), (90, 90)] {
+        assert_eq!(checks(&happen(&mut lane, untold, Lane::untold)), 0, "it waits for its place");
+        assert_eq!(lane.due(), at(due));
+        assert_eq!(checks(&happen(&mut lane, due, Lane::tick)), 1);
+    }
+}

@@ -28,6 +28,7 @@ fn passing() -> Failure {
 #[test]
 fn a_turn_that_ends_early_is_kept_for_the_rest_of_its_at_least() {
     let (mut lane, token, command) = kept();
+    assert!(!lane.is_idle(), "a lane that is idle is forgotten");
 
     let over = happen(&mut lane, 50_001, Lane::tick);
 
@@ -132,17 +133,17 @@ fn a_late_grant_of_a_kept_lock_is_no_strangers() {
 }
 
 #[test]
-fn a_server_that_did_not_answer_is_told_again_what_is_left() {
-    let (mut lane, token, keep) = kept();
+fn a_server_that_did_not_answer_or_refused_for_now_is_told_again_what_is_left() {
+    for reply in [Reply::Unknown(passing()), Reply::Refused(passing())] {
+        let (mut lane, token, keep) = kept();
 
-    let then = happen(&mut lane, 10_501, |lane, cx| {
-        lane.reply(token, keep, at(10_001), Reply::Unknown(passing()), cx);
-    });
-    let again = happen(&mut lane, 11_501, Lane::tick);
+        let then = happen(&mut lane, 10_501, |lane, cx| lane.reply(token, keep, at(10_001), reply, cx));
+        let again = happen(&mut lane, 11_501, Lane::tick);
 
-    assert!(then.is_empty(), "it is not abandoned, which would release it: {then:?}");
-    let left = Command::Keep { ttl: Duration::from_millis(38_600) };
-    assert!(matches!(again[..], [Action::Send { command, .. }] if command == left), "{again:?}");
+        assert!(then.is_empty(), "it is not abandoned, which would release it: {then:?}");
+        let left = Command::Keep { ttl: Duration::from_millis(38_600) };
+        assert!(matches!(again[..], [Action::Send { command, .. }] if command == left), "{again:?}");
+    }
 }
 
 #[test]
@@ -188,4 +189,100 @@ fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_
     );
     let never_ran = happen(&mut stolen, 200, |lane, cx| lane.let_go_of(left, false, cx));
     assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
+}
+
+/// What a task asks of its hold that is to be kept for less than a lease.
+const SHORT_JOB: Terms = Terms { at_least: Some(Duration::from_secs(10)), ..TERMS };
+
+/// The last millisecond in which a turn of such a task is kept for it, and the first in which it is not.
+const WITHIN_AND_AFTER: [(u64, bool); 2] = [(10_000, true), (10_001, false)];
+
+/// Stops the turn of the lane at `ms`, and returns what it leaves to its body, and what the server is told at once.
+fn stop(lane: &mut Lane<u32>, ms: u64) -> (Left, Vec<Action<u32>>) {
+    let mut lost = happen(lane, ms, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+    let told = lost.split_off(1);
+    let [Action::Lose { left: Some(left), .. }] = lost[..] else { panic!("{lost:?}") };
+    (left, told)
+}
+
+/// Returns whether one command was sent and keeps the lock; false where another was, or none.
+fn keeps(actions: &[Action<u32>]) -> bool {
+    matches!(actions, [Action::Send { command: Command::Keep { .. }, .. }])
+}
+
+#[test]
+fn a_stopped_turn_whose_at_least_is_over_is_kept_for_its_body_alone() {
+    for (ms, is_within) in WITHIN_AND_AFTER {
+        let (mut stopped_then, _) = held(SHORT_JOB);
+        let (_, told) = stop(&mut stopped_then, ms);
+        let (mut moved_then, _) = held(SHORT_JOB);
+        stop(&mut moved_then, 100);
+        let moved = happen(&mut moved_then, ms, |lane, cx| lane.reconnected(true, cx));
+        let (mut gone_then, _) = held(SHORT_JOB);
+        let (left, _) = stop(&mut gone_then, 100);
+        let gone = happen(&mut gone_then, ms, |lane, cx| lane.let_go_of(left, true, cx));
+
+        for what_the_server_is_told in [&told, &moved] {
+            assert_eq!(keeps(what_the_server_is_told), is_within, "{ms}: {what_the_server_is_told:?}");
+            assert!(is_within || what_the_server_is_told.is_empty(), "{what_the_server_is_told:?}");
+        }
+        assert!(keeps(&gone) == is_within && gone.len() == 1, "{ms}: {gone:?}");
+    }
+}
+
+#[test]
+fn a_stopped_turn_without_an_at_least_is_no_matter_of_another_server() {
+    let (mut lane, _) = held(TERMS);
+    let (_, told) = stop(&mut lane, 100);
+
+    let moved = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
+
+    assert!(told.is_empty() && moved.is_empty(), "{told:?} {moved:?}");
+}
+
+/// A lane with two turns that were stopped while their bodies ran on, the first of which was taken away from outside; and what they left.
+fn two_stopped() -> (Lane<u32>, [Left; 2]) {
+    let (mut lane, _) = held(TERMS);
+    let (first, _) = stop(&mut lane, 100);
+    let asks = happen(&mut lane, 200, |lane, cx| lane.join(waiter(2, SHORT_JOB), cx));
+    let [Action::Send { token, command }] = asks[..] else { panic!("{asks:?}") };
+    happen(&mut lane, 201, |lane, cx| lane.reply(token, command, at(200), Reply::Ours, cx));
+    let (second, _) = stop(&mut lane, 300);
+    (lane, [first, second])
+}
+
+#[test]
+fn what_happens_to_one_kept_lock_does_not_concern_another() {
+    let keep = Command::Keep { ttl: TERMS.lease };
+    let (mut answered, [of_the_first, of_the_second]) = two_stopped();
+    let (mut body_gone, [first, second]) = two_stopped();
+
+    happen(&mut answered, 400, |lane, cx| {
+        lane.reply(of_the_second.token, keep, at(300), Reply::NotOurs, cx);
+    });
+    let let_go = happen(&mut body_gone, 400, |lane, cx| lane.let_go_of(first, true, cx));
+
+    assert!(answered.keeps(of_the_first.token) && !answered.keeps(of_the_second.token));
+    assert!(
+        matches!(let_go[..], [Action::Send { token, command: Command::Release }] if token == first.token),
+        "{let_go:?}"
+    );
+    assert!(!body_gone.keeps(first.token) && body_gone.keeps(second.token));
+}
+
+#[test]
+fn bodies_that_nobody_waits_for_have_their_locks_let_go_of_and_an_at_least_goes_on() {
+    let (mut stopped, [first, second]) = two_stopped();
+    let (mut ended, token, _) = kept();
+
+    let let_go = happen(&mut stopped, 400, Lane::let_go_of_all);
+    let undisturbed = happen(&mut ended, 20_000, Lane::let_go_of_all);
+
+    let told = let_go.iter().map(|action| match *action {
+        Action::Send { token, command } => (token, command),
+        _ => panic!("{let_go:?}"),
+    });
+    let rest = Command::Keep { ttl: Duration::from_millis(9_901) };
+    assert_eq!(told.collect::<Vec<_>>(), [(first.token, Command::Release), (second.token, rest)]);
+    assert!(undisturbed.is_empty() && ended.keeps(token), "{undisturbed:?}");
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::*;
+use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::patience::Limits;
-use crate::protocol::scene::{LIMITS, TERMS, at, happen, held};
+use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
 use crate::token::Token;
 
 /// A call on `depth` wants the key at `ms`; the hold is that of seat 1.
@@ -96,4 +97,20 @@ fn nobody_joins_a_hold_that_is_over() {
         });
         assert_eq!(refused.collect::<Vec<_>>(), [3, 4, 6], "{over:?} {refused_late:?}");
     }
+}
+
+#[test]
+fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
+    let (mut lane, _) = held(TERMS);
+    happen(&mut lane, 10, |lane, cx| lane.join(waiter(7, TERMS), cx));
+    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+    happen(&mut lane, 20, |lane, cx| {
+        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        lane.release(&1, &mut cx);
+    });
+    assert!(matches!(&lane.stage, Stage::Held(hold) if hold.seat == 7), "{lane:?}");
+
+    let late = join(&mut lane, 30, 0, 2, None);
+
+    assert!(matches!(late[..], [Action::Refuse { seat: 2, refusal: Refusal::RootLost }]), "{late:?}");
 }
