@@ -111,6 +111,7 @@ fn a_token_that_is_gone_is_never_queued_again() {
         "{actions:?}"
     );
 }
+
 #[test]
 fn who_is_queued_does_not_rely_on_being_told_of_its_turn() {
     let (mut lane, queued) = queued();
@@ -154,3 +155,159 @@ fn who_tries_once_behind_a_contender_is_told_what_is_known_and_else_waits_for_th
 }
 
 const TERMS_LEASE: Duration = TERMS.lease;
+
+fn failure() -> Failure {
+    Failure::new(FailureKind::Passing, "away")
+}
+
+/// A lane whose head waits for a minute, its acquire on its way since 0 ms; and the acquire's token.
+fn trying() -> (Lane<u32>, Token) {
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+    let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
+    (lane, token)
+}
+
+/// A lane whose head cannot queue up, as the server says at 2 ms, for a lock that it says is held for `ttl`.
+fn not_queued(head: Waiter<u32>, ttl: Option<Duration>) -> Lane<u32> {
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
+    let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
+    happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+    happen(&mut lane, 2, |lane, cx| {
+        lane.reply(token, enqueue(Enqueue::First), at(1), Reply::NotQueued { ttl }, cx);
+    });
+    lane
+}
+
+#[test]
+fn a_try_that_failed_is_undone_where_it_may_have_run_and_its_call_is_told_of_the_failure() {
+    for (reply, may_have_run) in [(Reply::Refused(failure()), false), (Reply::Unknown(failure()), true)] {
+        let (mut lane, token) = trying_once(false);
+
+        let mut actions = happen(&mut lane, 2, |lane, cx| lane.reply(token, ACQUIRE, at(0), reply, cx));
+
+        let told = actions.pop();
+        assert!(
+            matches!(told, Some(Action::Refuse { seat: 1, refusal: Refusal::Failed(_) })),
+            "{may_have_run}: {told:?}"
+        );
+        let undone = matches!(actions[..], [Action::Abandon { token: of }] if of == token);
+        assert!(
+            undone == may_have_run && actions.len() == usize::from(undone),
+            "{may_have_run}: {actions:?}"
+        );
+        assert!(lane.is_idle());
+    }
+}
+
+#[test]
+fn what_an_attempt_may_have_left_is_undone_once_though_its_failure_is_heard_twice() {
+    let (mut lane, token) = trying();
+    let mut fails = |ms| {
+        happen(&mut lane, ms, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), cx))
+    };
+
+    let (first, second) = (fails(2), fails(3));
+
+    assert!(matches!(first[..], [Action::Abandon { token: of }] if of == token), "{first:?}");
+    assert!(second.is_empty(), "{second:?}");
+}
+
+#[test]
+fn a_lock_is_not_started_on_when_word_of_it_took_longer_than_the_lease() {
+    let deadline = 30_000 - 302;
+    for (ms, is_late) in [(deadline - 1, false), (deadline, true)] {
+        let (mut lane, token) = trying();
+
+        let actions = happen(&mut lane, ms, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Ours, cx));
+
+        assert!(
+            match actions[..] {
+                [Action::Admit { seat: 1, token: of, .. }] => !is_late && of == token,
+                [Action::Send { token: of, command: Command::Release }] => is_late && of == token,
+                _ => false,
+            },
+            "{ms}: {actions:?}"
+        );
+        assert_eq!(lane.head(), is_late.then_some(&1), "who is not admitted goes on waiting");
+    }
+}
+
+#[test]
+fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_replica_counts() {
+    for (told_is_given, replica_acks, is_proof) in
+        [(true, 0, true), (true, 1, false), (false, 0, false), (false, 1, false)]
+    {
+        let (mut lane, token) = queued();
+        let rules = Rules { told_is_given, replica_acks, ..Rules::DEFAULT };
+
+        let actions = happen(&mut lane, 10, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
+            assert!(lane.granted(token, offer, &mut cx));
+        });
+
+        let admitted = actions.iter().any(|action| matches!(action, Action::Admit { seat: 1, .. }));
+        assert_eq!(admitted, is_proof, "{told_is_given}, {replica_acks}: {actions:?}");
+        assert!(
+            matches!(actions.last(), Some(Action::Send { token: of, command: Command::Renew { .. } }) if *of == token),
+            "it is confirmed in any case: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn who_is_queued_asks_no_sooner_for_being_woken() {
+    let (mut lane, _) = queued();
+
+    assert!(happen(&mut lane, 10, Lane::touched).is_empty(), "a grant will tell it");
+    assert!(happen(&mut lane, 500, Lane::tick).is_empty(), "a grant will tell it");
+
+    assert_eq!(happen(&mut lane, 501, Lane::tick).len(), 1);
+}
+
+#[test]
+fn who_is_queued_and_hears_nothing_soon_asks_again_and_is_told_of_the_failure_when_its_wait_ends() {
+    for reply in [Reply::Refused(failure()), Reply::Unknown(failure())] {
+        let (mut lane, token) = queued();
+        happen(&mut lane, 501, Lane::tick);
+
+        let again = enqueue(Enqueue::Again);
+        let actions = happen(&mut lane, 1_001, |lane, cx| lane.reply(token, again, at(501), reply, cx));
+
+        assert!(actions.is_empty(), "it keeps its place in the queue: {actions:?}");
+        assert_eq!(lane.due(), at(1_001).plus(Rules::DEFAULT.grant_lease / 8));
+        let asked = happen(&mut lane, 1_126, Lane::tick);
+        assert!(
+            matches!(asked[..], [Action::Send { token: of, command }] if of == token && command == again),
+            "{asked:?}"
+        );
+        let ended = happen(&mut lane, 60_000, Lane::tick);
+        assert!(matches!(ended[0], Action::Refuse { refusal: Refusal::Failed(_), .. }), "{ended:?}");
+    }
+}
+
+#[test]
+fn who_cannot_queue_looks_again_after_about_a_poll_and_not_in_step_with_others() {
+    let looks: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
+
+    let poll = Rules::DEFAULT.poll;
+    let (soonest, latest) = (at(2).plus(poll / 2), at(2).plus(poll / 2).plus(poll));
+    assert!(looks.iter().all(|look| (soonest..=latest).contains(look)), "{looks:?}");
+    assert!(looks.iter().any(|look| *look != looks[0]), "{looks:?}");
+}
+
+#[test]
+fn who_cannot_queue_and_has_retries_asks_at_its_next_try_and_not_before() {
+    let backoff = crate::retry::RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(1));
+    let patience = Patience::new(at(0), Limits { retries: 3, backoff, ..LIMITS }, 1);
+    let mut lane = not_queued(Waiter { patience, ..waiter(1, TERMS) }, Some(Duration::from_millis(5)));
+
+    let due = lane.due();
+    assert!((at(102)..=at(1_002)).contains(&due), "a delay of its own policy: {due:?}");
+    assert!(happen(&mut lane, 101, Lane::tick).is_empty());
+    let asked = happen(&mut lane, 1_002, Lane::tick);
+
+    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+}

@@ -27,7 +27,7 @@ fn three_retries_are_three_further_tries() {
     let mut now = at(1);
     let mut tries = 1;
 
-    while patience.not_yet(now) == Verdict::Stay {
+    while patience.not_yet(now) == Verdict::Stay && tries < 100 {
         now = patience.due();
         assert!(patience.take_try(now));
         tries += 1;
@@ -126,5 +126,70 @@ fn a_wait_without_end_does_not_overflow() {
         let mut patience = patience(at(5), retries, Some(Duration::MAX));
 
         assert_eq!(patience.not_yet(at(6)), Verdict::Stay, "{retries}");
+    }
+}
+
+#[test]
+fn a_call_goes_on_while_it_has_both_time_and_tries_left() {
+    let ten_seconds = Some(Duration::from_secs(10));
+    let waits = patience(at(0), 0, ten_seconds);
+    assert!(waits.stays(at(9_999)) && !waits.stays(at(10_000)));
+
+    let mut tries = patience(at(0), 1, ten_seconds);
+    assert!(tries.stays(at(1)), "its retry is left");
+    assert_eq!(tries.not_yet(at(1)), Verdict::Stay);
+    let due = tries.due();
+    assert!(tries.stays(due), "its retry is due, and not made yet");
+    assert!(!tries.take_try(at(1)) && tries.take_try(due));
+    assert!(!tries.stays(due), "its retry is used up");
+    assert_eq!(tries.attempts(), 2);
+}
+
+#[test]
+fn a_call_can_be_put_off_until_a_time_that_comes_before_its_end() {
+    let waits = patience(at(0), 0, Some(Duration::from_millis(100)));
+    let (tries, once) = (patience(at(0), 1, None), patience(at(0), 0, None));
+
+    assert!(waits.lasts_beyond(at(99)) && !waits.lasts_beyond(at(100)));
+    assert!(tries.lasts_beyond(at(100)) && !once.lasts_beyond(at(1)));
+}
+
+#[test]
+fn only_a_call_with_retries_has_a_time_for_its_next_try() {
+    let mut waits = patience(at(0), 0, Some(Duration::from_secs(10)));
+    let mut tries = patience(at(0), 1, None);
+    for patience in [&mut waits, &mut tries] {
+        assert_eq!(patience.not_yet(at(1)), Verdict::Stay);
+    }
+
+    assert_eq!((waits.next_try(), tries.next_try()), (None, Some(tries.due())));
+}
+
+#[test]
+fn calls_that_start_together_try_again_at_times_that_are_spread_evenly() {
+    let mut calls_in_tenth = [0_u32; 10];
+
+    for seed in 0..10_000 {
+        let second = Duration::from_secs(1);
+        let backoff = RetryPolicy::exponential(second, second);
+        let limits =
+            Limits { retries: 1, wait: None, backoff, response_timeout: second, only_whether: false };
+        let mut patience = Patience::new(at(0), limits, seed);
+        assert_eq!(patience.not_yet(at(0)), Verdict::Stay);
+        let tenth = patience.due().since(at(100)).as_millis() / 90;
+        calls_in_tenth[usize::try_from(tenth).expect("a tenth of 900 ms")] += 1;
+    }
+
+    assert!(calls_in_tenth.iter().all(|calls| (850..1_150).contains(calls)), "{calls_in_tenth:?}");
+}
+
+/// What mixes the draws is the last step of `MurmurHash3`, and so its hash of nothing: these are known from elsewhere.
+#[test]
+fn the_draws_are_mixed_as_published() {
+    for (input, mixed) in [(0, 0), (1, 0x514e_28b7), (0xffff_ffff, 0x81f1_6f39)] {
+        let mut patience = patience(at(0), 1, None);
+        patience.draw = u32::wrapping_sub(input, 0x9e37_79b9);
+
+        assert_eq!(patience.draw(), mixed, "{input:#x}");
     }
 }

@@ -147,3 +147,102 @@ fn who_tries_once_behind_others_waits_for_the_first_answer_as_long_as_one_may_ta
 
     assert_eq!(gone, [1]);
 }
+
+/// Ticks at each of the times, and returns who was told at which that its wait is over.
+fn ended<const N: usize>(queue: &mut LocalQueue<u32>, times: [u64; N]) -> Vec<(u64, u32)> {
+    let mut ended = Vec::new();
+    for ms in times {
+        queue.tick(at(ms), false, false, |waiter| ended.push((ms, waiter.seat)));
+    }
+    ended
+}
+
+#[test]
+fn each_wait_ends_at_its_own_time_whoever_went_before() {
+    // Whether the head's turn comes first, whether the one behind it leaves, and who is left by then.
+    for (turn, leaves, left) in [
+        (false, false, &[(20, 2), (30, 3), (40, 4), (80, 1), (90, 0)][..]),
+        (true, false, &[(20, 2), (30, 3), (40, 4), (80, 1)]),
+        (false, true, &[(20, 2), (30, 3), (40, 4), (90, 0)]),
+        (true, true, &[(20, 2), (30, 3), (40, 4)]),
+    ] {
+        let mut queue = LocalQueue::new();
+        for (seat, wait) in [(0, 90), (1, 80), (2, 20), (3, 30)] {
+            queue.push(waiter(seat, 0, Some(wait)), Heard::Nothing);
+        }
+        if leaves {
+            queue.remove(&1);
+        }
+        if turn {
+            queue.pop();
+        }
+        queue.push(waiter(4, 0, Some(40)), Heard::Nothing);
+
+        let ended = ended(&mut queue, [19, 20, 29, 30, 39, 40, 79, 80, 89, 90]);
+
+        assert_eq!((&ended[..], queue.count()), (left, 0), "turn {turn}, leaves {leaves}");
+    }
+}
+
+#[test]
+fn who_tries_again_later_keeps_its_place_behind_others() {
+    let mut queue = LocalQueue::new();
+    let mut second = waiter(1, 3, None);
+    second.patience.not_yet(at(0));
+    let due = second.patience.due();
+    queue.push(waiter(0, 0, Some(90_000)), Heard::Nothing);
+    queue.push(second, Heard::Nothing);
+    let mut gone = Vec::new();
+
+    queue.tick(due, false, false, |waiter| gone.push(waiter.seat));
+
+    assert!(gone.is_empty() && queue.due() > due, "{gone:?}");
+    queue.pop();
+    assert_eq!(queue.head().map(|head| (head.seat, head.patience.attempts())), Some((1, 2)));
+}
+
+#[test]
+fn the_head_tries_when_that_is_due_unless_one_of_us_has_the_lock() {
+    for held in [false, true] {
+        let mut queue = LocalQueue::new();
+        let mut head = waiter(0, 3, None);
+        head.patience.not_yet(at(0));
+        let due = head.patience.due();
+        queue.push(head, Heard::Nothing);
+        let mut gone = Vec::new();
+
+        let tries = queue.tick(due, held, false, |waiter| gone.push(waiter.seat));
+
+        assert_eq!((tries, gone.len(), queue.count()), (!held, 0, 1), "held: {held}");
+    }
+}
+
+#[test]
+fn a_head_whose_wait_is_over_makes_no_try_and_has_a_moment_more_where_nothing_was_heard() {
+    for unheard in [false, true] {
+        let mut queue = LocalQueue::new();
+        queue.push(waiter(0, 0, Some(20)), Heard::Nothing);
+        let mut gone = Vec::new();
+
+        let tries = queue.tick(at(20), false, unheard, |waiter| gone.push(waiter.seat));
+
+        assert_eq!((tries, gone), (false, if unheard { vec![] } else { vec![0] }), "unheard: {unheard}");
+    }
+}
+
+#[test]
+fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_leaves() {
+    for (left, places) in [(1, 101), (59, 101), (60, 41), (99, 2)] {
+        let mut queue = LocalQueue::new();
+        (0..101).for_each(|seat| queue.push(waiter(seat, 0, Some(90)), Heard::Nothing));
+        for seat in 0..left {
+            queue.remove(&(100 - seat));
+        }
+
+        queue.push(waiter(101, 0, Some(90)), Heard::Nothing);
+
+        let of_others = queue.0.as_ref().map(|waiters| waiters.others.len());
+        assert_eq!(of_others, Some(places), "{left} have left");
+        assert_eq!(queue.drain().count(), 102 - usize::try_from(left).expect("a few"));
+    }
+}
