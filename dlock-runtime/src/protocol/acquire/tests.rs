@@ -240,7 +240,7 @@ fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_
         [(true, 0, true), (true, 1, false), (false, 0, false), (false, 1, false)]
     {
         let (mut lane, token) = queued();
-        let rules = Rules { told_is_given, replica_acks, ..Rules::DEFAULT };
+        let rules = Rules { replica_acks, told_is_given, ..Rules::DEFAULT };
 
         let actions = happen(&mut lane, 10, |lane, cx| {
             let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };

@@ -110,7 +110,7 @@ fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
     });
     assert!(matches!(&lane.stage, Stage::Held(hold) if hold.seat == 7), "{lane:?}");
 
-    let late = join(&mut lane, 30, 0, 2, None);
+    let actions = join(&mut lane, 30, 0, 2, None);
 
-    assert!(matches!(late[..], [Action::Refuse { seat: 2, refusal: Refusal::RootLost }]), "{late:?}");
+    assert!(matches!(actions[..], [Action::Refuse { seat: 2, refusal: Refusal::RootLost }]), "{actions:?}");
 }

@@ -320,14 +320,11 @@ fn who_gets_no_majority_is_told_why() {
     let young = [(Reply::Ours, OLD), (Reply::Ours, YOUNG), (Reply::Ours, YOUNG)];
     let away = [(Reply::Ours, YOUNG), (unknown(), OLD), (Reply::Ours, OLD)];
     let split = [(Reply::Ours, OLD), (Reply::NotOurs, OLD), (Reply::Ours, OLD), (Reply::NotOurs, OLD)];
-    let cases: [(Command, &[(Reply, bool)], &str); 3] = [
-        (
-            ACQUIRE,
-            &young,
-            "2 of 3 servers: 2 came up less than a lease ago, and may have forgotten who holds",
-        ),
-        (ACQUIRE, &away, "2 of 3 servers: away"),
-        (RENEW, &split, "3 of 4 servers: they are not of one mind"),
+    let forgetful = "2 of 3 servers: 2 came up less than a lease ago, and may have forgotten who holds";
+    let cases = [
+        (ACQUIRE, &young[..], forgetful),
+        (ACQUIRE, &away[..], "2 of 3 servers: away"),
+        (RENEW, &split[..], "3 of 4 servers: they are not of one mind"),
     ];
     for (command, votes, why) in cases {
         let outcome = outcome_of(command, votes);
