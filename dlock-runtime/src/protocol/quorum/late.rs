@@ -3,7 +3,7 @@
 //!
 //! Not here: what is undone, and how that is proved (`abandon`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::command::Reply;
 use crate::protocol::quorum::Follow;
@@ -14,8 +14,8 @@ use crate::token::Token;
 pub(crate) struct Late {
     /// By an acquire or a repair that had no answer.
     unsure: BTreeSet<(Token, usize)>,
-    /// By a repair that is not answered yet.
-    repairing: BTreeSet<(Token, usize)>,
+    /// By so many repairs that are not answered yet: the answer to one says nothing of the others.
+    repairing: BTreeMap<(Token, usize), u32>,
 }
 
 impl Late {
@@ -23,8 +23,13 @@ impl Late {
     pub(crate) fn remember(&mut self, token: Token, follows: &[(usize, Follow)]) {
         for (server, follow) in follows {
             match follow {
-                Follow::Unsure => keep(&mut self.unsure, (token, *server)),
-                Follow::Repair(_) => keep(&mut self.repairing, (token, *server)),
+                Follow::Unsure => self.doubt((token, *server)),
+                Follow::Repair(_) => {
+                    *self.repairing.entry((token, *server)).or_default() += 1;
+                    if self.repairing.len() > MOST {
+                        self.repairing.pop_first(); // the oldest is left to its time to live
+                    }
+                }
                 Follow::Leave | Follow::Abandon => {}
             }
         }
@@ -33,8 +38,13 @@ impl Late {
     /// A server has answered to a repair of `token`, or will not: then no answer to a later repair makes up for it.
     pub(crate) fn repaired(&mut self, token: Token, server: usize, reply: &Reply) {
         let place = (token, server);
-        if self.repairing.remove(&place) && matches!(reply, Reply::Unknown(_)) {
-            keep(&mut self.unsure, place);
+        let Some(unanswered) = self.repairing.get_mut(&place) else { return };
+        *unanswered -= 1;
+        if *unanswered == 0 {
+            self.repairing.remove(&place);
+        }
+        if matches!(reply, Reply::Unknown(_)) {
+            self.doubt(place);
         }
     }
 
@@ -42,19 +52,19 @@ impl Late {
     pub(crate) fn let_go(&mut self, token: Token, server: usize) -> bool {
         let place = (token, server);
         // Both are forgotten, whichever it was.
-        self.unsure.remove(&place) | self.repairing.remove(&place)
+        self.unsure.remove(&place) | self.repairing.remove(&place).is_some()
+    }
+
+    fn doubt(&mut self, place: (Token, usize)) {
+        self.unsure.insert(place);
+        if self.unsure.len() > MOST {
+            self.unsure.pop_first(); // the oldest is left to its time to live
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.unsure.is_empty() && self.repairing.is_empty()
-    }
-}
-
-fn keep(places: &mut BTreeSet<(Token, usize)>, place: (Token, usize)) {
-    places.insert(place);
-    if places.len() > MOST {
-        places.pop_first(); // the oldest is left to its time to live
     }
 }
 

@@ -42,6 +42,21 @@ fn a_repair_that_was_answered_does_not_make_up_for_an_earlier_one_that_was_not()
 }
 
 #[test]
+fn a_repair_that_was_answered_does_not_make_up_for_another_that_is_on_its_way() {
+    for answer in [None, Some(unknown())] {
+        let (mut late, token) = repairing();
+        late.remember(token, &[(2, REPAIR)]);
+        late.repaired(token, 2, &Reply::Ours);
+        if let Some(answer) = &answer {
+            late.repaired(token, 2, answer);
+        }
+
+        assert!(late.let_go(token, 2), "{answer:?}");
+        assert!(late.is_empty());
+    }
+}
+
+#[test]
 fn a_token_may_come_to_stand_where_two_of_its_commands_had_no_answer_yet() {
     let (mut late, token) = repairing();
     late.remember(token, &[(2, Follow::Unsure)]);
