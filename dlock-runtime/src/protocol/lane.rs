@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Events come in as methods, with the time in [`Cx`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
-//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `share` (Away), `nesting`. Beside the stages, `keep` has what is over and kept.
+//! rooms of their own: `acquire` (Asking), `hold` (Held, Yielding), `share` (Away), `nesting`. Beside the stages, `keep` has what is
+//! over and kept.
 //!
 //! Not here: locks, wake-ups, sockets (`engine`, `backend`).
 

@@ -19,8 +19,8 @@
 //! waits      who waits for whom among nested calls: deadlock
 //! ```
 //!
-//! A rule of the lock that stands anywhere else stands in the wrong room. Its unit tests are in `tests` below it: the rule is what campaigns
-//! of the proof are about, and add up over, while its tests may change.
+//! A rule of the lock that stands anywhere else stands in the wrong room. Its unit tests are in `tests` below it: the rule is what
+//! campaigns of the proof are about, and add up over, while its tests may change.
 
 pub(crate) mod abandon;
 pub(crate) mod acquire;

@@ -183,8 +183,8 @@ impl Patience {
         (self.retries > 0).then_some(self.next_try)
     }
 
-    /// The next of a row of evenly spread numbers (steps of splitmix, Steele et al. 2014, mixed as at the end of `MurmurHash3`): jitter needs
-    /// no more.
+    /// The next of a row of evenly spread numbers (steps of splitmix, Steele et al. 2014, mixed as at the end of `MurmurHash3`):
+    /// jitter needs no more.
     fn draw(&mut self) -> u32 {
         self.draw = self.draw.wrapping_add(0x9e37_79b9);
         let mut z = self.draw;

@@ -6,7 +6,8 @@
 //! | `server` | what is asked of one server |
 //! | `probe` | the commands that locks need, tried |
 //!
-//! What sentinels are asked, and clusters about themselves, is with them (`sentinel::examine`, `cluster::examine`). Not here: what the answers mean (`doctor`).
+//! What sentinels are asked, and clusters about themselves, is with them (`sentinel::examine`, `cluster::examine`). Not here: what the
+//! answers mean (`doctor`).
 
 pub(super) mod asking;
 mod probe;

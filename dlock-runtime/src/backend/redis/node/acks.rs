@@ -4,10 +4,11 @@
 //! way, one pipeline at a time with one `WAIT` for all of it; all else goes over the connection for commands, where no replica holds
 //! it up.
 //!
-//! Two connections have no order between them. What goes this way waits until what may change its key is answered that was sent before: an
-//! acquire must not overtake the release of the same task. The other way round nothing waits. A release overtakes a renewal at most, which finds
-//! nothing then; a leave may overtake the enqueue that it follows, and the answer to that enqueue, whom nobody waits for, is left again.
-//! What another server of a cluster has sent on comes all this way, to keep its order; the replicas count for what carries a body.
+//! Two connections have no order between them. What goes this way waits until what may change its key is answered that was sent
+//! before: an acquire must not overtake the release of the same task. The other way round nothing waits. A release overtakes a
+//! renewal at most, which finds nothing then; a leave may overtake the enqueue that it follows, and the answer to that enqueue, whom
+//! nobody waits for, is left again. What another server of a cluster has sent on comes all this way, to keep its order; the replicas
+//! count for what carries a body.
 //!
 //! Not here: a pipeline and its answers (`batch`), what carries a body (`protocol::command`).
 

@@ -20,8 +20,8 @@
 //! | `tracking` | being told of changes of keys |
 //! | `acks` | what replicas must have before it counts |
 //!
-//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`, `bells`), what becomes of
-//! requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
+//! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`,
+//! `bells`), what becomes of requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
 pub(super) mod acks;
 pub(super) mod backoff;
