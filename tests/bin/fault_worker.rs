@@ -377,8 +377,14 @@ impl Turn<'_> {
         self.note(What::Outcome { call, answer, text: format!("{error} / {error:?}") });
     }
 
+    /// Where a hold was lost before its body began, that is what the call is answered.
     fn lost<C: Display + Debug>(&self, cause: &C) {
-        self.note(What::Lost { call: self.call, cause: format!("{cause} / {cause:?}") });
+        let (call, text) = (self.call, format!("{cause} / {cause:?}"));
+        self.note(if self.state().entered {
+            What::Lost { call, cause: text }
+        } else {
+            What::Outcome { call, answer: Answered::Lost, text }
+        });
     }
 
     fn note(&self, what: What) {
