@@ -167,7 +167,8 @@ server() {
 }
 
 machine() {
-    printf '%s cores, %s' "$(getconf _NPROCESSORS_ONLN)" "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)"
+    printf '%s cores, %s, %s' "$(getconf _NPROCESSORS_ONLN)" \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)" "$(uname -sr)"
 }
 
 sum() {
