@@ -14,7 +14,8 @@
 //! in:  pairs TASKS MILLIS                    each task locks and unlocks a key of its own, `bench:<id>`, for so long
 //! out: pairs COUNT NANOS CPU_NANOS           how many, in what time, with how much processor time of this process (user + kernel)
 //! in:  enter KEY TASKS BODY_MICROS START END FILE      so many tasks want the key from START to END, each again and again; the body
-//!                                            sleeps (0: it is empty)
+//!                                            sleeps (0: it is empty); who waits for ten seconds may try anew, as one of
+//!                                            a library that forgets to wake some
 //! out: entered COUNT                         FILE has an [`Entry`] for each time a task was inside
 //! in:  take KEY                              locks it
 //! out: taken NANOS                           read first thing inside

@@ -22,7 +22,7 @@ import (
 
 const (
 	lease     = 30 * time.Second
-	enterWait = 60 * time.Second // the longest that a task of `enter` waits
+	enterWait = 10 * time.Second // the longest that a task of `enter` waits: some of rueidislock's are never woken
 	takeWait  = 30 * time.Second
 	batch     = 64 // so many locks are taken at once before they are held
 )

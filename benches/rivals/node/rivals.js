@@ -20,7 +20,7 @@ import Redlock from "redlock";
 import { IoredisAdapter, createLock, createRedlock } from "redlock-universal";
 
 const LEASE = 30_000; // ms
-const ENTER_WAIT = 60_000; // ms
+const ENTER_WAIT = 10_000; // ms
 const TAKE_WAIT = 30_000; // ms
 const BATCH = 64; // so many locks are taken at once before they are held
 

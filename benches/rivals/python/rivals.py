@@ -26,7 +26,7 @@ import redis.asyncio
 import redis_lock
 
 LEASE = 30.0  # seconds
-ENTER_WAIT, TAKE_WAIT = 60.0, 30.0  # seconds
+ENTER_WAIT, TAKE_WAIT = 10.0, 30.0  # seconds
 CONNECTIONS = 64
 BATCH = 64  # so many locks are taken at once before they are held
 

@@ -38,7 +38,7 @@ import org.redisson.config.Config;
  */
 public final class Rivals {
     private static final long LEASE = 30_000; // ms
-    private static final long ENTER_WAIT = 60_000; // ms
+    private static final long ENTER_WAIT = 10_000; // ms
     private static final long TAKE_WAIT = 30_000; // ms
     private static final int BATCH = 64; // so many locks are taken at once before they are held
     private static final long WARM_UP = 2_000; // ms
