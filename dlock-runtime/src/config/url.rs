@@ -17,8 +17,9 @@
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
 //!
-//! There is no fragment. A `#`, `?`, `/` or `@` in user, password or an option is percent-encoded: raw, the first three end the
-//! address, and a password is cut in two. No error shows the URL itself, nor a piece of it that a password could be.
+//! White space around it is left out, and a control character within it is refused. There is no fragment. A `#`, `?`, `/` or `@` in
+//! user, password or an option is percent-encoded: raw, the first three end the address, and a password is cut in two. No error shows
+//! the URL itself, nor a piece of it that a password could be.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -95,6 +96,10 @@ impl fmt::Debug for Server {
 /// Reads a URL.
 pub(crate) fn parse(text: &str) -> Result<Target> {
     let text = text.trim(); // a variable that is read from a file ends with a line
+    if text.contains(char::is_control) {
+        let problem = "a line break or another control character stands in it: take it out, or percent-encode it (`%0A`)";
+        return Err(config("url", problem));
+    }
     let text = &*match text.split_once("://") {
         Some((scheme, rest)) => Cow::Owned(format!("{}://{rest}", scheme.to_ascii_lowercase())),
         None => Cow::Borrowed(text),
@@ -407,6 +412,18 @@ mod tests {
     fn a_scheme_may_be_written_in_capitals_and_a_line_may_end_the_url() {
         for url in ["REDIS://h1\n", " Redis+Sentinel://h1/m", "redis+CLUSTER://h1\r\n", "MEMORY://"] {
             assert!(parse(url).is_ok(), "{url:?}: {:?}", parse(url));
+        }
+    }
+
+    /// The parser of URLs would leave them out: `redis\n://` would be a scheme that no check here knows, and a password another one.
+    #[test]
+    fn a_line_break_within_a_url_is_refused_with_its_cure() {
+        for url in ["redi\ns://h1,h2", "redis://h1\t/2", "redis://:pass\nword@h1", "redis://h1\0"] {
+            let refused = parse(url).expect_err("it has a control character in it").to_string();
+            assert!(
+                refused.contains("control character") && !refused.contains("word@"),
+                "{url:?}: {refused}"
+            );
         }
     }
 

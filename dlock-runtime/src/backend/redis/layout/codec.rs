@@ -228,18 +228,23 @@ impl Redacted {
     }
 
     /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
+    ///
+    /// What is taken out must not let what stands around it become a secret: control characters go first, and all else leaves a mark.
     pub(crate) fn clean(&self, text: &str) -> String {
-        let mut text = text.to_owned();
+        let mut text: String = text.chars().filter(|c| !c.is_control()).collect();
         for secret in &*lock(&self.secrets) {
-            text = text.replace(&**secret, "***");
+            text = text.replace(&**secret, MARK);
         }
         for begins in [PREFIX, redisson::FAMILY] {
             let mut parts = text.split(begins);
             let mut clean = parts.next().unwrap_or_default().to_owned();
-            clean.extend(parts.map(|part| part.trim_start_matches(is_of_a_token)));
+            for part in parts {
+                clean.push_str(MARK);
+                clean.push_str(part.trim_start_matches(is_of_a_token));
+            }
             text = clean;
         }
-        text.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect::<String>().trim().to_owned()
+        text.chars().take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
 }
 
@@ -321,6 +326,9 @@ const KEPT_SECRETS: usize = 4;
 
 const LONGEST_REASON: usize = 200;
 
+/// Stands for what is not shown.
+const MARK: &str = "***";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,6 +394,17 @@ mod tests {
             "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
         );
 
-        assert_eq!(clean, "ERR [31m*** '' '' end");
+        assert_eq!(clean, "ERR [31m*** '***' '***' end");
+    }
+
+    #[test]
+    fn what_is_taken_out_does_not_join_what_stands_around_it_to_a_secret() {
+        let server = Redacted::new("h:1");
+        server.hide("hunter2");
+
+        for text in ["hun\0\0ter2", "hun\r\nter2", "hundl1-ter2", "hun646c6f63-6b31-ter2"] {
+            let clean = server.clean(text);
+            assert!(!clean.contains("hunter2"), "{text:?} is shown as {clean}");
+        }
     }
 }

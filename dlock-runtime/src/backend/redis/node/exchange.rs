@@ -233,7 +233,8 @@ mod tests {
     use crate::backend::redis::node::rig::{Rig, acquire};
 
     const LONG: Duration = Duration::from_secs(20);
-    const SHORT: Duration = Duration::from_millis(50);
+    /// Long enough to connect in, where many tests share few cores.
+    const SHORT: Duration = Duration::from_millis(300);
 
     fn ms(ms: u64) -> BootTime {
         BootTime::from_nanos(ms * 1_000_000)
