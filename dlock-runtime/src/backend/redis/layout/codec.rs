@@ -188,8 +188,9 @@ impl Redacted {
 
     /// Notes a password before it is sent. Where they change, each of our connections may have been made with another one.
     pub(crate) fn hide(&self, password: &str) {
+        let password = printable(password); // as it would be shown
         let mut secrets = lock(&self.secrets);
-        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| &**secret == password) {
+        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| **secret == *password) {
             secrets.push_back(password.into());
             if secrets.len() > KEPT_SECRETS {
                 secrets.pop_front();
@@ -231,7 +232,7 @@ impl Redacted {
     ///
     /// What is taken out must not let what stands around it become a secret: control characters go first, and all else leaves a mark.
     pub(crate) fn clean(&self, text: &str) -> String {
-        let mut text: String = text.chars().filter(|c| !c.is_control()).collect();
+        let mut text = printable(text);
         for secret in &*lock(&self.secrets) {
             text = text.replace(&**secret, MARK);
         }
@@ -246,6 +247,10 @@ impl Redacted {
         }
         text.chars().take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
+}
+
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 fn is_of_a_token(c: char) -> bool {
@@ -406,5 +411,13 @@ mod tests {
             let clean = server.clean(text);
             assert!(!clean.contains("hunter2"), "{text:?} is shown as {clean}");
         }
+    }
+
+    #[test]
+    fn a_secret_with_a_control_character_in_it_is_hidden_as_it_would_be_shown() {
+        let server = Redacted::new("h:1");
+        server.hide("hun\nter2");
+
+        assert_eq!(server.clean("it is hun\nter2, or hunter2"), "it is ***, or ***");
     }
 }
