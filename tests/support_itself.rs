@@ -194,12 +194,18 @@ async fn a_held_request_arrives_when_the_hold_ends_even_if_its_client_has_gone()
     assert!(client.call(&["SET", "key", "1"]).is_err());
     drop(client);
     within(SOON, "the held request", held).await;
-    assert_eq!(server.command_count("set"), 0);
+    assert_eq!((server.command_count("set"), proxy.stats().on_their_way), (0, 1));
     let answered = proxy.on_reply(b"OK");
     proxy.pass();
     within(SOON, "its late execution", answered).await;
 
     assert_eq!(server.command_count("set"), 1);
+    let arrived = async {
+        while proxy.stats().on_their_way > 0 {
+            tokio::task::yield_now().await; // it is counted until it has been written
+        }
+    };
+    within(SOON, "the end of its way", arrived).await;
 }
 
 #[tokio::test]

@@ -171,6 +171,10 @@ fn end(stage: &mut Stage) {
     for member in crew {
         member.until_work_ended(common);
     }
+    // What a process gave up may take a lock that nobody wants, for a lease, when it arrives.
+    if !stage.until(ARRIVES, |stage| stage.on_their_way() == 0) {
+        stage.complaints.push(format!("{} parcels do not arrive", stage.on_their_way()));
+    }
     std::thread::sleep(LEASE * 11 / 10);
     stage.scan(true);
 }
@@ -219,3 +223,5 @@ const PAIRS: u64 = 30;
 /// How long it may take after a fault until work goes on: connections are made again, a quorum's server counts again after a lease
 /// and two seconds, and on a machine that is too busy many answers are too late.
 const GOES_ON: Duration = Duration::from_secs(20);
+/// How long what is late may be on its way: no row makes it later than half a second.
+const ARRIVES: Duration = Duration::from_secs(2);

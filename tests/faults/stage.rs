@@ -148,6 +148,11 @@ impl Stage {
         }
     }
 
+    /// Returns how many requests and replies are between the processes and the servers.
+    pub(crate) fn on_their_way(&self) -> usize {
+        self.crew.iter().flat_map(|member| &member.ways).map(|way| way.stats().on_their_way).sum()
+    }
+
     /// Waits until `is_so`, for at most `limit`; whether it came to be.
     pub(crate) fn until(&mut self, limit: Duration, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let began = Moment::now();

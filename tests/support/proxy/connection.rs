@@ -1,6 +1,6 @@
 //! One connection through a proxy: parcels are read, wait out their delay, and meet the plan that holds at that moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ pub(super) async fn carry(mut client: TcpStream, shared: &Shared) {
     // A server that cannot be reached looks to the client like one that accepts and hangs up.
     let Ok(mut server) = TcpStream::connect(shared.target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let _open = Open::count(shared);
+    let _open = Counted::in_(&shared.open);
 
     let mut plan = shared.plan.subscribe();
     let resets = plan.borrow_and_update().resets;
@@ -43,12 +43,13 @@ async fn carry_one_way(way: Way, from: ReadHalf<'_>, to: WriteHalf<'_>, shared: 
     tokio::join!(read(way, from, parcels, shared), deliver(way, to, arriving, shared));
 }
 
-struct Parcel {
+struct Parcel<'a> {
     due: Instant,
     bytes: Vec<u8>,
+    _on_its_way: Counted<'a>,
 }
 
-async fn read(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel>, shared: &Shared) {
+async fn read<'a>(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel<'a>>, shared: &'a Shared) {
     let mut buffer = Vec::new();
     while let Ok(1..) = from.read_buf(&mut buffer).await {
         let delay = shared.plan.borrow().delay(way);
@@ -58,7 +59,8 @@ async fn read(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel>, s
                 shared.notes.note(name);
             }
             shared.bytes(way).fetch_add(bytes.len() as u64, Ordering::SeqCst);
-            if parcels.send(Parcel { due, bytes }).await.is_err() {
+            let _on_its_way = Counted::in_(&shared.on_their_way);
+            if parcels.send(Parcel { due, bytes, _on_its_way }).await.is_err() {
                 return;
             }
         }
@@ -73,10 +75,10 @@ fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)
     }
 }
 
-async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Parcel>, shared: &Shared) {
+async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Parcel<'_>>, shared: &Shared) {
     let mut plan = shared.plan.subscribe();
     let mut has_lost_bytes = false;
-    while let Some(Parcel { due, bytes }) = parcels.recv().await {
+    while let Some(Parcel { due, bytes, _on_its_way }) = parcels.recv().await {
         sleep_until(due).await;
         if way == Way::Requests {
             shared.begin_hold_that_is_due();
@@ -144,19 +146,19 @@ impl Shared {
     }
 }
 
-/// Counts a connection as open while it lives.
-struct Open<'a>(&'a Shared);
+/// Is counted for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
 
-impl<'a> Open<'a> {
-    fn count(shared: &'a Shared) -> Self {
-        shared.open.fetch_add(1, Ordering::SeqCst);
-        Self(shared)
+impl<'a> Counted<'a> {
+    fn in_(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

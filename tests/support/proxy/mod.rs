@@ -79,6 +79,7 @@ impl Proxy {
             notes: Notes::default(),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            on_their_way: AtomicUsize::new(0),
             request_bytes: AtomicU64::new(0),
             reply_bytes: AtomicU64::new(0),
         });
@@ -247,6 +248,7 @@ impl ProxyHandle {
         ProxyStats {
             connections: self.shared.connections.load(Ordering::SeqCst),
             open: self.shared.open.load(Ordering::SeqCst),
+            on_their_way: self.shared.on_their_way.load(Ordering::SeqCst),
             request_bytes: self.shared.request_bytes.load(Ordering::SeqCst),
             reply_bytes: self.shared.reply_bytes.load(Ordering::SeqCst),
         }
@@ -268,6 +270,9 @@ pub struct ProxyStats {
     pub connections: usize,
     /// Connections open now.
     pub open: usize,
+    /// Requests, and parts of replies, that have come and not yet been delivered or dropped; also of connections that their clients have
+    /// closed.
+    pub on_their_way: usize,
     /// Bytes that clients have sent, dropped ones included.
     pub request_bytes: u64,
     /// Bytes that the server has sent, dropped ones included.
@@ -284,6 +289,7 @@ struct Shared {
     notes: Notes,
     connections: AtomicUsize,
     open: AtomicUsize,
+    on_their_way: AtomicUsize,
     request_bytes: AtomicU64,
     reply_bytes: AtomicU64,
 }
