@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use crate::Failure;
-use crate::figures::Figures;
+use crate::figures::{Figures, Line};
 use crate::svg::shown;
 
 /// Returns `text` with every place for figures filled anew.
@@ -124,14 +124,17 @@ fn ahead(figures: &Figures) -> String {
     let mut text: String = figures
         .ahead()
         .filter_map(|line| {
-            let ours = figures.median(&line.scenario, &line.what, "ours").map_or("-".to_owned(), shown);
+            let of = |who| figures.median(&line.scenario, &line.what, who).map_or("-".to_owned(), shown);
+            let [ours, on_the_runtime] = ["ours", "ours, io=runtime"].map(of);
             let theirs = shown(line.median?);
-            Some(format!("| {} | {} | {} | {theirs} | {ours} |\n", line.scenario, line.what, line.contender))
+            let Line { scenario, what, contender, .. } = line;
+            Some(format!("| {scenario} | {what} | {contender} | {theirs} | {ours} | {on_the_runtime} |\n"))
         })
         .collect();
     if !text.is_empty() {
         text = format!(
-            "\nAhead of ours in this run:\n\n| scenario | what | who | theirs | ours |\n|---|---|---|---|---|\n{text}\n"
+            "\nAhead of ours in this run:\n\n| scenario | what | who | theirs | ours | ours, io=runtime |\n\
+             |---|---|---|---|---|---|\n{text}\n"
         );
     } else if !figures.contenders().is_empty() {
         "\nNo rival is ahead of ours in any row of this run.\n\n".clone_into(&mut text);
@@ -205,7 +208,7 @@ mod tests {
         let ahead = filled("ahead", &planted());
 
         assert!(
-            ahead.contains("| uncontended | 1 task, pairs, to raw | slowlock | 1.06 | 0.93 |"),
+            ahead.contains("| uncontended | 1 task, pairs, to raw | slowlock | 1.06 | 0.93 | - |"),
             "{ahead}"
         );
     }
