@@ -5,6 +5,7 @@
 #   bash proof/mutants.sh --shard 2/8    the third of eight parts; parts add up
 #   bash proof/mutants.sh --file queue   those of one file
 #   bash proof/mutants.sh --list         what there is to change
+#   bash proof/mutants.sh --table PART.. what was said of `all`, or of all parts (shard-0-of-8 ..), file by file, as in proof/mutants/results.tsv
 #
 # They are judged by a crate that has nothing but the rules (`proof/mutants`): first by its unit tests and a few hundred seeds of each
 # simulation, and what those miss by the model checker and DLOCK_MUTANTS_SEEDS seeds (3000; with 0 by nothing more). The lists of what was
@@ -20,6 +21,7 @@ main() {
     case ${1:-} in
         "") ;;
         --list) exec cargo mutants --list ;;
+        --table) shift && table "$@" && exit ;;
         --shard) part=shard-${2//\//-of-} select=(--shard "$2") ;;
         --file) part=$2 select=(--re "^dlock-runtime/src/protocol/$2[./]") ;;
         *) echo "what is $1?" >&2; exit 1 ;;
@@ -68,6 +70,26 @@ report() {
     echo "campaign: mutants: $((caught + missed + late + unviable)), $caught caught, $missed missed, $late timed out, $unviable unviable"
     # Nine of ten at least; what hangs is noticed, too.
     [ $((10 * (caught + late))) -ge $((9 * (caught + late + missed))) ]
+}
+
+# The lists of these parts, counted for each file.
+table() {
+    local list part
+    printf '# What `bash proof/mutants.sh` said last, by `--table`.\n'
+    printf 'file\tmutants\tcaught\tmissed\ttimed out\tunviable\twhich are missed\n'
+    for list in caught missed timeout unviable; do
+        for part in "$@"; do sed "s|^|$list\t|" "${DLOCK_MUTANTS_OUT:-target/mutants}/$part/$list.txt" || return; done
+    done | awk -F '\t' '
+        {
+            file = mutant = $2
+            sub(/[.]rs:.*/, "", file); sub(/.*protocol[/]/, "", file); sub(/^[^:]*:/, "", mutant)
+            all[file]++; count[file, $1]++
+            if ($1 == "missed") said[file] = said[file] (said[file] == "" ? "" : "; ") mutant
+        }
+        END {
+            for (file in all) printf "%s\t%d\t%d\t%d\t%d\t%d\t%s\n", file, all[file], count[file, "caught"],
+                count[file, "missed"], count[file, "timeout"], count[file, "unviable"], said[file] | "sort"
+        }'
 }
 
 install() {
