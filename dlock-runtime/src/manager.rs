@@ -198,7 +198,9 @@ impl LockManager {
     /// Who waits gets [`Error::Shutdown`] at once, and so does everybody who comes later. Who holds a lock
     /// may finish until `deadline` has passed; then bodies are dropped at their next await and their locks released, and a response
     /// timeout later what is still held is released though a body, or the code with a guard, may be at work. Releases that are on their
-    /// way then have one more response timeout to be confirmed; what is not is free after its lease.
+    /// way then have one more response timeout to be confirmed. Where a connection was lost a moment ago with an answer under way, and
+    /// where the server is away, that takes a second longer: what was asked for may arrive late, and is given back then. What is not
+    /// confirmed is free after its lease.
     /// Call it when the process is told to stop: others need not wait for the leases then.
     ///
     /// # Cancel safety

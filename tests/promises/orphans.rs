@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::polls::{Polled, poll_times};
 use dlock_tests::resp::Reply;
-use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, within};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, within};
 
 use super::{LONG, until_free};
 
@@ -103,6 +103,25 @@ async fn a_release_without_an_answer_is_said_again_though_its_manager_and_then_i
     proxy.reset_all();
 
     until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+/// A command that was given up with its connection may run a while later: a process that ended before would leave a lock taken.
+#[tokio::test]
+async fn a_shutdown_gives_back_what_arrives_after_its_connection_was_lost() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url_with("?response_timeout=150ms")).await.expect("it is open");
+    proxy.delay_requests(Duration::from_millis(800));
+    let late = manager.lock("order:7").lease(LONG).acquire().await;
+    proxy.pass(); // what has come is late all the same; the next connection is not
+
+    let began = Moment::now();
+    within(LONG, "the shutdown", manager.shutdown(Duration::ZERO)).await;
+
+    assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
+    assert_eq!(proxy.stats().on_their_way, 0, "it came back before what is late had arrived");
+    assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(0));
+    assert!(began.elapsed() < CLEANED_UP, "{:?}", began.elapsed());
 }
 
 /// A server, a way to it that swallows everything, and a manager with no guard left, whose release has been swallowed.

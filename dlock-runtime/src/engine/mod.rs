@@ -420,7 +420,24 @@ impl Engine {
         for key in self.keys() {
             self.on_lane(&key, Lane::let_go_of_all);
         }
+        self.settle().await;
+    }
+
+    /// Waits until what was asked is answered, and what nobody may have any more is given back: a response timeout, and
+    /// [`SAID_AGAIN`] where something is left then. What went out on a connection that was lost may arrive late; a process that does not
+    /// stay to give it back once more leaves a lock taken for a lease.
+    async fn settle(&self) {
         self.backend.settle().await;
+        let rest = async {
+            for _ in 0..SAID_AGAIN.as_nanos().div_ceil(self.rules.response_timeout.as_nanos().max(1)) {
+                self.backend.settle().await; // over at once where nothing is left
+            }
+        };
+        tokio::select! {
+            biased;
+            () = rest => {}
+            () = self.backend.sleep(SAID_AGAIN) => {}
+        }
     }
 
     /// Waits until nobody has a lock, `patience` at most.
@@ -446,6 +463,9 @@ impl Engine {
         self.shards.keys()
     }
 }
+
+/// How far apart the two leaves of what went out on a lost connection are (`protocol::abandon`).
+const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 impl Drop for Engine {
     fn drop(&mut self) {

@@ -578,7 +578,7 @@ impl Link {
 }
 
 /// What an undone command may still come after (`abandon`).
-const LATEST: u64 = TIMEOUT + 1_000 * MS;
+pub(super) const LATEST: u64 = TIMEOUT + 1_000 * MS;
 
 /// The backend of one process.
 pub(super) struct Wire {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::calls::{Caller, Planned, longest};
 use super::executor::Tasks;
-use super::network::{MS, Net, Packet, TIMEOUT};
+use super::network::{LATEST, MS, Net, Packet, TIMEOUT};
 use super::weather::{Random, Weather};
 use crate::LockManager;
 use crate::clock::Clock;
@@ -546,7 +546,7 @@ impl World {
         let job = async move {
             let from = net.now();
             manager.shutdown(Duration::from_nanos(patience)).await;
-            net.judge_time(process, "a shutdown", from, patience + 2 * TIMEOUT);
+            net.judge_time(process, "a shutdown", from, patience + TIMEOUT + LATEST);
         };
         let task = self.tasks.add(process, Box::pin(job));
         self.tasks.get_mut(task).expect("it was added").cut_after = polls;

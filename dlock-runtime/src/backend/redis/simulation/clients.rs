@@ -40,7 +40,7 @@ pub(super) async fn client(world: Rc<World>, number: usize) -> turmoil::Result {
     drop(task);
     let grace = Duration::from_millis(200);
     world.note(|| format!("{} shuts down", name(number)));
-    let limit = grace + world.profile.response_timeout * 2;
+    let limit = grace + world.profile.response_timeout * 2 + SAID_AGAIN;
     world.within("shutting down", limit, locks.shutdown(grace)).await;
     drop(locks);
     sleep(Duration::from_millis(50)).await; // what is said last goes out
@@ -205,6 +205,9 @@ async fn hold(world: &World, draws: &mut Draws, guard: &LockGuard, holding: &mut
         sleep(draws.millis(1, 60)).await;
     }
 }
+
+/// What arrives late is given back once more after so long.
+const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 /// By then whoever waits has had his turn, with all that is left of crashed clients.
 const AT_LAST: Duration = Duration::from_secs(8);
