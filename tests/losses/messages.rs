@@ -1,7 +1,7 @@
 //! Somebody else writes the names, or publishes to the channels of grants (A5).
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{Proxy, RedisServer, within};
 
 use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
 
@@ -21,7 +21,8 @@ async fn a_foreign_write_over_the_name_loses_the_lock_and_when_it_is_gone_somebo
 async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
-    let waiting = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let proxy = Proxy::in_front_of(&server);
+    let waiting = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     let queued = async {
@@ -34,8 +35,10 @@ async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
     let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
     let (holder, waits) = value.split_at(value.len() / 2);
     let process = &waits[..20];
+    proxy.hold_requests(); // else its task may come to its turn when it has been told already that it has none
     server.call(&["PUBLISH", &format!("dlock:grant:{process}"), &format!("{waits}1000|{NAME}")]);
     let second = within(SOON, "the forged grant", waiter).await.expect("no panic").expect("it believes it");
+    proxy.pass();
     let fence = second.fencing_token().await;
 
     assert!(first.guard.check().is_ok(), "{:?}", first.guard.check());
