@@ -1,11 +1,12 @@
 //! The report for programs: lines of JSON, one object each.
 //!
 //! ```text
-//! {"scenario", "what", "contender", "kind", "unit", "at", "median", "min", "max", "rounds", "goal", "ok", "ahead"}
+//! {"scenario", "what", "contender", "kind", "unit", "at", "median", "min", "max", "rounds", "goal", "ok", "ahead", "behind"}
 //!     kind   floor | ours | rival | background rival
 //!     at     the number of tasks, waiters or held locks that the row is for, in rows that are a series
 //!     goal   {"at_least": N} or {"at_most": N}, and `ok` with it, in rows that have a goal
 //!     ahead  true where a rival is ahead of ours; absent else
+//!     behind which way of ours is ahead of that rival all the same; absent where none is
 //! {"scenario", "what", "contender", "unit": "ms", "count", "percentiles": [[PERCENT, FIGURE], ..]}     over all rounds
 //! {"scenario", "what", "contender", "shares": [COUNT, ..]}          how often each task was inside, in the last round
 //! {"scenario", "contender", "skipped": WHY}                        it has no such thing
@@ -17,13 +18,13 @@ use std::fmt::Write as _;
 use crate::contenders::Kind;
 use crate::figures::percentile;
 use crate::report::row::Row;
-use crate::report::{Goal, Of, Report, Spread};
+use crate::report::{Ahead, Goal, Of, Report, Spread};
 
 /// Returns all of it.
 pub(crate) fn lines(report: &Report) -> String {
     let mut text = String::new();
     for row in &report.rows {
-        let _ = writeln!(text, "{}", of_row(row, report.is_ahead(row)));
+        let _ = writeln!(text, "{}", of_row(row, report.ahead(row)));
     }
     for spread in &report.spreads {
         let _ = writeln!(text, "{}", of_spread(spread));
@@ -41,7 +42,7 @@ pub(crate) fn lines(report: &Report) -> String {
     text
 }
 
-fn of_row(row: &Row, ahead: bool) -> String {
+fn of_row(row: &Row, ahead: Option<Ahead>) -> String {
     let kind = match row.kind {
         Kind::Floor => "floor",
         Kind::Ours => "ours",
@@ -67,8 +68,11 @@ fn of_row(row: &Row, ahead: bool) -> String {
         };
         let _ = write!(text, r#","goal":{{"{name}":{bound}}},"ok":{}"#, goal.is_met(median));
     }
-    if ahead {
+    if let Some(Ahead { behind }) = ahead {
         text.push_str(r#","ahead":true"#);
+        if let Some(who) = behind {
+            let _ = write!(text, r#","behind":{}"#, quoted(who));
+        }
     }
     text + "}"
 }

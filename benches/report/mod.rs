@@ -93,22 +93,36 @@ impl Report {
         Ok(std::fs::File::create(file)?.write_all(json::lines(self).as_bytes())?)
     }
 
-    /// Returns whether a row is of a rival that is ahead of ours: of what releases as it does, where we have that.
-    fn is_ahead(&self, row: &Row) -> bool {
-        let ours = |name: &str| {
-            self.rows.iter().find(|other| other.is_beside(row) && other.contender == name).map(Row::median)
+    /// Returns whether a row is of a rival that is ahead of ours, and of which ways of ours that release as it does.
+    fn ahead(&self, row: &Row) -> Option<Ahead> {
+        let is_ahead_of = |name: &str| {
+            let ours =
+                self.rows.iter().find(|other| other.is_beside(row) && other.contender == name)?.median();
+            Some(match row.better {
+                Better::More => row.median() > ours,
+                Better::Less => row.median() < ours,
+                Better::Neither => false,
+            })
         };
-        let ours = match row.kind {
-            Kind::Floor | Kind::Ours => return false,
-            Kind::Rival => ours("ours"),
-            Kind::BackgroundRival => ours("ours, background").or_else(|| ours("ours")),
+        let is_ahead = match row.kind {
+            Kind::Floor | Kind::Ours => return None,
+            Kind::Rival => is_ahead_of("ours"),
+            Kind::BackgroundRival => is_ahead_of("ours, background").or_else(|| is_ahead_of("ours")),
         };
-        ours.is_some_and(|ours| match row.better {
-            Better::More => row.median() > ours,
-            Better::Less => row.median() < ours,
-            Better::Neither => false,
-        })
+        let on_the_runtime = match row.kind {
+            Kind::BackgroundRival => "ours, background, io=runtime",
+            _ => "ours, io=runtime",
+        };
+        let behind = (is_ahead_of(on_the_runtime) == Some(false)).then_some(on_the_runtime);
+        is_ahead.filter(|is_ahead| *is_ahead).map(|_| Ahead { behind })
     }
+}
+
+/// A rival is ahead of ours as it is by default.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    /// Whom it is not ahead of: ours on the runtime of its callers, as most rivals are.
+    behind: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -140,6 +154,23 @@ mod tests {
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&speed, theirs)), [true, false, false]);
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&wait, theirs)), [false, false, true]);
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&count, theirs)), [false; 3]);
+    }
+
+    #[test]
+    fn who_is_ahead_of_the_default_alone_is_told_apart() {
+        let speed = What::more("speed", "/s");
+        let said = |on_the_runtime: f64| {
+            let mut report = report(&speed, 10.0, 11.0);
+            let own = Contender::own(Path::new(""), "ours, io=runtime").expect("one of ours");
+            report.add(speed.row("test", &own, vec![on_the_runtime]));
+            let of_program = r#""ahead":true,"behind":"ours, io=runtime""#;
+            let lines = json::lines(&report);
+            assert!(lines.contains(r#""ahead":true"#), "{lines}");
+            (table::block(&report, "test").contains("not of ours, io=runtime"), lines.contains(of_program))
+        };
+
+        assert_eq!(said(12.0), (true, true));
+        assert_eq!(said(10.5), (false, false));
     }
 
     #[test]

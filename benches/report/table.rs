@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::report::row::Row;
-use crate::report::{Goal, Report};
+use crate::report::{Ahead, Goal, Report};
 
 /// Returns the block of one scenario.
 pub(crate) fn block(report: &Report, scenario: &'static str) -> String {
@@ -14,7 +14,7 @@ pub(crate) fn block(report: &Report, scenario: &'static str) -> String {
     let mut before: Option<&Row> = None;
     for row in in_order(report, scenario) {
         let what = if before.is_some_and(|before| before.is_beside(row)) { "" } else { &row.what };
-        let _ = writeln!(text, "{}", line(row, what, report.is_ahead(row)));
+        let _ = writeln!(text, "{}", line(row, what, report.ahead(row)));
         before = Some(row);
     }
     for absence in report.absences.iter().filter(|absence| absence.scenario == scenario) {
@@ -33,16 +33,17 @@ fn in_order<'a>(report: &'a Report, scenario: &'static str) -> Vec<&'a Row> {
     sorted
 }
 
-fn line(row: &Row, what: &str, ahead: bool) -> String {
+fn line(row: &Row, what: &str, ahead: Option<Ahead>) -> String {
     let goal = row.goal.map_or(String::new(), |goal| match goal {
         Goal::AtLeast(bound) => format!(">= {}", shown(bound)),
         Goal::AtMost(bound) => format!("<= {}", shown(bound)),
     });
-    let verdict = match row.is_met() {
-        _ if ahead => "AHEAD of ours",
-        Some(true) => "ok",
-        Some(false) => "BELOW",
-        None => "",
+    let verdict = match (ahead, row.is_met()) {
+        (Some(Ahead { behind: None }), _) => "AHEAD of ours".to_owned(),
+        (Some(Ahead { behind: Some(who) }), _) => format!("AHEAD of ours, not of {who}"),
+        (None, Some(true)) => "ok".to_owned(),
+        (None, Some(false)) => "BELOW".to_owned(),
+        (None, None) => String::new(),
     };
     let line = format!(
         "  {what:<56} {:<22} {:>11} {:>11} {:>11} {:<5} {goal:>12} {verdict}",

@@ -59,8 +59,8 @@ async fn read<'a>(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel
                 shared.notes.note(name);
             }
             shared.bytes(way).fetch_add(bytes.len() as u64, Ordering::SeqCst);
-            let _on_its_way = Counted::in_(&shared.on_their_way);
-            if parcels.send(Parcel { due, bytes, _on_its_way }).await.is_err() {
+            let counted = Counted::in_(&shared.on_their_way);
+            if parcels.send(Parcel { due, bytes, _on_its_way: counted }).await.is_err() {
                 return;
             }
         }
