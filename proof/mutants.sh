@@ -5,7 +5,7 @@
 #   bash proof/mutants.sh --shard 2/8    the third of eight parts; parts add up
 #   bash proof/mutants.sh --file queue   those of one file
 #   bash proof/mutants.sh --list         what there is to change
-#   bash proof/mutants.sh --table PART.. what was said of `all`, or of all parts (shard-0-of-8 ..), file by file, as in proof/mutants/results.tsv
+#   bash proof/mutants.sh --table PART.. what was said of these parts (all, or shard-0-of-8 and so on), file by file
 #
 # They are judged by a crate that has nothing but the rules (`proof/mutants`): first by its unit tests and a few hundred seeds of each
 # simulation, and what those miss by the model checker and DLOCK_MUTANTS_SEEDS seeds (3000; with 0 by nothing more). The lists of what was
@@ -21,7 +21,7 @@ main() {
     case ${1:-} in
         "") ;;
         --list) exec cargo mutants --list ;;
-        --table) shift && table "$@" && exit ;;
+        --table) shift; table "$@"; exit ;;
         --shard) part=shard-${2//\//-of-} select=(--shard "$2") ;;
         --file) part=$2 select=(--re "^dlock-runtime/src/protocol/$2[./]") ;;
         *) echo "what is $1?" >&2; exit 1 ;;
@@ -74,11 +74,15 @@ report() {
 
 # The lists of these parts, counted for each file.
 table() {
-    local list part
+    local list part lists=${DLOCK_MUTANTS_OUT:-target/mutants}
+    [ $# -gt 0 ] || { echo "write which parts: those below $lists" >&2; return 1; }
+    for part in "$@"; do
+        [ -f "$lists/$part/caught.txt" ] || { echo "there is no $part below $lists, or its run is not over" >&2; return 1; }
+    done
     printf '# What `bash proof/mutants.sh` said last, by `--table`.\n'
     printf 'file\tmutants\tcaught\tmissed\ttimed out\tunviable\twhich are missed\n'
     for list in caught missed timeout unviable; do
-        for part in "$@"; do sed "s|^|$list\t|" "${DLOCK_MUTANTS_OUT:-target/mutants}/$part/$list.txt" || return; done
+        for part in "$@"; do sed "s|^|$list\t|" "$lists/$part/$list.txt"; done
     done | awk -F '\t' '
         {
             file = mutant = $2

@@ -93,7 +93,7 @@ impl Report {
         Ok(std::fs::File::create(file)?.write_all(json::lines(self).as_bytes())?)
     }
 
-    /// Returns whether a row is of a rival that is ahead of ours, and of which ways of ours that release as it does.
+    /// Returns how a row is ahead of ours, where it is of a rival that is: of what releases as it does, where we have that.
     fn ahead(&self, row: &Row) -> Option<Ahead> {
         let is_ahead_of = |name: &str| {
             let ours =
