@@ -41,9 +41,11 @@ main() {
     # Without the optimisation that the simulations have it is built sooner.
     DLOCK_SIM_SEEDS=300 judge 60 --cargo-arg=--config=profile.dev.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
         -- -- --skip exhaustive
-    if [ -s "$out/mutants.out/missed.txt" ] && [ "$seeds" -gt 0 ]; then
-        export DLOCK_SIM_SEEDS=$seeds
-        judge 300 --iterate ${select[@]+"${select[@]}"}
+    local missed=()
+    mapfile -t missed < <(sed 's/[][\\.*^$()+?{}|]/\\&/g; s/^/--re=^/; s/$/$/' "$out/mutants.out/missed.txt")
+    if [ ${#missed[@]} -gt 0 ] && [ "$seeds" -gt 0 ]; then
+        # By name: a part of what is left would be another part.
+        DLOCK_SIM_SEEDS=$seeds judge 300 "${missed[@]}"
     fi
     report
 }
@@ -55,15 +57,12 @@ judge() {
     cargo mutants --baseline skip --timeout "$longest" --jobs "$jobs" --colors never --output "$out" "$@"
 }
 
-# The lists of the last run, and of the one before it what it has not tried again.
+# The lists of the last run, and of the one before it where that left some to be tried again.
 report() {
-    local lists=$out/mutants.out caught missed late unviable
-    [ ! -f "$lists/previously_caught.txt" ] || {
-        # Among them are those that do not build.
-        grep -vxFf "$out/mutants.out.old/unviable.txt" "$lists/previously_caught.txt" >>"$lists/caught.txt"
-        cat "$out/mutants.out.old/unviable.txt" >>"$lists/unviable.txt"
-    }
-    for list in caught missed timeout unviable; do sort -u -o "$out/$list.txt" "$lists/$list.txt"; done
+    local runs=("$out/mutants.out") list caught missed late unviable
+    if [ -d "$out/mutants.out.old" ]; then runs+=("$out/mutants.out.old"); fi
+    for list in caught timeout unviable; do sort -u -o "$out/$list.txt" "${runs[@]/%//$list.txt}"; done
+    sort -u -o "$out/missed.txt" "$out/mutants.out/missed.txt"
     caught=$(wc -l <"$out/caught.txt") missed=$(wc -l <"$out/missed.txt")
     late=$(wc -l <"$out/timeout.txt") unviable=$(wc -l <"$out/unviable.txt")
     sed 's/^/missed: /' "$out/missed.txt"
