@@ -8,9 +8,11 @@
 # Layers are those of GOALS, below. BUILD is one of tests/servers.sh, for faults, kills and the suite; without it they use the server in
 # PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines of a layer add up as long as `sources` is the
 # same: a hash of what it is about, of that which ships. That is the rules alone for those layers that run nothing else, the rules and the
-# engine for the engine's, the rules and the backends for all others. A line whose violation turned out to be the judge's own, or the
-# scene's, or a test's that looked past a planted bug, is kept, with `-` for its sources and the reason in front of what it said: it does
-# not add up.
+# engine for the engine's, the rules and the backends for all others, which run all: what else of it has changed since is told by `commit`.
+#
+# A line is set aside, and does not add up, by `-` for its sources and a word for the reason in front of what it said: a JUDGE, a SCENE, the
+# TESTS or the MACHINE was wrong; the library was, and is MENDED, in what is no part of the hash; the run was ENDED by hand; its sources were
+# CHANGED on the way; it is counted AGAIN by other lines.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -46,20 +48,21 @@ main() {
 
 # Runs COUNT of LAYER, over the server BUILD.
 run() {
-    local layer=$1 count=$2 build=${3:-} log status begun=$SECONDS
-    [ -z "$(git status --porcelain -- Cargo.lock dlock-runtime dlock-macros tests)" ] || {
+    local layer=$1 count=$2 build=${3:-} log status begun=$SECONDS commit sources
+    [ -z "$(git status --porcelain -- . ":!$LEDGER")" ] || {
         echo "there are changes that are not committed: the ledger would name a commit that is something else" >&2
         exit 2
     }
+    commit=$(git rev-parse --short HEAD) sources=$(sources "$layer")
     if [ -n "$build" ]; then
+        local -x DLOCK_REDIS_SERVER
         DLOCK_REDIS_SERVER=$(bash tests/servers.sh "$build" | awk -v name="$build" '$1 == name { print $3 }')
         [ -n "$DLOCK_REDIS_SERVER" ] || { echo "SKIPPED: $layer on $build: it cannot be had here" && return 0; }
-        export DLOCK_REDIS_SERVER
     fi
     log=$(mktemp "${TMPDIR:-/tmp}/dlock-campaign.XXXXXX") || exit 1
     play "$layer" "$count" "$(next "$layer")" </dev/null >"$log" 2>&1
     status=$?
-    write_down "$layer" "$count" "$status" "$log" $((SECONDS - begun))
+    write_down "$layer" "$count" "$status" "$log" $((SECONDS - begun)) "$commit" "$sources"
     tail -1 "$LEDGER"
     if [ "$status" -eq 0 ]; then rm -f "$log"; else echo "it failed; all that it said is in $log" >&2; fi
     return "$status"
@@ -118,7 +121,7 @@ next() {
 
 # Adds what a run said to the ledger.
 write_down() {
-    local layer=$1 count=$2 status=$3 log=$4 seconds=$5 done violations seeds said caught
+    local layer=$1 count=$2 status=$3 log=$4 seconds=$5 commit=$6 sources=$7 done violations seeds said caught
     said=$(grep -ohE '(campaign|fuzz|tests): .*' "$log" | paste -s -d '|' | sed 's/campaign: //g; s/|/ | /g; s/\t/ /g')
     seeds=$(grep -oE 'seeds [0-9]+\.\.[0-9]+' <<<"$said" | head -1 | cut -d ' ' -f 2)
     case $layer in
@@ -127,7 +130,7 @@ write_down() {
         suite) done=$(grep -cE '^tests: [1-9][0-9]* passed, 0 failed' "$log") violations=0 ;;
         fuzz)
             done=0 violations=$(grep -cE '^fuzz: .*FOUND' "$log")
-            if grep -q '^fuzz: .*nothing found' "$log"; then done=$count; fi
+            [ "$(grep -c '^fuzz: .*nothing found' "$log")" -lt "$(ls fuzz/fuzz_targets | wc -l)" ] || done=$count
             ;;
         planted)
             done=$(grep -oE '[0-9]+ bugs' <<<"$said" | cut -d ' ' -f 1)
@@ -135,19 +138,24 @@ write_down() {
             violations=$((${done:-0} - ${caught:-0}))
             ;;
         mutants)
-            done=$(grep -oE 'mutants: [0-9]+' <<<"$said" | cut -d ' ' -f 2)
+            # What does not build was not judged.
+            done=$(grep -oE '[0-9]+ (caught|missed|timed out)' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             violations=$(grep -oE '[0-9]+ missed' <<<"$said" | cut -d ' ' -f 1)
+            seeds=${DLOCK_MUTANTS_SHARD:+part $DLOCK_MUTANTS_SHARD}
             ;;
         *)
             done=$(grep -oE ': [0-9]+ (schedules|faults)[, ]' <<<"$said" | awk '{ all += $2 } END { print all + 0 }')
             violations=$(grep -oE '[0-9]+ violations' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             ;;
     esac
+    # What failed without a violation that was counted was wrong all the same.
+    [ "$status" -eq 0 ] || [ "${violations:-0}" -gt 0 ] || violations=1
     [ "$status" -ne 0 ] || [ "${done:-0}" -gt 0 ] || said="FAILED: nothing was done: $(grep -om1 'SKIPPED: .*' "$log")"
     # What fails by plan panics, too: the tests that failed come first.
     [ "$status" -eq 0 ] || said="FAILED: $({ grep -E '^test .* FAILED$' "$log" || grep -E 'panicked|FAILED|^error' "$log"; } | head -1) $said"
+    [ "$sources" = "$(sources "$layer")" ] || said="CHANGED while they were run. $said" sources=-
     [ -f "$LEDGER" ] || (IFS=$'\t' && echo "${COLUMNS[*]}") >"$LEDGER"
-    (IFS=$'\t' && echo "$(date -u +%F)	$(git rev-parse --short HEAD)	$(sources "$layer")	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
+    (IFS=$'\t' && echo "$(date -u +%F)	$commit	$sources	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
 }
 
 # What ships of that which a layer is about: tests and simulations in files of their own may change, and lines add up all the same.

@@ -27,7 +27,7 @@ main() {
         *) echo "what is $1?" >&2; exit 1 ;;
     esac
     out=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}/$part
-    mkdir -p "$out" && rm -rf "$out"/mutants.out*
+    mkdir -p "$out" && rm -rf "$out"/mutants.out* "$out"/*.txt
 
     export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
     DLOCK_SIM_SEEDS=30 cargo test --quiet -p dlock-mutants --features alone >"$out/baseline.log" 2>&1 || {
@@ -52,17 +52,26 @@ main() {
 
 # judge SECONDS ARGUMENTS: what runs for longer than that hangs.
 judge() {
-    local longest=$1
+    local longest=$1 status
     shift
     cargo mutants --baseline skip --timeout "$longest" --jobs "$jobs" --colors never --output "$out" "$@"
+    status=$?
+    # 2: some were missed; 3: some took too long.
+    [[ $status = [023] ]] || { echo "mutants: cargo-mutants ended with $status before it was done" >&2; exit 1; }
 }
 
-# The lists of the last run, and of the one before it where that left some to be tried again.
+# The lists of the only run, or of two where the first missed some: of those, what takes too long in the second is missed.
 report() {
-    local runs=("$out/mutants.out") list caught missed late unviable
-    if [ -d "$out/mutants.out.old" ]; then runs+=("$out/mutants.out.old"); fi
-    for list in caught timeout unviable; do sort -u -o "$out/$list.txt" "${runs[@]/%//$list.txt}"; done
-    sort -u -o "$out/missed.txt" "$out/mutants.out/missed.txt"
+    local last=$out/mutants.out first=$out/mutants.out.old caught missed late unviable
+    if [ -d "$first" ]; then
+        sort -u "$last/missed.txt" "$last/timeout.txt" >"$out/missed.txt"
+    else
+        first=$last
+        sort -u "$last/missed.txt" >"$out/missed.txt"
+    fi
+    sort -u "$first/timeout.txt" >"$out/timeout.txt"
+    sort -u "$first/caught.txt" "$last/caught.txt" >"$out/caught.txt"
+    sort -u "$first/unviable.txt" "$last/unviable.txt" >"$out/unviable.txt"
     caught=$(wc -l <"$out/caught.txt") missed=$(wc -l <"$out/missed.txt")
     late=$(wc -l <"$out/timeout.txt") unviable=$(wc -l <"$out/unviable.txt")
     sed 's/^/missed: /' "$out/missed.txt"
