@@ -1,6 +1,7 @@
 //! What must be true of the project's files: every test is run, the guide on proof names tests that there are, no code of ours is
 //! unsafe, and every dependency may be used.
 
+mod campaigns;
 mod packages;
 mod proof;
 mod targets;

@@ -161,62 +161,6 @@ fn every_claim_of_the_threat_model_names_a_test_or_is_out_of_scope() {
     assert!(named(&guide).count() > 20, "the tables are not read any more");
 }
 
-/// Rows of the guide's table of campaigns: a layer, how much of it, what is counted, which sources, and how many broken promises.
-fn campaigns(guide: &str) -> Vec<[&str; 5]> {
-    let table = guide.split("\n# Campaigns\n").nth(1).and_then(|rest| rest.split("\n# ").next());
-    let lines = table.unwrap_or_default().lines().filter(|line| line.starts_with("| ")).skip(1);
-    let cells = lines.map(|line| line.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>());
-    cells.filter_map(|cells| cells.try_into().ok()).collect()
-}
-
-/// Layers and how much of each there should be, by what runs them.
-fn goals(campaign: &str) -> BTreeMap<&str, u64> {
-    let goals = campaign.split("GOALS='").nth(1).and_then(|rest| rest.split('\'').next()).unwrap_or_default();
-    let words = goals.lines().map(str::split_whitespace);
-    words.filter_map(|mut words| Some((words.next()?, words.next()?.parse().ok()?))).collect()
-}
-
-/// Why a line of the ledger may be set aside.
-const REASONS: [&str; 8] = ["JUDGE", "SCENE", "TESTS", "MACHINE", "MENDED", "ENDED", "CHANGED", "AGAIN"];
-
-/// What a ledger has of a layer and of these sources: how much, and how many violations.
-fn in_ledger(ledger: &str, layer: &str, sources: &str) -> (u64, u64) {
-    let lines = ledger.lines().map(|line| line.split('\t').collect::<Vec<_>>());
-    let of_both = lines.filter(|cells| cells.get(2) == Some(&sources) && cells.get(3) == Some(&layer));
-    let number =
-        |cells: &[&str], at: usize| cells.get(at).and_then(|cell| cell.parse().ok()).unwrap_or(0_u64);
-    of_both.fold((0, 0), |(done, wrong), cells| (done + number(&cells, 4), wrong + number(&cells, 6)))
-}
-
-#[test]
-fn the_guide_says_of_campaigns_what_their_ledger_does() {
-    let (guide, ledger, campaign) = (read(GUIDE), read("proof/ledger.tsv"), read("proof/campaign.sh"));
-
-    let (said, goals) = (campaigns(&guide), goals(&campaign));
-
-    assert!(said.len() == goals.len() && goals.len() >= 10, "{said:?} {goals:?}");
-    for [layer, done, _, sources, violations] in said {
-        let said = (done.replace(',', "").parse(), violations.parse());
-        let (done, violations) = in_ledger(&ledger, layer, sources.trim_matches('`'));
-        assert_eq!(said, (Ok(done), Ok(violations)), "{layer}");
-        assert!(goals.get(layer).is_some_and(|goal| done >= *goal), "{layer}: {done}");
-    }
-}
-
-#[test]
-fn what_is_set_aside_in_the_ledger_says_why() {
-    let ledger = read("proof/ledger.tsv");
-    let lines = ledger.lines().map(|line| line.split('\t').collect::<Vec<_>>());
-    let aside = lines.filter(|cells| cells.get(2) == Some(&"-"));
-
-    let bare: Vec<_> = aside
-        .filter_map(|cells| cells.get(10).copied())
-        .filter(|said| !REASONS.iter().any(|reason| said.starts_with(reason)))
-        .collect();
-
-    assert!(bare.is_empty(), "{bare:#?}");
-}
-
 /// A check that cannot fail proves nothing.
 #[test]
 fn what_is_wrong_with_a_guide_is_seen() {
@@ -227,15 +171,6 @@ fn what_is_wrong_with_a_guide_is_seen() {
     assert!(problem("tests/losses::data::a_flush_loses_all_locks").is_none());
     assert!(problem("tests/losses::data::a_flush_loses_no_lock").is_some());
     assert!(problem("tests/losses::no_such_file::a_flush_loses_all_locks").is_some());
-
-    let ledger = "day\tcommit\tabc\tcore\t7\t0..7\t0\nday\tcommit\tabc\tcore\t5\t7..12\t1\nday\tcommit\t-\tcore\t9\t0..9\t3";
-    assert_eq!((in_ledger(ledger, "core", "abc"), in_ledger(ledger, "core", "abd")), ((12, 1), (0, 0)));
-    assert_eq!(
-        goals("GOALS='\ncore 7 runs\nfuzz  60 seconds\n'\n"),
-        BTreeMap::from([("core", 7), ("fuzz", 60)])
-    );
-    let guide = "\n# Campaigns\n\n| layer | much | what | of | wrong |\n|---|---|---|---|---|\n| core | 1,000 | runs | `abc` | 0 |\n\n# Next\n\n| a | b | c | d | e |";
-    assert_eq!(campaigns(guide), [["core", "1,000", "runs", "`abc`", "0"]]);
 
     let rows = rows(
         "| S1c | killed | J1 | `tests/losses::data::x`, `J1` |\n| S2 | killed | J1 | no test |\n| word | a | b | c |",

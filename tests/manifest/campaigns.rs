@@ -1,0 +1,83 @@
+//! What the guide on proof says of campaigns is what their ledger has, and what does not count there says why.
+//!
+//! Not here: how they are run and written down (`proof/campaign.sh`).
+
+use std::collections::BTreeMap;
+
+use super::read;
+
+const GUIDE: &str = "dlock-runtime/src/docs/proof.md";
+const LEDGER: &str = "proof/ledger.tsv";
+
+/// Rows of the guide's table of campaigns: a layer, how much of it, what is counted, which sources, and how many broken promises.
+fn campaigns(guide: &str) -> Vec<[&str; 5]> {
+    let table = guide.split("\n# Campaigns\n").nth(1).and_then(|rest| rest.split("\n# ").next());
+    let lines = table.unwrap_or_default().lines().filter(|line| line.starts_with("| ")).skip(1);
+    let cells = lines.map(|line| line.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>());
+    cells.filter_map(|cells| cells.try_into().ok()).collect()
+}
+
+/// Layers and how much of each there should be, by what runs them.
+fn goals(campaign: &str) -> BTreeMap<&str, u64> {
+    let goals = campaign.split("GOALS='").nth(1).and_then(|rest| rest.split('\'').next()).unwrap_or_default();
+    let words = goals.lines().map(str::split_whitespace);
+    words.filter_map(|mut words| Some((words.next()?, words.next()?.parse().ok()?))).collect()
+}
+
+/// Why a line of the ledger may be set aside.
+const REASONS: [&str; 8] = ["JUDGE", "SCENE", "TESTS", "MACHINE", "MENDED", "ENDED", "CHANGED", "AGAIN"];
+
+/// The lines of a ledger, in cells.
+fn lines(ledger: &str) -> impl Iterator<Item = Vec<&str>> {
+    ledger.lines().map(|line| line.split('\t').collect())
+}
+
+/// What a ledger has of a layer and of these sources: how much, and how many violations.
+fn in_ledger(ledger: &str, layer: &str, sources: &str) -> (u64, u64) {
+    let of_both =
+        lines(ledger).filter(|cells| cells.get(2) == Some(&sources) && cells.get(3) == Some(&layer));
+    let number =
+        |cells: &[&str], at: usize| cells.get(at).and_then(|cell| cell.parse().ok()).unwrap_or(0_u64);
+    of_both.fold((0, 0), |(done, wrong), cells| (done + number(&cells, 4), wrong + number(&cells, 6)))
+}
+
+#[test]
+fn the_guide_says_of_campaigns_what_their_ledger_does() {
+    let (guide, ledger, campaign) = (read(GUIDE), read(LEDGER), read("proof/campaign.sh"));
+
+    let (said, goals) = (campaigns(&guide), goals(&campaign));
+
+    assert!(said.len() == goals.len() && goals.len() >= 10, "{said:?} {goals:?}");
+    for [layer, done, _, sources, violations] in said {
+        let said = (done.replace(',', "").parse(), violations.parse());
+        let (done, violations) = in_ledger(&ledger, layer, sources.trim_matches('`'));
+        assert_eq!(said, (Ok(done), Ok(violations)), "{layer}");
+        assert!(goals.get(layer).is_some_and(|goal| done >= *goal), "{layer}: {done}");
+    }
+}
+
+#[test]
+fn what_is_set_aside_in_the_ledger_says_why() {
+    let ledger = read(LEDGER);
+    let aside = lines(&ledger).filter(|cells| cells.get(2) == Some(&"-"));
+
+    let bare: Vec<_> = aside
+        .filter_map(|cells| cells.get(10).copied())
+        .filter(|said| !REASONS.iter().any(|reason| said.starts_with(reason)))
+        .collect();
+
+    assert!(bare.is_empty(), "{bare:#?}");
+}
+
+/// A check that cannot fail proves nothing.
+#[test]
+fn what_stands_in_tables_is_read() {
+    let ledger = "day\tcommit\tabc\tcore\t7\t0..7\t0\nday\tcommit\tabc\tcore\t5\t7..12\t1\nday\tcommit\t-\tcore\t9\t0..9\t3";
+    assert_eq!((in_ledger(ledger, "core", "abc"), in_ledger(ledger, "core", "abd")), ((12, 1), (0, 0)));
+    assert_eq!(
+        goals("GOALS='\ncore 7 runs\nfuzz  60 seconds\n'\n"),
+        BTreeMap::from([("core", 7), ("fuzz", 60)])
+    );
+    let guide = "\n# Campaigns\n\n| layer | much | what | of | wrong |\n|---|---|---|---|---|\n| core | 1,000 | runs | `abc` | 0 |\n\n# Next\n\n| a | b | c | d | e |";
+    assert_eq!(campaigns(guide), [["core", "1,000", "runs", "`abc`", "0"]]);
+}
