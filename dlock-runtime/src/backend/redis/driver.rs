@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::backend::redis::servers::Servers;
+use crate::backend::redis::servers::{Servers, Traffic};
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::engine::Engine;
@@ -55,10 +55,16 @@ impl Driver {
         self.engine.strong_count() > 0 || self.shared.has_more()
     }
 
-    /// Sends what is queued, or has it sent: here and now where somebody waits for it and nothing is under way. Else it is gathered by the
-    /// driver, which costs less for each: a release in the background leaves together with what its task asks for next.
+    /// Sends what is queued, or has it sent. It leaves here and now where somebody waits for it and nothing is under way, or where it is
+    /// much: so the server is at work on one part while the tasks of the next one ask. Else it is gathered by the driver, which costs
+    /// less for each: a release in the background leaves together with what its task asks for next.
     pub(super) fn flush(&self) {
-        if self.shared.is_awaited() && self.servers.is_idle() {
+        let leaves_now = match self.servers.traffic() {
+            Traffic::Idle => self.shared.is_awaited() || self.shared.is_much(),
+            Traffic::Busy => self.shared.is_much(),
+            Traffic::OfTheDriver => false,
+        };
+        if leaves_now {
             self.send();
         } else {
             self.shared.wake.notify_one();
@@ -261,6 +267,27 @@ mod tests {
         assert!(sent.is_err() && is_left_to_the_driver(&driver));
         driver.send();
         assert_eq!(rig.told().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn much_leaves_here_and_now_and_little_is_gathered_while_something_is_under_way() {
+        const MUCH: usize = 16;
+        let mut rig = Rig::new(false, LONG).await;
+        let driver = driver_of(&rig);
+        rig.hold();
+        driver.shared.push(acquire("under way"));
+        driver.flush();
+        assert_eq!(rig.asked().await, "under way");
+
+        for number in 1..MUCH {
+            driver.shared.push(acquire(&number.to_string()));
+            driver.flush();
+            assert!(is_left_to_the_driver(&driver), "it is gathered");
+        }
+        driver.shared.push(acquire("16"));
+        driver.flush();
+
+        assert!(!is_left_to_the_driver(&driver) && driver.shared.take().is_empty());
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
@@ -176,6 +177,11 @@ impl Batch {
     /// Returns how many of its requests somebody waits for.
     pub(crate) fn awaited(&self) -> usize {
         self.requests.iter().filter(|request| request.is_awaited()).count()
+    }
+
+    /// Returns what drives the connection that it goes over, where that is ours to have.
+    pub(crate) fn pump(&self) -> Option<Arc<Pump>> {
+        self.link.pump.clone().filter(|_| matches!(self.way, Way::Commands))
     }
 
     /// Returns where it is among those that are under way.

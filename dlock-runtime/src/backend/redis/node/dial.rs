@@ -1,14 +1,46 @@
 //! Over which network a connection is made: the machine's, and in simulations a simulated one.
 //!
-//! Not here: what a connection is made with (`link`).
+//! Not here: what a connection is made with (`link`), what drives it (`pump`).
 
+use std::io;
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
-/// Connects for commands. `within` is the limit that `config` has for that.
-#[cfg_attr(not(test), expect(unused_variables, reason = "the client keeps the limit itself"))]
+use crate::backend::redis::node::pump::Pump;
+
+/// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that.
+pub(super) async fn pumped(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+    within: Duration,
+) -> RedisResult<(MultiplexedConnection, Option<Pump>)> {
+    let opened = async {
+        #[cfg(test)]
+        if turmoil::in_simulation() {
+            return over(simulated(client).await?, client, config).await.map(Some);
+        }
+        match client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => over(tcp(host, *port).await?, client, config).await.map(Some),
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                over(tokio::net::UnixStream::connect(path).await?, client, config).await.map(Some)
+            }
+            _ => Ok(None), // the client alone knows how
+        }
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    match tokio::time::timeout(within, opened).await.map_err(late)?? {
+        Some((connection, pump)) => Ok((connection, Some(pump))),
+        None => Ok((client.get_multiplexed_async_connection_with_config(config).await?, None)),
+    }
+}
+
+/// Connects for commands.
 pub(super) async fn multiplexed(
     client: &Client,
     config: &AsyncConnectionConfig,
@@ -16,8 +48,11 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<MultiplexedConnection> {
     #[cfg(test)]
     if turmoil::in_simulation() {
-        return simulated::multiplexed(client, config.clone(), within).await;
+        let (connection, pump) = pumped(client, config, within).await?;
+        pump.into_iter().for_each(Pump::leave);
+        return Ok(connection);
     }
+    let _ = within; // the client keeps the limit itself
     client.get_multiplexed_async_connection_with_config(config).await
 }
 
@@ -25,43 +60,38 @@ pub(super) async fn multiplexed(
 pub(super) async fn pubsub(client: &Client) -> RedisResult<PubSub> {
     #[cfg(test)]
     if turmoil::in_simulation() {
-        return simulated::pubsub(client).await;
+        return PubSub::new(client.get_connection_info().redis_settings(), simulated(client).await?).await;
     }
     client.get_async_pubsub().await
 }
 
+/// Makes a connection out of a stream.
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<(MultiplexedConnection, Pump)> {
+    let access = client.get_connection_info().redis_settings();
+    let (connection, driver) = MultiplexedConnection::new_with_config(access, stream, config.clone()).await?;
+    Ok((connection, Pump::start(driver)))
+}
+
+/// Connects to whichever address of a host takes us first.
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let ways = tokio::net::lookup_host((host, port)).await?.map(|at| Box::pin(TcpStream::connect(at)));
+    let ways: Vec<_> = ways.collect();
+    if ways.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    }
+    let (stream, _) = select_ok(ways).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 #[cfg(test)]
-mod simulated {
-    use std::io;
-
-    use redis::ConnectionAddr;
-    use turmoil::net::TcpStream;
-
-    use super::*;
-
-    pub(super) async fn multiplexed(
-        client: &Client,
-        config: AsyncConnectionConfig,
-        within: Duration,
-    ) -> RedisResult<MultiplexedConnection> {
-        let opened = async {
-            let access = client.get_connection_info().redis_settings();
-            MultiplexedConnection::new_with_config(access, stream(client).await?, config).await
-        };
-        let opened = tokio::time::timeout(within, opened).await;
-        let (connection, driver) = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        tokio::spawn(driver); // it ends with the connection
-        Ok(connection)
-    }
-
-    pub(super) async fn pubsub(client: &Client) -> RedisResult<PubSub> {
-        PubSub::new(client.get_connection_info().redis_settings(), stream(client).await?).await
-    }
-
-    async fn stream(client: &Client) -> io::Result<TcpStream> {
-        match client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).await,
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
+async fn simulated(client: &Client) -> io::Result<turmoil::net::TcpStream> {
+    match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) => turmoil::net::TcpStream::connect((host.as_str(), *port)).await,
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }

@@ -111,6 +111,7 @@ impl Exchanges {
     /// Sends a batch, and has it dealt with when it is answered; drops it where the link was given up.
     pub(crate) fn start(&self, batch: Batch) {
         let (sent, count) = (batch.sent(), batch.awaited());
+        let pump = batch.pump();
         let answered = batch.begin(Timing::OfTheLink);
         let exchange = Arc::new(Exchange {
             wakes: AtomicUsize::new(0),
@@ -131,7 +132,10 @@ impl Exchanges {
         if is_unwatched {
             self.more.notify_one();
         }
-        exchange.look();
+        match pump {
+            Some(pump) => pump.send(|| exchange.look()),
+            None => exchange.look(),
+        }
     }
 
     /// Takes note of a task that ends with the link.
@@ -226,11 +230,14 @@ const FEW_TASKS: usize = 16;
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::runtime::Builder;
 
     use super::*;
     use crate::backend::redis::node::batch::{Passage, Way};
     use crate::backend::redis::node::health::Link;
+    use crate::backend::redis::node::link::Opened;
     use crate::backend::redis::node::rig::{Rig, acquire};
+    use crate::backend::redis::servers::Traffic;
 
     const LONG: Duration = Duration::from_secs(20);
     /// Long enough to connect in, where many tests share few cores.
@@ -280,7 +287,8 @@ mod tests {
         let rig = Rig::new(false, SHORT).await;
         rig.hold();
         let of_rig = rig.node.link().expect("it is ready");
-        let opened = (of_rig.connection.clone(), of_rig.untimed.clone(), of_rig.scripts.clone());
+        let (connection, untimed) = (of_rig.connection.clone(), of_rig.untimed.clone());
+        let opened = Opened { connection, untimed, scripts: of_rig.scripts.clone(), pump: None };
         let link = Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None));
         let mut watch = Box::pin(link.exchanges.watch(SHORT));
         assert!((&mut watch).now_or_never().is_none() && lock(&link.exchanges.state).is_unwatched);
@@ -311,6 +319,19 @@ mod tests {
         assert!(lock(&link.exchanges.state).under_way.is_empty());
     }
 
+    #[test]
+    fn requests_leave_while_the_runtime_of_their_connection_stands_still() {
+        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+        let of_connection = runtime();
+        let mut rig = of_connection.block_on(Rig::new(false, LONG));
+
+        for key in ["a", "b"] {
+            rig.node.take(vec![acquire(key)], Passage::default());
+
+            assert_eq!(runtime().block_on(rig.asked()), key);
+        }
+    }
+
     #[tokio::test]
     async fn who_is_told_an_answer_may_send_at_once() {
         let rig = Rig::new(false, LONG).await;
@@ -338,6 +359,6 @@ mod tests {
         rig.until_told(2).await;
 
         assert_eq!(rig.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
-        assert!(rig.node.is_idle(), "nothing is under way");
+        assert_eq!(rig.node.traffic(), Traffic::Idle, "nothing is under way");
     }
 }

@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::exchange::Exchanges;
-use crate::backend::redis::node::link::{Ear, Route};
+use crate::backend::redis::node::link::{Ear, Opened, Route};
+use crate::backend::redis::node::pump::Pump;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
@@ -20,6 +21,8 @@ pub(crate) struct Link {
     /// The same, over which nobody finds out that answers are late.
     pub(crate) untimed: MultiplexedConnection,
     pub(crate) scripts: Loaded,
+    /// What drives the connection, where the client leaves that to us.
+    pub(crate) pump: Option<Arc<Pump>>,
     /// Where it leads to.
     pub(crate) route: Arc<Route>,
     /// Which connection of this manager it is.
@@ -46,16 +49,18 @@ struct Health {
 
 impl Link {
     pub(crate) fn new(
-        (connection, untimed, scripts): (MultiplexedConnection, MultiplexedConnection, Loaded),
+        opened: Opened,
         route: Arc<Route>,
         epoch: u64,
         acks: Option<Acks>,
         ear: Option<Ear>,
     ) -> Self {
+        let Opened { connection, untimed, scripts, pump } = opened;
         Self {
             connection,
             untimed,
             scripts,
+            pump: pump.map(Arc::new),
             route,
             epoch,
             acks,

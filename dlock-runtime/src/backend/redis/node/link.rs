@@ -18,6 +18,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::dial;
+use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls;
@@ -127,12 +128,11 @@ impl Route {
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
-    /// It is returned twice; over the second one nobody finds out that answers are late.
-    pub(crate) async fn connect(
-        &self,
-        layout: Layout,
-    ) -> Result<(MultiplexedConnection, MultiplexedConnection, Loaded), Failure> {
-        let untimed = self.open_by(&self.timeouts().set_response_timeout(None)).await?;
+    pub(crate) async fn connect(&self, layout: Layout) -> Result<Opened, Failure> {
+        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let config = self.timeouts().set_response_timeout(None);
+        let opened = dial::pumped(&client, &config, self.connect_timeout).await;
+        let (untimed, pump) = opened.map_err(|error| self.not_opened(error))?;
         let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
@@ -150,7 +150,7 @@ impl Route {
         let names = names.try_into().map_err(|_| {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
-        Ok((connection, untimed, Loaded::new(names)))
+        Ok(Opened { connection, untimed, scripts: Loaded::new(names), pump })
     }
 
     /// Connects for what replicas must acknowledge, where they are waited for.
@@ -191,12 +191,8 @@ impl Route {
 
     /// Connects for commands.
     pub(crate) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        self.open_by(&self.timeouts()).await
-    }
-
-    async fn open_by(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, Failure> {
         let client = self.new_client(ProtocolVersion::RESP2).await?;
-        let opened = dial::multiplexed(&client, config, self.connect_timeout).await;
+        let opened = dial::multiplexed(&client, &self.timeouts(), self.connect_timeout).await;
         opened.map_err(|error| self.not_opened(error))
     }
 
@@ -311,6 +307,16 @@ impl Route {
         };
         Failure { kind: FailureKind::Passing, reason: reason.into(), source: Some(Source::new(error)) }
     }
+}
+
+/// A connection for commands.
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    /// The same, over which nobody finds out that answers are late.
+    pub(crate) untimed: MultiplexedConnection,
+    pub(crate) scripts: Loaded,
+    /// What drives it, where the client leaves that to us.
+    pub(crate) pump: Option<Pump>,
 }
 
 /// What hears of grants, or of whatever was subscribed to.

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
 //! | `health` | a connection in use, and when it is given up |
+//! | `pump` | what sends requests at once, and reads answers |
 //! | `batch`, `exchange` | requests that go out together, and what is under way |
 //! | `hearing` | messages: grants, and the bells |
 //! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
@@ -32,6 +33,7 @@ pub(super) mod exchange;
 pub(super) mod health;
 pub(super) mod hearing;
 pub(super) mod link;
+mod pump;
 #[cfg(test)]
 pub(super) mod rig;
 pub(super) mod shards;
@@ -57,6 +59,7 @@ use crate::backend::redis::node::bells::Bells;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::node::tracking::Tracking;
+use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
@@ -144,10 +147,14 @@ impl Node {
         }
     }
 
-    /// Returns whether requests can be sent by whoever has them, on any thread, and nothing is under way that others could come behind.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.layout() == Layout::Native
-            && matches!(&*lock(&self.state), State::Ready(link) if link.acks.is_none() && link.exchanges.is_idle())
+    /// Returns what is under way. What a bell has to be heard for, or replicas are waited for, is put in order on one thread.
+    pub(crate) fn traffic(&self) -> Traffic {
+        match &*lock(&self.state) {
+            State::Ready(link) if self.layout() == Layout::Native && link.acks.is_none() => {
+                if link.exchanges.is_idle() { Traffic::Idle } else { Traffic::Busy }
+            }
+            _ => Traffic::OfTheDriver,
+        }
     }
 
     /// Returns the epoch of a new connection.
@@ -231,9 +238,9 @@ impl Node {
     /// Opens a connection to a server and checks that it is the one that is wanted.
     async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
         let commands = async {
-            let (mut connection, untimed, scripts) = route.connect(self.layout()).await?;
-            self.whereabouts.check(&route, &mut connection).await?;
-            Ok((connection, untimed, scripts))
+            let mut opened = route.connect(self.layout()).await?;
+            self.whereabouts.check(&route, &mut opened.connection).await?;
+            Ok(opened)
         };
         let (commands, acks, ear) =
             tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));

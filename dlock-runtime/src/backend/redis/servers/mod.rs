@@ -39,6 +39,17 @@ pub(crate) enum Servers {
     Quorum(Arc<Quorum>),
 }
 
+/// What is under way, where that is of use to who has a request to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Nothing that a request could come behind; whoever has one may send it, on any thread.
+    Idle,
+    /// Others; the same.
+    Busy,
+    /// The driver alone sends.
+    OfTheDriver,
+}
+
 impl Servers {
     /// Has requests sent, or answers them while they cannot be sent; here and now.
     pub(crate) fn take(&self, requests: Vec<Request>) {
@@ -52,12 +63,12 @@ impl Servers {
         }
     }
 
-    /// Returns whether requests can be sent by whoever has them, on any thread, and nothing is under way that others could come behind.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Returns what is under way to them.
+    pub(crate) fn traffic(&self) -> Traffic {
         match self {
-            Self::One(node) => node.is_idle(),
+            Self::One(node) => node.traffic(),
             // What goes out to several servers is put in order on one thread.
-            Self::Cluster(_) | Self::Quorum(_) => false,
+            Self::Cluster(_) | Self::Quorum(_) => Traffic::OfTheDriver,
         }
     }
 

@@ -1,0 +1,401 @@
+//! What drives a connection: whoever has something to send has it sent here and now, and a task does all else.
+//!
+//! ```text
+//!  caller --begins--> [ a request is queued, the connection is polled: it is written ] --ends--> waits for its answer
+//!  task   --woken---> [ the connection is polled: answers are read                   ]
+//! ```
+//!
+//! A request that is only queued has another thread woken to write it, which on an idle machine takes as long as the server takes to
+//! answer. So a connection is polled by one thread at a time, whichever: nobody waits for another, as who polls looks again for those who
+//! came meanwhile. What wakes the connection when nobody polls it wakes the task.
+//!
+//! Not here: what is asked and answered (`exchange`), how a connection is made (`dial`).
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
+use tokio::task::AbortHandle;
+
+use crate::sync::lock;
+use crate::sync::shared::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::telemetry;
+
+/// What drives a connection, until it is dropped.
+pub(crate) struct Pump {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+/// What the task and those who send share.
+struct Shared {
+    connection: Mutex<Option<Connection>>,
+    turn: Arc<Turn>,
+    /// Nobody polls it any more.
+    is_over: AtomicBool,
+}
+
+/// Writes requests and reads answers whenever it is polled.
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Whose turn it is; what the connection wakes.
+struct Turn {
+    state: AtomicU8,
+    /// Who is woken while nobody polls.
+    task: AtomicWaker,
+}
+
+/// Nobody polls.
+const FREE: u8 = 0;
+/// Somebody does.
+const TAKEN: u8 = 1;
+/// Somebody does, and has to look again.
+const AGAIN: u8 = 2;
+
+impl Pump {
+    /// Starts the task, on the current runtime.
+    pub(crate) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
+        let turn = Arc::new(Turn { state: AtomicU8::new(FREE), task: AtomicWaker::new() });
+        let connection = Mutex::new(Some(Box::pin(connection) as Connection));
+        let shared = Arc::new(Shared { connection, turn, is_over: AtomicBool::new(false) });
+        let task = Tending(Arc::clone(&shared));
+        let task = tokio::spawn(async move { poll_fn(|cx| task.0.tend(cx)).await });
+        Self { shared, task: task.abort_handle() }
+    }
+
+    /// Does what gives the connection something to send, and has it sent. Where somebody else is about the connection, he does.
+    pub(crate) fn send(&self, ask: impl FnOnce()) {
+        let turn = self.shared.begin();
+        ask();
+        let Some(turn) = turn else { return };
+        // Not by what the task that sends has left of its share.
+        let _ = tokio::task::unconstrained(async { turn.go() }).now_or_never();
+    }
+}
+
+#[cfg(test)]
+impl Pump {
+    /// Leaves the connection to the task, until it ends by itself.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.shared.end();
+    }
+}
+
+impl Shared {
+    /// Begins a turn, unless somebody else has his.
+    fn begin(&self) -> Option<Begun<'_>> {
+        let begun = self.turn.state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Acquire);
+        begun.is_ok().then(|| Begun(self))
+    }
+
+    /// The task's turn.
+    fn tend(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.turn.task.register(cx.waker());
+        while !self.turn.nudge() {
+            if let Some(turn) = self.begin() {
+                turn.go();
+                break;
+            }
+        }
+        if self.is_over.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Drops the connection, or leaves that to whoever is about it.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        while !self.turn.nudge() {
+            if let Some(turn) = self.begin() {
+                return turn.go();
+            }
+        }
+    }
+
+    /// Polls the connection, and drops it where it has ended.
+    fn poll(&self) {
+        let waker = Waker::from(Arc::clone(&self.turn));
+        let mut connection = lock(&self.connection);
+        let mut is_over = self.is_over.load(Ordering::Acquire);
+        if let Some(connection) = connection.as_mut().filter(|_| !is_over) {
+            let polled = || connection.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+            is_over = catch_unwind(AssertUnwindSafe(polled)).unwrap_or_else(|_| {
+                telemetry::actor_failed(&"a connection panicked");
+                true
+            });
+        }
+        if is_over {
+            self.is_over.store(true, Ordering::Release);
+            *connection = None;
+        }
+    }
+}
+
+/// A turn that has begun. Its end is that of what was asked meanwhile, or the task is woken.
+struct Begun<'a>(&'a Shared);
+
+impl Begun<'_> {
+    fn go(self) {
+        let turn = &self.0.turn;
+        for _ in 0..IN_ONE_GO {
+            turn.state.swap(TAKEN, Ordering::AcqRel);
+            self.0.poll();
+            if turn.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return std::mem::forget(self);
+            }
+        }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.turn.state.store(FREE, Ordering::Release);
+        self.0.turn.task.wake();
+    }
+}
+
+impl Turn {
+    /// Has whoever polls look again; returns whether somebody does.
+    fn nudge(&self) -> bool {
+        let nudged = self.state.compare_exchange(TAKEN, AGAIN, Ordering::AcqRel, Ordering::Acquire);
+        nudged != Err(FREE)
+    }
+}
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.nudge() {
+            self.task.wake();
+        }
+    }
+}
+
+/// The task's hold of it: when its runtime ends, so does the connection.
+struct Tending(Arc<Shared>);
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// How often who polls looks again before he leaves it to the task: it may be one that has its own work to do.
+const IN_ONE_GO: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+    use std::time::Duration;
+
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
+    }
+
+    /// A connection that says on which thread it has dealt with what.
+    fn connection(
+        mut told: UnboundedReceiver<u32>,
+        say: mpsc::Sender<(u32, ThreadId)>,
+    ) -> impl Future<Output = ()> {
+        poll_fn(move |cx| {
+            while let Poll::Ready(word) = told.poll_recv(cx) {
+                let Some(word) = word else { return Poll::Ready(()) };
+                say.send((word, thread::current().id())).expect("the test listens");
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Starts a pump whose task is never polled, as one of a busy runtime.
+    fn alone() -> (Runtime, Pump, UnboundedSender<u32>, mpsc::Receiver<(u32, ThreadId)>) {
+        let ((tell, told), (say, said), runtime) = (unbounded_channel(), mpsc::channel(), runtime());
+        let pump = runtime.block_on(async { Pump::start(connection(told, say)) });
+        (runtime, pump, tell, said)
+    }
+
+    #[test]
+    fn what_is_sent_leaves_here_and_now() {
+        let (_runtime, pump, tell, said) = alone();
+
+        pump.send(|| tell.send(7).expect("the connection listens"));
+
+        assert_eq!(said.try_recv(), Ok((7, thread::current().id())));
+    }
+
+    #[test]
+    fn what_nobody_sends_is_the_tasks() {
+        let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
+        let task = thread::spawn(move || {
+            runtime().block_on(async {
+                let pump = Pump::start(connection(told, say));
+                while !pump.task.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            });
+        });
+
+        tell.send(7).expect("the connection listens");
+        assert_eq!(
+            said.recv_timeout(SOON).map(|(word, thread)| (word, thread == task.thread().id())),
+            Ok((7, true))
+        );
+
+        drop(tell);
+        task.join().expect("it ends with the connection");
+    }
+
+    #[test]
+    fn who_comes_meanwhile_does_not_wait_and_is_seen_to_by_who_is_about_it() {
+        let (_runtime, pump, tell, said) = alone();
+
+        pump.send(|| {
+            thread::scope(|scope| {
+                let other = scope.spawn(|| pump.send(|| tell.send(7).expect("the connection listens")));
+                other.join().expect("it does not wait");
+            });
+            assert!(said.try_recv().is_err(), "it is not his turn");
+        });
+
+        assert_eq!(said.try_recv(), Ok((7, thread::current().id())));
+    }
+
+    #[test]
+    fn who_sends_from_inside_of_a_turn_is_seen_to_by_it() {
+        let ((tell, mut told), (say, said)) = (unbounded_channel::<u32>(), mpsc::channel());
+        let (place, runtime) = (Arc::new(Mutex::new(None::<Arc<Pump>>)), runtime());
+        let (inner, ask) = (Arc::clone(&place), tell.clone());
+        let connection = poll_fn(move |cx| {
+            while let Poll::Ready(Some(word)) = told.poll_recv(cx) {
+                say.send(word).expect("the test listens");
+                let pump = lock(&inner).clone().filter(|_| word < 3);
+                if let Some(pump) = pump {
+                    pump.send(|| ask.send(word + 1).expect("the connection listens")); // as a reply may
+                }
+            }
+            Poll::Pending
+        });
+        let pump = Arc::new(runtime.block_on(async { Pump::start(connection) }));
+        *lock(&place) = Some(Arc::clone(&pump));
+
+        pump.send(|| tell.send(1).expect("the connection listens"));
+
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(pump.shared.begin().is_some(), "the turn is over");
+        *lock(&place) = None;
+    }
+
+    #[test]
+    fn nothing_is_left_lying_whoever_sends_when() {
+        const EACH: u32 = 20_000;
+        let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
+        let (pass, pump) = mpsc::channel();
+        let task = thread::spawn(move || {
+            runtime().block_on(async {
+                let pump = Arc::new(Pump::start(connection(told, say)));
+                let _ = pass.send(Arc::clone(&pump));
+                while !pump.task.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            });
+        });
+        let pump = pump.recv().expect("it has started");
+
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for word in 0..EACH {
+                        pump.send(|| tell.send(word).expect("the connection listens"));
+                        if word % 7 == 0 {
+                            tell.send(word).expect("the connection listens");
+                        }
+                    }
+                });
+            }
+        });
+
+        for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
+            said.recv_timeout(SOON).expect("all that was sent arrives");
+        }
+        drop(tell);
+        task.join().expect("it ends with the connection");
+    }
+
+    /// Says when it is dropped.
+    struct Dropped(Arc<AtomicUsize>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_connection_goes_with_the_pump_and_with_the_runtime_and_when_it_panics() {
+        let start = |runtime: &Runtime, panics: bool| {
+            let dropped = Arc::new(AtomicUsize::new(0));
+            let note = Dropped(Arc::clone(&dropped));
+            let pump = runtime.block_on(async {
+                Pump::start(poll_fn(move |_| {
+                    let _note = &note;
+                    assert!(!panics, "this panic is part of the test");
+                    Poll::Pending
+                }))
+            });
+            (pump, dropped)
+        };
+        let runtime = runtime();
+
+        let (pump, dropped) = start(&runtime, false);
+        drop(pump);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the pump");
+
+        let (pump, dropped) = start(&runtime, true);
+        pump.send(|| {});
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it has panicked");
+
+        let (_pump, dropped) = start(&runtime, false);
+        drop(runtime);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the runtime");
+    }
+
+    #[test]
+    fn a_connection_that_is_given_up_while_it_is_polled_goes_then() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
+        let (gone, runtime) = (Arc::clone(&place), runtime());
+        let pump = runtime.block_on(async {
+            Pump::start(poll_fn(move |_| {
+                let _note = &note;
+                drop(lock(&gone).take()); // as a reply may
+                Poll::Pending
+            }))
+        });
+        let shared = Arc::clone(&pump.shared);
+        *lock(&place) = Some(pump);
+
+        shared.begin().expect("nobody polls").go();
+
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
+}
