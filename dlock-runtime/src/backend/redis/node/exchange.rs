@@ -1,11 +1,11 @@
 //! Batches under way, which are dealt with where their answers come in.
 //!
 //! ```text
-//!  caller --first poll: queued for the connection--> connection --answers: its waker--> dealt with, on the connection's task
+//!  caller --first poll: queued for the connection--> connection --answers: its waker--> dealt with, by whoever polls the connection
 //! ```
 //!
 //! No task lies in between, on either way: each would be a change of tasks, and on an idle machine one of threads. So what runs here runs
-//! inside a waker, with nothing of ours locked.
+//! inside a waker, with nothing of ours locked: on the connection's task, or in a call of somebody who sends.
 //!
 //! Not here: what bytes go out and what the answers lead to (`batch`).
 
@@ -44,7 +44,7 @@ impl Exchange {
         }
         let waker = Waker::from(Arc::clone(&self));
         while seen > 0 {
-            // The connection's task is foreign: it must not end by what happens here. The batch that is dropped then is answered.
+            // Who polls the connection is foreign: it must not end by what happens here. The batch that is dropped then is answered.
             let looked = catch_unwind(AssertUnwindSafe(|| self.look_once(&mut Context::from_waker(&waker))));
             if looked.is_err() {
                 self.abandon();

@@ -6,14 +6,16 @@
 //! ```
 //!
 //! A request that is only queued has another thread woken to write it, which on an idle machine takes as long as the server takes to
-//! answer. So a connection is polled by one thread at a time, whichever: nobody waits for another, as who polls looks again for those who
-//! came meanwhile. What wakes the connection when nobody polls it wakes the task.
+//! answer; and on a busy one that thread comes too late to keep the server at work. So a connection is polled by one thread at a time,
+//! whichever: nobody waits for another, as who polls looks again for those who came meanwhile. What wakes the connection when nobody
+//! polls it wakes the task.
 //!
 //! Not here: what is asked and answered (`exchange`), how a connection is made (`dial`).
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -22,7 +24,6 @@ use futures_util::task::AtomicWaker;
 use tokio::task::AbortHandle;
 
 use crate::sync::lock;
-use crate::sync::shared::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::telemetry;
 
 /// What drives a connection, until it is dropped.
