@@ -2,8 +2,12 @@
 //!
 //! Memory is looked at twice: after locks have been taken and released in small batches (so that connections, buffers and scripts are
 //! in place, and next to nothing else), and when all have been held and renewed for a while: what is sent on their behalf leaves
-//! room in buffers. The difference by their number is what one costs, with what the caller has of it. All contenders hold at the same time, each at a server of its own: what is measured is no speed. What other
-//! calls feel is measured afterwards, of one contender after the other, with a shorter lease so that there are renewals all the time.
+//! room in buffers. The difference by their number is what one costs, with what the caller has of it. All contenders hold at the same
+//! time, each at a server of its own: what is measured is no speed. What other calls feel is measured afterwards, of one contender after
+//! the other, with a shorter lease so that there are renewals all the time.
+//!
+//! What is measured is the cost of keeping locks, so who has renewed none of them meanwhile is out. It begins when what is done once for
+//! each is over.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +15,7 @@ use crate::Failure;
 use crate::contenders::Contender;
 use crate::contest::{Crowd, Order};
 use crate::figures::float;
-use crate::process::Process;
+use crate::process::{Cannot, Process};
 use crate::report::Goal::AtMost;
 use crate::report::What;
 use crate::scenarios::{Bench, last};
@@ -24,16 +28,20 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     if bench.large {
         counts.push(1_000_000);
     }
+    let mut renewing = Vec::new();
     for count in counts {
-        idle(bench, count).await?;
+        let keepers = idle(bench, count).await?;
+        if count == many {
+            renewing = keepers;
+        }
     }
-    calls(bench, many).await
+    calls(bench, renewing, many).await
 }
 
-/// What holding costs while nothing else is done.
-async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
-    // More than one wave of renewals.
-    let (lease, span) = if bench.short { (6_000, 5) } else { (30_000, 11) };
+/// What holding costs while nothing else is done; returns who renews.
+async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failure> {
+    // Some renew when two thirds of the lease are over.
+    let (lease, span) = if bench.short { (6_000, 5) } else { (30_000, 22) };
     let own = if count > 100_000 { bench.own(&["ours"])? } else { bench.contenders(&["ours"])? };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
     let slice = async |contender: &Contender| Held::measure(contender, count, lease, span).await;
@@ -51,7 +59,7 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
     bench.each(&What::neither(row(&commands), "").at(count), &runs, |slices| {
         last(slices, |held| float(held.commands))
     });
-    Ok(())
+    Ok(runs.into_iter().map(|run| run.contender).collect())
 }
 
 /// What one that holds costs.
@@ -75,6 +83,7 @@ impl Held {
         let before = process.resident_bytes()?;
         let [] = process.ask(format!("hold {count} {lease}"), "holding").await?;
 
+        tokio::time::sleep(SETTLED).await;
         let work = Work::of(&mut info).await?;
         let ([used], begun) = (process.ask("usage", "usage").await?, Instant::now());
         tokio::time::sleep(Duration::from_secs(span)).await;
@@ -83,12 +92,18 @@ impl Held {
         let commands = Work::of(&mut info).await?.since(work).commands;
         let bytes = float(process.resident_bytes()?.saturating_sub(before)) / float(count);
         let [] = process.ask("let go", "gone").await?;
+        if commands < count {
+            let why = format!(
+                "it does not renew what is held so: {commands} commands in {span} s for {count} locks"
+            );
+            return Err(Cannot::because(why));
+        }
         Ok(Self { bytes, share: used.as_secs_f64() / took.as_secs_f64() * 100.0, commands })
     }
 }
 
 /// What another call of the process waits while the locks are renewed.
-async fn calls(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
+async fn calls(bench: &mut Bench<'_>, contenders: Vec<Contender>, count: u64) -> Result<(), Failure> {
     let server = bench.server;
     let slice = async |contender: &Contender| {
         let mut crowd = Crowd::start(contender, server, 1, 1).await?;
@@ -97,11 +112,11 @@ async fn calls(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
         crowd.contend(&order(200)).await?;
         let quiet = crowd.contend(&order(1_000)).await?;
         crowd.hold(count, LEASE).await?;
-        let busy = crowd.contend(&order(2_200)).await?;
+        tokio::time::sleep(SETTLED).await;
+        let busy = crowd.contend(&order(3_200)).await?;
         Ok((quiet, busy))
     };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
-    let contenders = bench.contenders(&["ours"])?;
     let runs = one_by_one(bench.name, contenders, pace, bench.report, slice).await;
     let row = |when: &str| What::less(format!("p99 of another call, {when}"), "ms");
     bench.each(&row("nothing held"), &runs, |slices| last(slices, |(quiet, _)| quiet.wait(99.0)));
@@ -110,5 +125,8 @@ async fn calls(bench: &mut Bench<'_>, count: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// In milliseconds; a renewal of each comes every third of it.
+/// In milliseconds; renewals come each third of it, or each half.
 const LEASE: u64 = 6_000;
+
+/// When what is done once for each lock that is held is over: we have its theft told.
+const SETTLED: Duration = Duration::from_secs(1);

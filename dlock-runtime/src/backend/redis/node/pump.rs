@@ -159,8 +159,12 @@ impl Begun<'_> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.0.turn.state.store(FREE, Ordering::Release);
-        self.0.turn.task.wake();
+        self.0.turn.state.swap(FREE, Ordering::AcqRel);
+        if self.0.is_over.load(Ordering::Acquire) {
+            self.0.end(); // there may be no task any more
+        } else {
+            self.0.turn.task.wake();
+        }
     }
 }
 
