@@ -142,7 +142,8 @@ pub(crate) fn shown(figure: f64) -> String {
         size if size >= 0.0995 || size == 0.0 => 2,
         _ => 4,
     };
-    let text = format!("{figure:.digits$}");
+    let sign = if figure < 0.0 { "-" } else { "" };
+    let text = format!("{:.digits$}", figure.abs());
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
     let rest = rest.trim_end_matches('0');
     let mut grouped = String::new();
@@ -152,7 +153,7 @@ pub(crate) fn shown(figure: f64) -> String {
         }
         grouped.push(digit);
     }
-    if rest.is_empty() { grouped } else { format!("{grouped}.{rest}") }
+    if rest.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{rest}") }
 }
 
 fn escaped(text: &str) -> String {
@@ -210,9 +211,9 @@ mod tests {
     #[test]
     fn figures_are_shown_with_three_digits_and_thousands_apart() {
         let shown: Vec<String> =
-            [0.0, 0.95, 1.0, 12.34, 752_345.6, 0.0047].into_iter().map(super::shown).collect();
+            [0.0, 0.95, 1.0, 12.34, 752_345.6, 0.0047, -115.2].into_iter().map(super::shown).collect();
 
-        assert_eq!(shown, ["0", "0.95", "1", "12.3", "752,346", "0.0047"]);
+        assert_eq!(shown, ["0", "0.95", "1", "12.3", "752,346", "0.0047", "-115"]);
     }
 
     #[test]

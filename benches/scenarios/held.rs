@@ -42,7 +42,11 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
 async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failure> {
     // Some renew when two thirds of the lease are over.
     let (lease, span) = if bench.short { (6_000, 5) } else { (30_000, 22) };
-    let own = if count > 100_000 { bench.own(&["ours"])? } else { bench.contenders(&["ours"])? };
+    let own = if count > 100_000 {
+        bench.own(&["ours"])?
+    } else {
+        bench.contenders(&["ours", "ours, io=runtime"])?
+    };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
     let slice = async |contender: &Contender| Held::measure(contender, count, lease, span).await;
     let runs = at_once(bench.name, own, pace, bench.report, slice).await;
