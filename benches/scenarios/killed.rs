@@ -21,7 +21,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let pace = bench.pace(if bench.short { 2 } else { 3 });
     let contenders = bench.contenders(&["raw", "ours"])?;
     let runs = at_once(bench.name, contenders, pace, bench.report, once).await;
-    // The goal is one for every time, not for the median. How much of the lease was left by chance is no merit of anybody's.
+    // The goal is one for every time, not for the median. Nobody is ranked: how much of the lease was left is chance.
     let lease =
         What::neither("waited beyond the whole lease, worst of a round", "ms").goal("ours", AtMost(250.0));
     bench.each(&lease, &runs, |slices| most(slices, |(lease, _)| *lease));

@@ -1,6 +1,8 @@
 //! redis-lock, by `lock_across`: polls every 100 ms, its default; renews nothing, and tells nobody of a loss; awaits each release;
 //! several servers are its Redlock. The lease is ours, since its own default is 10 ms.
 //!
+//! Its client leaves `TCP_NODELAY` off unless a feature says otherwise; with it on 64 tasks had a third fewer pairs.
+//!
 //! It locks a mutex around each connection for as long as a command takes. So each task has a mutex of its own, with a handle of the
 //! one connection that all share: that keeps their commands from waiting for each other. What it runs must outlive everything, so a
 //! body that does not is run beside it, and is told when to begin.

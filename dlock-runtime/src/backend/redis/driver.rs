@@ -219,6 +219,7 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::node::rig::{Rig, acquire};
+    use crate::backend::redis::shared::MUCH;
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -271,7 +272,6 @@ mod tests {
 
     #[tokio::test]
     async fn much_leaves_here_and_now_and_little_is_gathered_while_something_is_under_way() {
-        const MUCH: usize = 16;
         let mut rig = Rig::new(false, LONG).await;
         let driver = driver_of(&rig);
         rig.hold();
@@ -284,7 +284,7 @@ mod tests {
             driver.flush();
             assert!(is_left_to_the_driver(&driver), "it is gathered");
         }
-        driver.shared.push(acquire("16"));
+        driver.shared.push(acquire("the last of them"));
         driver.flush();
 
         assert!(!is_left_to_the_driver(&driver) && driver.shared.take().is_empty());

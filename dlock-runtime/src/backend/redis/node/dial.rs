@@ -25,7 +25,9 @@ pub(super) async fn pumped(
             return over(simulated(client).await?, client, config).await.map(Some);
         }
         match client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) => over(tcp(host, *port).await?, client, config).await.map(Some),
+            ConnectionAddr::Tcp(host, port) => {
+                over(tcp(client, host, *port).await?, client, config).await.map(Some)
+            }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 over(tokio::net::UnixStream::connect(path).await?, client, config).await.map(Some)
@@ -77,14 +79,14 @@ async fn over(
 }
 
 /// Connects to whichever address of a host takes us first.
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
     let ways = tokio::net::lookup_host((host, port)).await?.map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }
     let (stream, _) = select_ok(ways).await?;
-    stream.set_nodelay(true)?;
+    stream.set_nodelay(client.get_connection_info().tcp_settings().nodelay())?;
     Ok(stream)
 }
 

@@ -403,4 +403,28 @@ mod tests {
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
+
+    #[test]
+    fn a_connection_that_is_given_up_in_the_last_poll_of_a_turn_goes_then() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
+        let (gone, runtime, mut polls) = (Arc::clone(&place), runtime(), 0);
+        let pump = runtime.block_on(async {
+            Pump::start(poll_fn(move |cx| {
+                let _note = &note;
+                polls += 1;
+                if polls == IN_ONE_GO {
+                    drop(lock(&gone).take());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }))
+        });
+        let shared = Arc::clone(&pump.shared);
+        *lock(&place) = Some(pump);
+
+        shared.begin().expect("nobody polls").go();
+
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
 }
