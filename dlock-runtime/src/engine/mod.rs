@@ -39,7 +39,7 @@ use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::engine::answer::{Answer, By, LetGo, Told, Unanswered};
 use crate::engine::effects::Effects;
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Few, Pace};
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::turn::{Ended, Seat, Turn};
 use crate::error::LossCause;
@@ -85,8 +85,7 @@ impl Engine {
         rules: Rules,
         lease: Duration,
     ) -> Self {
-        // Only a server that is somewhere else has to be spared.
-        let few = if matches!(clock, Clock::Boot) { pace::FEW } else { usize::MAX };
+        let few = if matches!(clock, Clock::Boot) { Few::OF_A_SERVER } else { Few::ALL };
         Self {
             shards: Shards::new(),
             pace: Pace::new(few),
@@ -177,7 +176,7 @@ impl Engine {
     /// Does what a lane wants done, in the order in which it wants it.
     fn act(&self, key: &Arc<str>, now: BootTime, action: Action<Seat>, effects: &mut Effects) {
         match action {
-            Action::Send { token, command } => self.push(key, token, command, None, effects),
+            Action::Send { token, command } => self.push(key, now, (token, command), None, effects),
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
             Action::Admit { seat, deadline, ends, attempts, .. } => {
                 self.held.fetch_add(1, Ordering::Relaxed);
@@ -195,12 +194,12 @@ impl Engine {
     fn push(
         &self,
         key: &Arc<str>,
-        token: Token,
-        command: Command,
+        now: BootTime,
+        (token, command): (Token, Command),
         answer: Option<Answer>,
         effects: &mut Effects,
     ) {
-        self.pace.sent(command);
+        self.pace.sent(command, now);
         self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
         effects.flush = true;
     }
@@ -255,7 +254,7 @@ impl Engine {
             });
             let Released::ToServer(token, command) = released else { return LetGo::Done };
             let (answer, let_go) = told.begin(turn, &self.unanswered);
-            self.push(key, token, command, answer, effects);
+            self.push(key, now, (token, command), answer, effects);
             let_go
         });
         self.finish(now, &mut effects);
@@ -270,7 +269,7 @@ impl Engine {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(name, token, command, Some(Answer::Caller(answer)), &mut effects);
+        self.push(name, now, (token, command), Some(Answer::Caller(answer)), &mut effects);
         self.finish(now, &mut effects);
         receiver
     }
@@ -327,7 +326,7 @@ impl Engine {
         }
         let known = self.on_lane_at(key, now, effects, |lane, cx| lane.granted(token, offer, cx));
         if !known && lock(&self.strangers).may_answer(now) {
-            self.push(key, token, Command::Leave, None, effects);
+            self.push(key, now, (token, Command::Leave), None, effects);
         }
         self.set_off(now, effects);
     }
@@ -364,7 +363,7 @@ impl Engine {
     /// Does what is due by `now`, and returns when something is due next. That is no later than now where much is due, so that others
     /// have their turn; what only asks the server about holds goes out a few at a time.
     pub(crate) fn tick(&self, now: BootTime, effects: &mut Effects) -> BootTime {
-        for _ in 0..self.pace.looked_at() {
+        for _ in 0..LOOKED_AT {
             let (due, shard) = self.shards.first_due();
             let Some(shard) = shard.filter(|_| due <= now) else { break };
             shard.change(effects, |slots, effects| {
@@ -463,6 +462,9 @@ impl Engine {
         self.shards.keys()
     }
 }
+
+/// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so.
+const LOOKED_AT: usize = 1_024;
 
 /// How far apart the two leaves of what went out on a lost connection are (`protocol::abandon`).
 const SAID_AGAIN: Duration = Duration::from_secs(1);

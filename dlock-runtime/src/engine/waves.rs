@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Request};
 use crate::clock::{Clock, boot_time};
+use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::engine::pace::Few;
 use crate::engine::turn::{Phase, Seat, Turn};
-use crate::engine::{Engine, pace};
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::Rules;
@@ -153,7 +154,25 @@ fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
     for ms in 0..3_000 {
         asked += near.pass(start, ms).iter().filter(|command| is_check(command)).count();
         if asked == MANY {
-            assert!(near.most <= 4 * pace::FEW, "{} on their way", near.most);
+            assert!(near.most <= 4 * Few::OF_A_SERVER.alone, "{} on their way", near.most);
+            return;
+        }
+    }
+    panic!("{asked} are asked about");
+}
+
+#[test]
+fn fewer_are_on_their_way_while_the_process_asks_for_something_else() {
+    let scene = Scene::new();
+    scene.hold_many(boot_time());
+    scene.engine.untold();
+
+    let (start, mut asked, mut near) = (boot_time(), 0, Far::new(scene, 1));
+    for ms in 0..3_000 {
+        near.scene.hold(&format!("another:{ms}"), LONG, start.plus(Duration::from_millis(ms)));
+        asked += near.pass(start, ms).iter().filter(|command| is_check(command)).count();
+        if asked >= MANY {
+            assert!(near.most < Few::OF_A_SERVER.alone, "{} on their way", near.most);
             return;
         }
     }

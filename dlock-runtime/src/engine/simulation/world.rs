@@ -17,7 +17,7 @@ use super::weather::{Random, Weather};
 use crate::LockManager;
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Few, Pace};
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::share::{Offer, Share};
@@ -98,7 +98,7 @@ impl World {
             let clock = Clock::Set(Arc::clone(&world.net.clock));
             let lease = Duration::from_millis(weather.lease);
             let mut engine = Engine::new(backend, clock, tokens, rules, lease);
-            engine.pace = Pace::new(weather.at_once);
+            engine.pace = Pace::new(Few { beside_others: weather.at_once, alone: weather.at_once });
             let engine = Arc::new(engine);
             lock(&world.net.state).links[process].engine = Arc::downgrade(&engine);
             world.managers.push(LockManager::over(engine));

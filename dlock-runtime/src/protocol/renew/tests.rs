@@ -29,6 +29,15 @@ fn renewals_go_out_many_at_a_time() {
 }
 
 #[test]
+fn a_hundred_holds_wake_a_machine_four_times() {
+    let due = |number| due(BootTime::from_nanos(7 * SECOND), Duration::from_secs(30), number);
+
+    let dues = (0..100).map(due).collect::<std::collections::BTreeSet<_>>();
+
+    assert!(dues.len() <= 4, "{dues:?}");
+}
+
+#[test]
 fn a_renewal_is_due_between_a_quarter_and_a_third_of_the_lease() {
     for ms in [100, 999, 30_000, 3_600_000] {
         let lease = Duration::from_millis(ms);
