@@ -139,7 +139,11 @@ impl Hold {
     pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
             Reply::Ours => self.released(),
-            Reply::NotOurs => self.lost(key, (LossCause::NotOurs, held())),
+            Reply::NotOurs => {
+                self.outcome("lost");
+                // Whoever heard of it may be in a span of his own.
+                lost(self.id(), key, (LossCause::NotOurs, held()));
+            }
             reply => self.release_failed(key, reply),
         }
     }
@@ -216,10 +220,15 @@ pub(crate) fn answered(error: &Error) {
 }
 
 /// A lock was lost; the current span, if there is one, says in which call.
-pub(crate) fn guard_lost(key: &LockKey, (cause, held): Loss) {
+pub(crate) fn guard_lost(key: &LockKey, loss: Loss) {
+    lost(Span::current().id(), key, loss);
+}
+
+fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
     tracing::error!(
         name: "dlock.lost",
         target: "dlock",
+        parent: parent,
         { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
         "dlock.lost"
     );

@@ -95,6 +95,11 @@ impl ProcessId {
         format!("{CHANNEL_PREFIX}{PREFIX}{:016x}", self.0)
     }
 
+    /// A number that no other process has.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// How the process is shown to an operator: what its tokens begin with, in a value too, but not so much of it that a token
     /// could be guessed.
     pub(crate) fn shown(self) -> String {

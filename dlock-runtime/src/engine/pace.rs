@@ -111,7 +111,7 @@ impl Pace {
             return None;
         }
         let mut line = lock(&self.line);
-        (unanswered >= line.room(few, now)).then(|| line.place(few, now))
+        (unanswered >= line.room(few, now)).then(|| line.place(now))
     }
 
     /// Returns how many may be on their way at `now` where there is no line.
@@ -131,18 +131,18 @@ impl Line {
             return few;
         }
         let times = now.since(self.since).as_millis() / AS_MANY_MORE_EVERY.as_millis();
-        few.saturating_mul(usize::try_from(times + 1).unwrap_or(usize::MAX))
+        few.saturating_add(MORE.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX)))
     }
 
-    /// Gives the next place away; each is for a few.
-    fn place(&mut self, few: usize, now: BootTime) -> BootTime {
+    /// Gives the next place away; who finds no room there has another one.
+    fn place(&mut self, now: BootTime) -> BootTime {
         if self.is_over(now) {
             self.since = now;
         }
         let first = now.plus(BETWEEN);
         if self.last < first || self.last > now.plus(LONGEST) {
             (self.last, self.taken) = (first, 0);
-        } else if self.taken >= few {
+        } else if self.taken >= MORE {
             (self.last, self.taken) = (self.last.plus(BETWEEN), 0);
         }
         self.taken += 1;
@@ -161,6 +161,9 @@ fn is_paced(command: Command) -> bool {
 
 /// For how long somebody who has asked for something is likely to ask for more.
 const LATELY: Duration = Duration::from_millis(20);
+
+/// How much more room there is where there has been a line for a while, and how many have the same place.
+const MORE: usize = 32;
 
 /// How far apart places are.
 const BETWEEN: Duration = A_MILLISECOND;
@@ -184,7 +187,7 @@ mod tests {
         BootTime::from_nanos(1_000_000_000 + ms * 1_000_000)
     }
 
-    const FEW: usize = 32;
+    const FEW: usize = MORE;
 
     /// A pace at which so many are on their way.
     fn busy(count: usize) -> Pace {

@@ -277,7 +277,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             Some(wanted) if wanted == lease => {
                 self.admit(token, Deadline::of_lease(sent, lease), cx);
                 if let Stage::Held(hold) = &mut self.stage {
-                    hold.confirmed(sent, lease);
+                    hold.confirmed(sent, lease, cx);
                 }
             }
             Some(wanted) => self.confirm_for(token, wanted, cx),

@@ -191,13 +191,13 @@ impl<S: Clone + PartialEq> Hold<S> {
     }
 
     /// The server has confirmed the hold, as asked at `sent`.
-    pub(super) fn confirmed(&mut self, sent: BootTime, lease: Duration) {
+    pub(super) fn confirmed(&mut self, sent: BootTime, lease: Duration, cx: &Cx<'_, S>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         self.overdue = false;
         // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
         if lease == self.lease() {
             self.next_renewal =
-                if self.renew { renew::due(sent, lease, self.number) } else { BootTime::NEVER };
+                if self.renew { renew::due(sent, lease, self.token(cx)) } else { BootTime::NEVER };
         }
     }
 
@@ -311,7 +311,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Yielding { hold, next } = &mut **yielding;
         let (old, next) = (hold.token(cx), *next);
         match (command, reply) {
-            (Command::Renew { lease }, Reply::Ours) => hold.confirmed(sent, lease),
+            (Command::Renew { lease }, Reply::Ours) => hold.confirmed(sent, lease, cx),
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.unconfirmed(lease, cx.now);
             }
@@ -376,7 +376,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Held(hold) = &mut self.stage else { return };
         match (command, reply) {
             (Command::Renew { lease }, Reply::Ours) => {
-                hold.confirmed(sent, lease);
+                hold.confirmed(sent, lease, cx);
                 cx.actions.push(Action::Prolong {
                     seat: hold.seat.clone(),
                     deadline: hold.deadline,

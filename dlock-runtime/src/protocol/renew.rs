@@ -5,17 +5,19 @@
 use std::time::Duration;
 
 use crate::protocol::deadline::BootTime;
+use crate::token::Token;
 
 /// Returns when a hold whose last renewal was sent at `sent` is to be renewed: a quarter to a third of the lease later.
 ///
 /// Holds that were taken in one burst must not be renewed in one: a server would be busy with them while others wait. So each company
 /// of them, by the numbers of their tokens, has a place of its own in that span: one after the other they spread evenly over it, however
-/// many there are (a Weyl sequence; Knuth, The Art of Computer Programming, 6.4). What falls due within a few milliseconds falls due
-/// together: ten thousand holds cost one timer, and few wake-ups; a hundred cost four.
-pub(crate) fn due(sent: BootTime, lease: Duration, number: u64) -> BootTime {
+/// many there are (a Weyl sequence; Knuth, The Art of Computer Programming, 6.4), and begin elsewhere in each process. What falls due
+/// within a few milliseconds falls due together: ten thousand holds cost one timer, and few wake-ups; a hundred cost seven or eight.
+pub(crate) fn due(sent: BootTime, lease: Duration, token: Token) -> BootTime {
     let lease = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
     let grid = (lease / 1_536).clamp(1, TOGETHER);
-    let place = (number / COMPANY).wrapping_mul(GOLDEN_RATIO) >> 32;
+    let company = (token.number() / COMPANY).wrapping_add(token.process().number());
+    let place = company.wrapping_mul(GOLDEN_RATIO) >> 32;
     let span = u128::from((lease / 12).saturating_sub(grid));
     let early = u64::try_from((span * u128::from(place)) >> 32).unwrap_or_default();
     let exact = sent.nanos().saturating_add(lease / 3 - early);
@@ -31,7 +33,8 @@ pub(crate) fn retry_at(now: BootTime, lease: Duration, left: Duration) -> BootTi
 /// 16 ms: a machine is not woken more than some sixty times a second.
 const TOGETHER: u64 = 16_000_000;
 
-/// Fewer than leave at once where nothing else is under way (`engine::pace`): two that meet are no burst either.
+/// Sixteen holds, since a call that waits for nobody uses two numbers: fewer than leave at once where nothing else is under way
+/// (`engine::pace`), so that several that meet are no burst either.
 const COMPANY: u64 = 32;
 
 /// Two to the 64 by the golden ratio.

@@ -69,8 +69,8 @@ pub(super) struct Weather {
     /// None where 0.
     pub(super) max_hold: u64,
     pub(super) at_least: u64,
-    /// How many renewals a process sends at once.
-    pub(super) at_once: usize,
+    /// How many renewals a process sends at once, beside other requests and alone.
+    pub(super) at_once: (usize, usize),
     pub(super) background: u64,
     pub(super) finish: u64,
     pub(super) nested: u64,
@@ -131,7 +131,7 @@ impl Weather {
             unrenewed: if renewing { 0 } else { r.pick(&[30, 100]) },
             max_hold: r.pick(&[0, 0, 0, 160, 900]),
             at_least: r.pick(&[0, 0, 0, 100, 700]),
-            at_once: r.pick(&[usize::MAX, usize::MAX, 1, 2]),
+            at_once: r.pick(&[(usize::MAX, usize::MAX), (2, usize::MAX), (1, 1), (1, 3)]),
             background: r.pick(&[0, 50, 100]),
             finish: r.pick(&[0, 0, 30]),
             nested: r.pick(&[0, 30, 90]),
@@ -184,7 +184,7 @@ impl Weather {
             unrenewed: 0,
             max_hold: 0,
             at_least: 0,
-            at_once: usize::MAX,
+            at_once: (usize::MAX, usize::MAX),
             background: 0,
             finish: 0,
             nested: 0,

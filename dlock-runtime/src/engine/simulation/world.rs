@@ -98,7 +98,8 @@ impl World {
             let clock = Clock::Set(Arc::clone(&world.net.clock));
             let lease = Duration::from_millis(weather.lease);
             let mut engine = Engine::new(backend, clock, tokens, rules, lease);
-            engine.pace = Pace::new(Few { beside_others: weather.at_once, alone: weather.at_once });
+            let (beside_others, alone) = weather.at_once;
+            engine.pace = Pace::new(Few { beside_others, alone });
             let engine = Arc::new(engine);
             lock(&world.net.state).links[process].engine = Arc::downgrade(&engine);
             world.managers.push(LockManager::over(engine));

@@ -22,7 +22,7 @@ use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
-use crate::protocol::command::{Failure, Reply};
+use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::BootTime;
 
 /// Over which of a link's connections a pipeline goes.
@@ -174,9 +174,10 @@ impl Batch {
         self.fail(failure);
     }
 
-    /// Returns how many of its requests somebody waits for.
-    pub(crate) fn awaited(&self) -> usize {
-        self.requests.iter().filter(|request| request.is_awaited()).count()
+    /// Returns how many of its requests are those of callers, which others of theirs are likely to follow.
+    pub(crate) fn of_callers(&self) -> usize {
+        let is_renewal = |request: &Request| matches!(request.command, Command::Renew { .. });
+        self.requests.iter().filter(|request| request.is_awaited() && !is_renewal(request)).count()
     }
 
     /// Returns what drives the connection that it goes over, where that is ours to have.

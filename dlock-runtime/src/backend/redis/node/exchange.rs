@@ -5,7 +5,8 @@
 //! ```
 //!
 //! No task lies in between, on either way: each would be a change of tasks, and on an idle machine one of threads. So what runs here runs
-//! inside a waker, with nothing of ours locked: on the connection's task, or in a call of somebody who sends.
+//! inside a waker, with nothing of ours locked but the connection, by whoever has its turn: on the connection's task, or in a call of
+//! somebody who sends. Who sends to several servers may hear answers of one before the next has its request.
 //!
 //! Not here: what bytes go out and what the answers lead to (`batch`).
 
@@ -101,7 +102,7 @@ struct State {
     most_tasks: usize,
     /// Whether something was sent since it was looked at last.
     is_used: bool,
-    /// How many requests that somebody waits for went together last: where they were several, others are likely to come.
+    /// How many requests of callers went together last: where they were several, others are likely to come.
     last: usize,
     /// Whether nobody looks for what is late until he is told.
     is_unwatched: bool,
@@ -110,7 +111,7 @@ struct State {
 impl Exchanges {
     /// Sends a batch, and has it dealt with when it is answered; drops it where the link was given up.
     pub(crate) fn start(&self, batch: Batch) {
-        let (sent, count) = (batch.sent(), batch.awaited());
+        let (sent, count) = (batch.sent(), batch.of_callers());
         let pump = batch.pump();
         let answered = batch.begin(Timing::OfTheLink);
         let exchange = Arc::new(Exchange {
@@ -233,11 +234,13 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::backend::Request;
     use crate::backend::redis::node::batch::{Passage, Way};
     use crate::backend::redis::node::health::Link;
     use crate::backend::redis::node::link::Opened;
     use crate::backend::redis::node::rig::{Rig, acquire};
     use crate::backend::redis::servers::Traffic;
+    use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);
     /// Long enough to connect in, where many tests share few cores.
@@ -347,6 +350,20 @@ mod tests {
         rig.until_told(1_000).await;
 
         assert!(rig.told().iter().all(|(_, is_ours)| *is_ours));
+    }
+
+    #[tokio::test]
+    async fn many_renewals_do_not_say_that_many_requests_are_likely_to_come() {
+        let rig = Rig::new(false, LONG).await;
+        let renewal = |key| Request { command: Command::Renew { lease: LONG }, ..acquire(key) };
+
+        rig.node.take(vec![renewal("a"), renewal("b")], Passage::default());
+        rig.until_told(2).await;
+        assert_eq!(rig.node.traffic(), Traffic::Idle);
+
+        rig.node.take(vec![acquire("a"), acquire("b")], Passage::default());
+        rig.until_told(4).await;
+        assert_eq!(rig.node.traffic(), Traffic::Busy);
     }
 
     #[tokio::test]

@@ -171,8 +171,9 @@ impl Drop for Begun<'_> {
 impl Turn {
     /// Has whoever polls look again; returns whether somebody does.
     fn nudge(&self) -> bool {
-        let nudged = self.state.compare_exchange(TAKEN, AGAIN, Ordering::AcqRel, Ordering::Acquire);
-        nudged != Err(FREE)
+        // Written where it says so already, too: who polls again then sees all that came before this.
+        let again = |state| (state != FREE).then_some(AGAIN);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, again).is_ok()
     }
 }
 
