@@ -111,7 +111,7 @@ impl Pace {
             return None;
         }
         let mut line = lock(&self.line);
-        (unanswered >= line.room(few, now)).then(|| line.place(now))
+        (unanswered >= line.room(few, now)).then(|| line.place(few, now))
     }
 
     /// Returns how many may be on their way at `now` where there is no line.
@@ -134,15 +134,15 @@ impl Line {
         few.saturating_add(MORE.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX)))
     }
 
-    /// Gives the next place away; who finds no room there has another one.
-    fn place(&mut self, now: BootTime) -> BootTime {
+    /// Gives the next place away; each is for a few. Who finds no room there has another one.
+    fn place(&mut self, few: usize, now: BootTime) -> BootTime {
         if self.is_over(now) {
             self.since = now;
         }
         let first = now.plus(BETWEEN);
         if self.last < first || self.last > now.plus(LONGEST) {
             (self.last, self.taken) = (first, 0);
-        } else if self.taken >= MORE {
+        } else if self.taken >= few {
             (self.last, self.taken) = (self.last.plus(BETWEEN), 0);
         }
         self.taken += 1;
@@ -162,7 +162,7 @@ fn is_paced(command: Command) -> bool {
 /// For how long somebody who has asked for something is likely to ask for more.
 const LATELY: Duration = Duration::from_millis(20);
 
-/// How much more room there is where there has been a line for a while, and how many have the same place.
+/// How much more room there is where there has been a line for a while.
 const MORE: usize = 32;
 
 /// How far apart places are.
@@ -170,7 +170,7 @@ const BETWEEN: Duration = A_MILLISECOND;
 
 const A_MILLISECOND: Duration = Duration::from_millis(1);
 
-/// No place is farther away: where a hundred thousand are due at once, more have each.
+/// No place is farther away: where very many are due at once, more have each.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// How long a line lasts before there is room for as many more. A server that is near answers ten thousand in a little more than that; to
