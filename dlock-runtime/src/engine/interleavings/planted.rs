@@ -49,7 +49,7 @@ fn hand_on_in_silence(scene: &Scene) {
         let (key, now, mut effects) = (held.key().name(), engine.now(), Effects::default());
         let released = engine.on_lane_at(key, now, &mut effects, |lane, cx| lane.release(&seat, cx));
         if let Released::ToServer(token, command) = released {
-            engine.push(key, token, command, None, &mut effects);
+            engine.push(key, now, (token, command), None, &mut effects);
         }
         engine.set_off(now, &mut effects);
         drop(effects); // and whom it would have woken
