@@ -154,7 +154,7 @@ fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
     for ms in 0..3_000 {
         asked += near.pass(start, ms).iter().filter(|command| is_check(command)).count();
         if asked == MANY {
-            assert!(near.most <= 4 * Few::OF_A_SERVER.alone, "{} on their way", near.most);
+            assert!(near.most <= 2 * Few::OF_A_SERVER.alone, "{} on their way", near.most);
             return;
         }
     }
