@@ -139,12 +139,18 @@ impl Hold {
     pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
             Reply::Ours => self.released(),
-            Reply::NotOurs => {
-                self.outcome("lost");
-                // Whoever heard of it may be in a span of his own.
-                lost(self.id(), key, (LossCause::NotOurs, held()));
-            }
+            Reply::NotOurs => self.lost(key, (LossCause::NotOurs, held())),
             reply => self.release_failed(key, reply),
+        }
+    }
+
+    /// The same, of a release that the call did not wait for: whoever hears of it may be in a span of his own.
+    pub(crate) fn let_go_behind(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
+        if let Reply::NotOurs = reply {
+            self.outcome("lost");
+            lost(self.id(), key, (LossCause::NotOurs, held()));
+        } else {
+            self.let_go(key, reply, held);
         }
     }
 

@@ -85,7 +85,7 @@ impl Answer {
     pub(super) fn give(self, reply: Reply, now: BootTime) {
         match self {
             Self::Caller(answer) => drop(answer.send(reply)),
-            Self::Log(turn, telemetry) => telemetry.let_go(&turn.key, &reply, || turn.held_for(now)),
+            Self::Log(turn, telemetry) => telemetry.let_go_behind(&turn.key, &reply, || turn.held_for(now)),
         }
     }
 }
