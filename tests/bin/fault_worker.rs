@@ -12,8 +12,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
+use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::io::{BufRead, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,8 +48,9 @@ fn main() {
     let log = Log(Arc::clone(&history));
     tracing_subscriber::fmt().with_writer(log).with_ansi(false).init();
 
-    let beating = Arc::clone(&history);
-    std::thread::spawn(move || beat(&beating));
+    let (beating, is_connected) = (Arc::clone(&history), Arc::new(AtomicBool::new(false)));
+    let connected = Arc::clone(&is_connected);
+    std::thread::spawn(move || beat(&beating, &is_connected));
 
     let port = resource.parse().expect("a port is a number");
     let seed = seed.parse().expect("a seed is a number");
@@ -59,6 +62,7 @@ fn main() {
     runtime.block_on(async {
         let resource = Guarded::connect(port, scene).await.expect("the resource takes connections");
         let manager = connect(url).await;
+        connected.store(true, Ordering::Relaxed);
         let counter = AtomicU64::new(0);
         let (stop, base) = (AtomicBool::new(false), Mutex::default());
         let worker = Worker { manager, history, resource, calls: counter, stop, base };
@@ -68,19 +72,58 @@ fn main() {
     runtime.shutdown_background();
 }
 
-/// Notes for how long this process got no processor, as may be where so many share few cores: a thread that sleeps for a moment is late.
-///
-/// The system's own figure, which it has for each thread in `/proc/self/task`, is better and costs too much: asked for in thirty processes
-/// at each beat, it had Linux 6.18 search its tables for seconds when one of them ended.
-fn beat(history: &Writer) {
+/// Notes for how long this process got no processor, as may be where so many share few cores: a thread that sleeps for a moment is late,
+/// or another one was ready for long. The first does not tell of the second: the system lets who has slept run before who has worked.
+fn beat(history: &Writer, is_connected: &AtomicBool) {
     let mut last = Moment::now();
+    let mut queues = Vec::new();
     loop {
         std::thread::sleep(BEAT);
         let now = Moment::now();
         if now.since(last + BEAT) > BEAT / 4 {
             history.note(0, "", What::Stalled { since: last + BEAT });
         }
+        // Whatever was ready for more than two beats was so before the last one, all the while.
+        for waited in queues.iter_mut().map(Queue::waited).filter(|waited| *waited > BEAT * 2) {
+            history.note_at(now, 0, "", What::Stalled { since: now - waited });
+        }
+        if queues.is_empty() && is_connected.load(Ordering::Relaxed) {
+            queues = Queue::of_each_thread();
+        }
         last = now;
+    }
+}
+
+/// Tells for how long a thread was ready to run and did not get to; only Linux does.
+///
+/// Its file is opened once: where thirty processes look for those of their threads at each beat, Linux 6.18 searches its tables for seconds
+/// when one of them ends.
+struct Queue {
+    figures: File,
+    waited: Duration,
+}
+
+impl Queue {
+    /// Those of the threads that there are now.
+    fn of_each_thread() -> Vec<Self> {
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().map_while(Result::ok);
+        let files = threads.filter_map(|thread| File::open(thread.path().join("schedstat")).ok());
+        let mut queues: Vec<_> = files.map(|figures| Self { figures, waited: Duration::ZERO }).collect();
+        for queue in &mut queues {
+            queue.waited();
+        }
+        queues
+    }
+
+    /// For how long since this was asked before; a wait counts when it is over.
+    fn waited(&mut self) -> Duration {
+        let mut text = [0; 96];
+        let read = self.figures.read_at(&mut text, 0).unwrap_or_default();
+        let figures = String::from_utf8_lossy(&text[..read]);
+        let waited = figures.split(' ').nth(1).and_then(|nanos| nanos.parse().ok()).map(Duration::from_nanos);
+        // A thread that is over has none.
+        let waited = waited.unwrap_or(self.waited);
+        waited.saturating_sub(std::mem::replace(&mut self.waited, waited))
     }
 }
 

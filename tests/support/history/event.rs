@@ -116,7 +116,7 @@ pub enum What {
     Stopped,
     /// The process goes on.
     Continued,
-    /// The process did not get to run on its processor, as its own clock has seen.
+    /// The process, or a thread of it, did not get to run on a processor.
     Stalled {
         /// Since when; the event's stamp is the end.
         since: Moment,
