@@ -2,8 +2,10 @@
 //!
 //! What else a machine does changes by the second, and a side that ran alone for a minute was measured on another machine than the
 //! next one. So where speed is measured all contenders run side by side as processes, and each is asked for one short slice after the
-//! other ([`Field`]); a round is some slices of each, and who goes first changes. Where what is measured is mostly waiting they go
+//! other ([`Field`]); a round is some slices of each, and who goes after whom changes. Where what is measured is mostly waiting they go
 //! [`at_once`], each with a server of its own; where memory is, each begins anew ([`one_by_one`]). Who breaks is out.
+
+use std::ops::Range;
 
 use futures_util::future::join_all;
 
@@ -69,7 +71,8 @@ impl<S> Field<S> {
         for round in 0..=pace.rounds {
             let slices = if round == 0 { 1 } else { pace.slices };
             let takes_part = |contender: &Contender| pace.has_round(round.saturating_sub(1), contender);
-            for (contender, slices) in self.round(slices, takes_part, report, &slice).await {
+            let turns = round * slices..(round + 1) * slices;
+            for (contender, slices) in self.round(turns, takes_part, report, &slice).await {
                 if round > 0 {
                     note(&mut runs, &contender, slices);
                 }
@@ -87,19 +90,17 @@ impl<S> Field<S> {
     /// Runs some slices of each, and returns those of who is still in.
     async fn round<T>(
         &mut self,
-        slices: usize,
+        turns: Range<usize>,
         takes_part: impl Fn(&Contender) -> bool,
         report: &mut Report,
         slice: impl AsyncFn(&Contender, &mut S) -> Result<T, Failure>,
     ) -> Vec<(Contender, Vec<T>)> {
         let mut done: Vec<Result<Vec<T>, Failure>> = self.entrants.iter().map(|_| Ok(Vec::new())).collect();
-        for turn in 0..slices {
-            let mut order: Vec<_> = self.entrants.iter_mut().zip(&mut done).collect();
-            order.retain(|((contender, _), _)| takes_part(contender));
-            if turn % 2 == 1 {
-                order.reverse();
-            }
-            for ((contender, entrant), done) in order {
+        for turn in turns {
+            let mut those: Vec<_> = self.entrants.iter_mut().zip(&mut done).map(Some).collect();
+            those.retain(|one| one.as_ref().is_some_and(|((contender, _), _)| takes_part(contender)));
+            for place in order(turn, those.len()) {
+                let Some(((contender, entrant), done)) = those[place].take() else { continue };
                 if let Ok(slices) = done {
                     match slice(contender, entrant).await {
                         Ok(figures) => slices.push(figures),
@@ -134,6 +135,18 @@ impl<S> Field<S> {
     }
 }
 
+/// Returns in which order so many go in a turn. Over the turns each goes after each other one: who went before leaves the processors to
+/// the next as he needed them, and of two who always follow each other that would be taken for their own. (A Williams design, which
+/// balances what is carried over; of an odd number every second one backwards.)
+fn order(turn: usize, count: usize) -> Vec<usize> {
+    let step = |place: usize| if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
+    let mut order: Vec<_> = (0..count).map(|place| (turn + step(place)) % count).collect();
+    if count % 2 == 1 && turn % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 impl Field<()> {
     /// Those who start what they need in each of their slices.
     fn of_programs(scenario: &'static str, contenders: Vec<Contender>) -> Self {
@@ -153,7 +166,8 @@ pub(crate) async fn one_by_one<T>(
     let mut runs = Vec::new();
     for round in 0..pace.rounds {
         let takes_part = |contender: &Contender| pace.has_round(round, contender);
-        let done = field.round(pace.slices, takes_part, report, async |contender, ()| slice(contender).await);
+        let done =
+            field.round(0..pace.slices, takes_part, report, async |contender, ()| slice(contender).await);
         for (contender, slices) in done.await {
             note(&mut runs, &contender, slices);
         }
@@ -216,8 +230,21 @@ mod tests {
 
     const PACE: Pace = Pace { rounds: 3, rival_rounds: 1, slices: 2 };
 
+    #[test]
+    fn everybody_goes_once_in_each_turn_and_over_all_of_them_after_each_other_one() {
+        for count in 1..=20 {
+            let mut followed = std::collections::BTreeSet::new();
+            for turn in 0..2 * count {
+                let order = order(turn, count);
+                assert_eq!(order.iter().copied().collect::<std::collections::BTreeSet<_>>().len(), count);
+                followed.extend(order.windows(2).map(|two| (two[0], two[1])));
+            }
+            assert_eq!(followed.len(), count * (count - 1), "of {count}");
+        }
+    }
+
     #[tokio::test]
-    async fn all_go_in_each_slice_and_who_goes_first_changes() {
+    async fn all_go_in_each_slice_and_who_goes_after_whom_changes() {
         let (mut report, order) = (Report::default(), RefCell::new(Vec::new()));
         let mut field = Field::start("test", contenders(), &mut report, async |_| Ok(())).await;
         let slice = async |contender: &Contender, (): &mut ()| {
@@ -230,7 +257,7 @@ mod tests {
 
         assert_eq!(rounds_of(&runs), [("raw", 1), ("ours", 1), ("theirs", 1)]);
         let measured = order.into_inner().split_off(3); // after the warm-up
-        assert_eq!(measured, ["raw", "ours", "theirs", "theirs", "ours", "raw"]);
+        assert_eq!(measured, ["theirs", "raw", "ours", "theirs", "ours", "raw"]);
     }
 
     #[tokio::test]

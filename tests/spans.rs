@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// The fields of one span or event; its name stands under `name`.
 type Fields = BTreeMap<String, String>;
 
-/// Everything that was told, in its order: spans when they close, events when they happen.
+/// Everything that was told, in its order: spans when they close, events when they happen, with the key of the `call` whose span they are in.
 fn told() -> MutexGuard<'static, Vec<Fields>> {
     static TOLD: OnceLock<Mutex<Vec<Fields>>> = OnceLock::new();
     let told = TOLD.get_or_init(|| {
@@ -62,13 +62,16 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeps {
         }
     }
 
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
         let mut fields = Fields::from([
             ("name".to_owned(), metadata.name().to_owned()),
             ("level".to_owned(), metadata.level().to_string()),
         ]);
         event.record(&mut Reads(&mut fields));
+        let span = context.event_span(event);
+        let call = span.and_then(|span| span.extensions().get::<Fields>()?.get("lock.key").cloned());
+        fields.extend(call.map(|key| ("call".to_owned(), key)));
         told().push(fields);
     }
 
@@ -247,6 +250,7 @@ async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_e
     }
     let lost = told_of("dlock.lost", "background:2");
     assert!(matches!(&lost[..], [told] if told["lock.cause"] == "NotOurs"), "{lost:?}");
+    assert_eq!(lost[0].get("call").map(String::as_str), Some("background:2"), "{lost:?}");
     assert_eq!(told_of("dlock.release_failed", "background:3").len(), 1);
     assert!(told_of("dlock.lost", "background:1").is_empty());
 }
@@ -267,7 +271,8 @@ async fn a_loss_that_is_known_when_the_manager_is_gone_is_told_all_the_same() {
     proxy.pass();
 
     assert_eq!(span_of_release("background:4").await["lock.outcome"], "lost");
-    assert_eq!(told_of("dlock.lost", "background:4").len(), 1);
+    let lost = told_of("dlock.lost", "background:4");
+    assert!(matches!(&lost[..], [told] if told["call"] == "background:4"), "{lost:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// All lines of one run.
+/// All lines of a run, or of several as one.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     lines: Vec<Line>,
@@ -30,9 +30,17 @@ pub(crate) struct Line {
     /// How often each task was inside.
     #[serde(default)]
     pub(crate) shares: Vec<u64>,
-    /// Whether a rival is ahead of ours.
+    /// How many runs have it.
+    #[serde(default = "one")]
+    pub(crate) runs: u64,
+    /// Whether a rival is ahead of ours: in each of the runs.
     #[serde(default)]
-    pub(crate) ahead: bool,
+    ahead: bool,
+    /// In how many of several runs a rival is ahead of ours.
+    #[serde(default)]
+    ahead_in: u64,
+    /// Whom of ours it is behind all the same.
+    pub(crate) behind: Option<String>,
 }
 
 /// Whose figures they are.
@@ -49,9 +57,14 @@ impl Figures {
         self.lines.iter().filter(move |line| line.scenario == scenario && line.what.ends_with(ending))
     }
 
-    /// Returns the rows in which a rival is ahead.
+    /// Returns the rows in which a rival is ahead, in one run at least.
     pub(crate) fn ahead(&self) -> impl Iterator<Item = &Line> {
-        self.lines.iter().filter(|line| line.ahead)
+        self.lines.iter().filter(|line| line.ahead_in() > 0)
+    }
+
+    /// Returns of how many runs they are.
+    pub(crate) fn runs(&self) -> u64 {
+        self.lines.iter().map(|line| line.runs).max().unwrap_or_default()
     }
 
     /// Returns every contender of these scenarios once, ours first, then the floor, then rivals in the order of their lines.
@@ -85,11 +98,20 @@ impl Line {
         }
     }
 
+    /// Returns in how many of its runs a rival is ahead of ours.
+    pub(crate) fn ahead_in(&self) -> u64 {
+        if self.ahead { self.runs } else { self.ahead_in }
+    }
+
     /// Returns the figure below which so many percent lie.
     pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
         let found = self.percentiles.iter().find(|(known, _)| (known - percent).abs() < 1e-9);
         found.map(|(_, figure)| *figure)
     }
+}
+
+fn one() -> u64 {
+    1
 }
 
 impl std::str::FromStr for Figures {

@@ -1,7 +1,8 @@
 //! Draws the committed figures, and writes them into the guide and the README: what is read there is what was measured.
 //!
 //! ```text
-//! cargo run --release -p dlock-benches -- --rivals --json benches/plots/figures.jsonl      measures
+//! cargo run --release -p dlock-benches -- --rivals --rounds 1 --json RUN      measures; three times
+//! cargo run -p dlock-benches --bin plot -- --join RUN RUN RUN      writes benches/plots/figures.jsonl: what the runs agree on
 //! cargo run -p dlock-benches --bin plot                 draws benches/plots/*.svg and writes the tables
 //! cargo run -p dlock-benches --bin plot -- --check      whether all of that is of the committed figures
 //! cargo run -p dlock-benches --bin plot -- FIGURES FOLDER      draws others, for a look
@@ -10,6 +11,7 @@
 //! Not here: how figures come about (`main` of the benches, whose `report` says what the lines are).
 //!
 //! ```text
+//! join       several runs as one
 //! figures    the lines, read
 //! chart      which charts there are, and what each takes of the figures
 //! lines      a chart of lines: contenders by a number of something
@@ -20,6 +22,7 @@
 
 mod chart;
 mod figures;
+mod join;
 mod lines;
 mod rows;
 mod svg;
@@ -39,8 +42,9 @@ fn main() -> ExitCode {
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => write(),
         ["--check"] => check(),
-        [figures, folder] => draw(figures.as_ref(), folder.as_ref()),
-        _ => Err("write nothing, or --check, or FIGURES FOLDER".into()),
+        ["--join", ref runs @ ..] if !runs.is_empty() => join(runs),
+        [figures, folder] if !figures.starts_with("--") => draw(figures.as_ref(), folder.as_ref()),
+        _ => Err("write nothing, or --check, or --join RUN.., or FIGURES FOLDER".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,6 +61,14 @@ fn write() -> Result<(), Failure> {
         fs::write(&file, text)?;
         println!("{}", file.display());
     }
+    Ok(())
+}
+
+fn join(runs: &[&str]) -> Result<(), Failure> {
+    let read = |run: &&str| fs::read_to_string(run).map_err(|error| format!("{run}: {error}"));
+    let runs = runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    fs::write(figures_file(), join::join(runs.iter().map(String::as_str))?)?;
+    println!("{}", figures_file().display());
     Ok(())
 }
 
@@ -129,5 +141,5 @@ fn figures_file() -> PathBuf {
 
 const COMMAND: &str = "cargo run -p dlock-benches --bin plot";
 
-const MEASURE: &str =
-    "measure with `cargo run --release -p dlock-benches -- --rivals --json benches/plots/figures.jsonl`";
+const MEASURE: &str = "measure with `cargo run --release -p dlock-benches -- --rivals --json RUN`, and join what was measured with \
+                       `cargo run -p dlock-benches --bin plot -- --join RUN`";

@@ -121,23 +121,61 @@ fn headline(figures: &Figures) -> String {
 
 /// Where somebody else is better: nobody has to look for it.
 fn ahead(figures: &Figures) -> String {
-    let mut text: String = figures
-        .ahead()
-        .filter_map(|line| {
-            let of = |who| figures.median(&line.scenario, &line.what, who).map_or("-".to_owned(), shown);
-            let [ours, on_the_runtime] = ["ours", "ours, io=runtime"].map(of);
-            let theirs = shown(line.median?);
-            let Line { scenario, what, contender, .. } = line;
-            Some(format!("| {scenario} | {what} | {contender} | {theirs} | {ours} | {on_the_runtime} |\n"))
-        })
-        .collect();
-    if !text.is_empty() {
-        text = format!(
-            "\nAhead of ours in this run:\n\n| scenario | what | who | theirs | ours | ours, io=runtime |\n\
-             |---|---|---|---|---|---|\n{text}\n"
+    if figures.contenders().is_empty() {
+        return String::new();
+    }
+    let runs = match figures.runs() {
+        1 => "this run".to_owned(),
+        runs => format!("each of the {runs} runs"),
+    };
+    let (always, sometimes): (Vec<_>, Vec<_>) =
+        figures.ahead().partition(|line| line.ahead_in() == line.runs);
+    let (of_default, of_all): (Vec<_>, Vec<_>) = always.into_iter().partition(|line| line.behind.is_some());
+    let mut text = String::new();
+    for (says, lines) in [
+        (format!("Ahead of ours in {runs}:"), of_all),
+        (
+            format!(
+                "Ahead of ours as it is by default in {runs}, and not of ours with `io=runtime`, which drives its connection where its \
+                 callers run, as they do:"
+            ),
+            of_default,
+        ),
+        ("Ahead of ours in some runs, and behind in others:".to_owned(), sometimes),
+    ] {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n{says}\n\n{}", table_of_those_ahead(figures, &lines));
+        }
+    }
+    if text.is_empty() {
+        text = format!("\nNo rival is ahead of ours in any row of {runs}.\n");
+    }
+    text + "\n"
+}
+
+/// A line for each row, with all who are ahead in it.
+fn table_of_those_ahead(figures: &Figures, lines: &[&Line]) -> String {
+    let mut text =
+        "| scenario | what | ours | ours, io=runtime | who is ahead |\n|---|---|---|---|---|\n".to_owned();
+    for same in lines.chunk_by(|one, other| (&one.scenario, &one.what) == (&other.scenario, &other.what)) {
+        let Line { scenario, what, .. } = same[0];
+        let of = |who| figures.median(scenario, what, who).map_or("-".to_owned(), shown);
+        let who: Vec<_> = same
+            .iter()
+            .map(|line| {
+                let theirs = line.median.map_or("-".to_owned(), shown);
+                let times = format!(" ({} of {})", line.ahead_in(), line.runs);
+                let times = if line.ahead_in() == line.runs { "" } else { &times };
+                format!("{} {theirs}{times}", line.contender)
+            })
+            .collect();
+        let _ = writeln!(
+            text,
+            "| {scenario} | {what} | {} | {} | {} |",
+            of("ours"),
+            of("ours, io=runtime"),
+            who.join("; ")
         );
-    } else if !figures.contenders().is_empty() {
-        "\nNo rival is ahead of ours in any row of this run.\n\n".clone_into(&mut text);
     }
     text
 }
@@ -208,9 +246,44 @@ mod tests {
         let ahead = filled("ahead", &planted());
 
         assert!(
-            ahead.contains("| uncontended | 1 task, pairs, to raw | slowlock | 1.06 | 0.93 | - |"),
+            ahead.contains("| uncontended | 1 task, pairs, to raw | 0.93 | - | slowlock 1.06 |"),
             "{ahead}"
         );
+        assert!(
+            ahead.starts_with("Before.\n<!-- figures: ahead -->\n\nAhead of ours in this run:\n"),
+            "{ahead}"
+        );
+    }
+
+    #[test]
+    fn who_is_ahead_in_each_run_is_told_apart_from_who_is_so_in_some_and_from_who_is_behind_another_way_of_ours()
+     {
+        let row = |who: &str, more: &str| {
+            format!(
+                r#"{{"scenario":"s","what":"w","contender":"{who}","kind":"rival","median":2.0,"runs":3{more}}}"#
+            )
+        };
+        let figures = [
+            row("first", r#","ahead":true,"ahead_in":3"#),
+            row("second", r#","ahead":true,"ahead_in":3"#),
+            row("behind", r#","ahead":true,"ahead_in":3,"behind":"ours, io=runtime""#),
+            row("once", r#","ahead_in":1"#),
+            row("never", ""),
+        ];
+
+        let text = filled("ahead", &figures.join("\n").parse().expect("lines of JSON"));
+
+        let place = |says: &str| text.find(says).unwrap_or_else(|| panic!("`{says}` is not in {text}"));
+        let order = [
+            "Ahead of ours in each of the 3 runs:",
+            "| s | w | - | - | first 2; second 2 |",
+            "not of ours with `io=runtime`",
+            "| s | w | - | - | behind 2 |",
+            "in some runs, and behind in others",
+            "| s | w | - | - | once 2 (1 of 3) |",
+        ];
+        assert!(order.map(place).is_sorted(), "{text}");
+        assert!(!text.contains("never"), "{text}");
     }
 
     #[test]

@@ -162,6 +162,22 @@ fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
 }
 
 #[test]
+fn what_sixteen_calls_have_taken_one_after_the_other_is_renewed_in_two_goes_at_most() {
+    let (scene, start) = (Scene::new(), boot_time());
+    let _turns: Vec<_> = (0..16).map(|number| scene.hold(&format!("order:{number}"), LONG, start)).collect();
+
+    // The numbers of their tokens are those of one company, or of two that follow each other (`protocol::renew`).
+    let goes: Vec<usize> = (0..=10_001)
+        .map(|ms| scene.tick(start.plus(Duration::from_millis(ms))))
+        .map(|asked| asked.iter().filter(|request| !is_check(&request.command)).count())
+        .filter(|renewed| *renewed > 0)
+        .collect();
+
+    assert_eq!(goes.iter().sum::<usize>(), 16, "{goes:?}");
+    assert!(goes.len() <= 2, "{goes:?}");
+}
+
+#[test]
 fn fewer_are_on_their_way_while_the_process_asks_for_something_else() {
     let scene = Scene::new();
     scene.hold_many(boot_time());
