@@ -84,7 +84,8 @@ impl Scene {
             response_timeout: LONG,
             only_whether: false,
         };
-        let (seat, patience) = (Seat(Arc::clone(&turn)), Patience::new(now, limits, 0));
+        let (seat, patience) =
+            (Seat(Arc::clone(&turn)), Patience::new(now, limits, self.engine.tokens.draw()));
         let waiter = Waiter { seat, terms: options.terms(LONG), patience };
         self.engine.on_lane_now(now, turn.key.name(), |lane, cx| lane.join(waiter, cx));
         self.answer(self.asked(), now);
@@ -164,6 +165,9 @@ fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
 #[test]
 fn what_sixteen_calls_have_taken_one_after_the_other_is_renewed_in_two_goes_at_most() {
     let (scene, start) = (Scene::new(), boot_time());
+    for _ in 0..7 {
+        scene.engine.tokens.draw(); // wherever a company begins
+    }
     let _turns: Vec<_> = (0..16).map(|number| scene.hold(&format!("order:{number}"), LONG, start)).collect();
 
     // The numbers of their tokens are those of one company, or of two that follow each other (`protocol::renew`).
