@@ -20,7 +20,8 @@ use tracing_subscriber::registry::LookupSpan;
 /// The fields of one span or event; its name stands under `name`.
 type Fields = BTreeMap<String, String>;
 
-/// Everything that was told, in its order: spans when they close, events when they happen, with the key of the `call` whose span they are in.
+/// Everything that was told, in its order: spans when they close, events when they happen, with the key of the `call` whose span they are
+/// in.
 fn told() -> MutexGuard<'static, Vec<Fields>> {
     static TOLD: OnceLock<Mutex<Vec<Fields>>> = OnceLock::new();
     let told = TOLD.get_or_init(|| {

@@ -39,7 +39,7 @@ pub(crate) struct Line {
     /// In how many of several runs a rival is ahead of ours.
     #[serde(default)]
     ahead_in: u64,
-    /// Whom of ours it is behind all the same.
+    /// Whom of ours it is not ahead of, or not in each run.
     pub(crate) behind: Option<String>,
 }
 

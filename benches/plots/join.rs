@@ -10,7 +10,7 @@
 //! "behind": WHO    a way of ours that the rival is not ahead of in every run
 //! ```
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
@@ -18,30 +18,26 @@ use crate::Failure;
 
 /// Returns the lines of all of these runs together.
 pub(crate) fn join<'a>(runs: impl IntoIterator<Item = &'a str>) -> Result<String, Failure> {
-    let runs = runs.into_iter().map(lines).collect::<Result<Vec<_>, _>>()?;
-    let mut seen = HashSet::new();
-    let mut joined = String::new();
-    for line in runs.iter().flatten() {
-        let who = who(line);
-        if seen.insert(who.clone()) {
-            let same: Vec<_> =
-                runs.iter().filter_map(|run| run.iter().find(|line| self::who(line) == who)).collect();
-            let line = if line.contains_key("median") { row(line, &same) } else { line.clone() };
-            joined += &(Value::Object(line).to_string() + "\n");
+    let mut places = HashMap::new();
+    let mut joined: Vec<Vec<Line>> = Vec::new();
+    for run in runs {
+        for line in run.lines().filter(|line| !line.trim().is_empty()) {
+            let line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+            let place = *places.entry(subject(&line)).or_insert(joined.len());
+            if place == joined.len() {
+                joined.push(Vec::new());
+            }
+            joined[place].push(line);
         }
     }
-    Ok(joined)
+    let join = |same: &Vec<Line>| if same[0].contains_key("median") { row(same) } else { same[0].clone() };
+    Ok(joined.iter().map(|same| Value::Object(join(same)).to_string() + "\n").collect())
 }
 
 type Line = Map<String, Value>;
 
-fn lines(run: &str) -> Result<Vec<Line>, Failure> {
-    let lines = run.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into())).collect()
-}
-
-/// What a line is of: it is the same in each run. Why somebody has no figures may differ.
-fn who(line: &Line) -> Vec<String> {
+/// What a line is of, which is the same in each run; why somebody has no figures may differ.
+fn subject(line: &Line) -> Vec<String> {
     let has = |name: &str| line.contains_key(name).to_string();
     let text = |name: &str| line.get(name).map(Value::to_string).unwrap_or_default();
     vec![
@@ -56,13 +52,13 @@ fn who(line: &Line) -> Vec<String> {
 }
 
 /// Joins the lines that several runs have for one row.
-fn row(first: &Line, same: &[&Line]) -> Line {
+fn row(same: &[Line]) -> Line {
     let of = |name: &str| {
         let mut figures: Vec<f64> = same.iter().filter_map(|line| line.get(name)?.as_f64()).collect();
         figures.sort_by(f64::total_cmp);
         figures
     };
-    let mut line = first.clone();
+    let mut line = same[0].clone();
     // Of an even number, the upper of the two, as in one run.
     let medians = of("median");
     let median = medians.get(medians.len() / 2).copied().unwrap_or_default();
@@ -75,7 +71,7 @@ fn row(first: &Line, same: &[&Line]) -> Line {
         same.iter().filter_map(|line| line.get("rounds")?.as_u64()).sum::<u64>().into(),
     );
     line.insert("runs".to_owned(), same.len().into());
-    if let Some(goal) = first.get("goal") {
+    if let Some(goal) = same[0].get("goal") {
         let bound = |name: &str| goal.get(name).and_then(Value::as_f64);
         let is_met = bound("at_least").is_none_or(|least| median >= least)
             && bound("at_most").is_none_or(|most| median <= most);

@@ -12,10 +12,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
-use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::io::{BufRead, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +25,7 @@ use dlock_tests::Moment;
 use dlock_tests::dice::Dice;
 use dlock_tests::guarded::Guarded;
 use dlock_tests::history::{Answered, Phase, What, Writer};
+use dlock_tests::stalls::Stalls;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -48,9 +47,7 @@ fn main() {
     let log = Log(Arc::clone(&history));
     tracing_subscriber::fmt().with_writer(log).with_ansi(false).init();
 
-    let (beating, is_connected) = (Arc::clone(&history), Arc::new(AtomicBool::new(false)));
-    let connected = Arc::clone(&is_connected);
-    std::thread::spawn(move || beat(&beating, &is_connected));
+    let stalls = Stalls::noted_in(Arc::clone(&history));
 
     let port = resource.parse().expect("a port is a number");
     let seed = seed.parse().expect("a seed is a number");
@@ -62,7 +59,7 @@ fn main() {
     runtime.block_on(async {
         let resource = Guarded::connect(port, scene).await.expect("the resource takes connections");
         let manager = connect(url).await;
-        connected.store(true, Ordering::Relaxed);
+        stalls.watch_threads();
         let counter = AtomicU64::new(0);
         let (stop, base) = (AtomicBool::new(false), Mutex::default());
         let worker = Worker { manager, history, resource, calls: counter, stop, base };
@@ -70,61 +67,6 @@ fn main() {
     });
     // A runtime that is dropped would wait for what blocks on it.
     runtime.shutdown_background();
-}
-
-/// Notes for how long this process got no processor, as may be where so many share few cores: a thread that sleeps for a moment is late,
-/// or another one was ready for long. The first does not tell of the second: the system lets who has slept run before who has worked.
-fn beat(history: &Writer, is_connected: &AtomicBool) {
-    let mut last = Moment::now();
-    let mut queues = Vec::new();
-    loop {
-        std::thread::sleep(BEAT);
-        let now = Moment::now();
-        if now.since(last + BEAT) > BEAT / 4 {
-            history.note(0, "", What::Stalled { since: last + BEAT });
-        }
-        // Whatever was ready for more than two beats was so before the last one, all the while.
-        for waited in queues.iter_mut().map(Queue::waited).filter(|waited| *waited > BEAT * 2) {
-            history.note_at(now, 0, "", What::Stalled { since: now - waited });
-        }
-        if queues.is_empty() && is_connected.load(Ordering::Relaxed) {
-            queues = Queue::of_each_thread();
-        }
-        last = now;
-    }
-}
-
-/// Tells for how long a thread was ready to run and did not get to; only Linux does.
-///
-/// Its file is opened once: where thirty processes look for those of their threads at each beat, Linux 6.18 searches its tables for seconds
-/// when one of them ends.
-struct Queue {
-    figures: File,
-    waited: Duration,
-}
-
-impl Queue {
-    /// Those of the threads that there are now.
-    fn of_each_thread() -> Vec<Self> {
-        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().map_while(Result::ok);
-        let files = threads.filter_map(|thread| File::open(thread.path().join("schedstat")).ok());
-        let mut queues: Vec<_> = files.map(|figures| Self { figures, waited: Duration::ZERO }).collect();
-        for queue in &mut queues {
-            queue.waited();
-        }
-        queues
-    }
-
-    /// For how long since this was asked before; a wait counts when it is over.
-    fn waited(&mut self) -> Duration {
-        let mut text = [0; 96];
-        let read = self.figures.read_at(&mut text, 0).unwrap_or_default();
-        let figures = String::from_utf8_lossy(&text[..read]);
-        let waited = figures.split(' ').nth(1).and_then(|nanos| nanos.parse().ok()).map(Duration::from_nanos);
-        // A thread that is over has none.
-        let waited = waited.unwrap_or(self.waited);
-        waited.saturating_sub(std::mem::replace(&mut self.waited, waited))
-    }
 }
 
 /// Connects, however long the server takes where so many processes share few cores.
@@ -467,7 +409,6 @@ fn say(event: &str) {
 const TASKS: &[(&str, u64)] = &[("often", 40), ("long", 700)];
 /// Within this a call ends that does not wait: the response timeout of the scenes' URLs, in milliseconds.
 const RESPONSE: u64 = 200;
-const BEAT: Duration = Duration::from_millis(20);
 const CONNECTED: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
 /// How long bodies may run on after a SIGTERM.

@@ -15,6 +15,7 @@
 //! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
 //! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
 //! | [`history`] | what processes and their tasks saw, one JSON line per event |
+//! | [`stalls`] | when this process got no processor, noted in its history |
 //! | [`judges`] | what must be true of every history |
 //! | [`guarded`] | what locks are for: it keeps the highest fencing token |
 //! | [`dice`] | random numbers that a seed gives again |
@@ -58,6 +59,7 @@ pub mod resident;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod stalls;
 mod talk;
 pub mod wall_clock;
 pub mod work;
