@@ -78,7 +78,7 @@ impl Pace {
 
     /// A command is sent at `now`.
     pub(super) fn sent(&self, command: Command, now: BootTime) {
-        if is_paced(command) {
+        if command.is_upkeep() {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
         } else if now.since(self.others()) >= A_MILLISECOND {
             self.others.store(now.nanos(), Ordering::Relaxed); // seldom: many threads look at it
@@ -87,7 +87,7 @@ impl Pace {
 
     /// A command is answered, or will not be.
     pub(super) fn answered(&self, command: Command) {
-        if is_paced(command) {
+        if command.is_upkeep() {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -153,10 +153,6 @@ impl Line {
     fn is_over(&self, now: BootTime) -> bool {
         now.since(self.last) >= AS_MANY_MORE_EVERY
     }
-}
-
-fn is_paced(command: Command) -> bool {
-    matches!(command, Command::Renew { .. })
 }
 
 /// For how long somebody who has asked for something is likely to ask for more.

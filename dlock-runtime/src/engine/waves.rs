@@ -139,10 +139,6 @@ impl Far {
     }
 }
 
-fn is_check(command: &Command) -> bool {
-    !command.carries_a_body()
-}
-
 #[test]
 fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
     let scene = Scene::new();
@@ -153,7 +149,7 @@ fn what_nobody_told_of_for_a_while_is_asked_a_few_at_a_time() {
     assert!(scene.asked().is_empty(), "a burst");
     let (start, mut asked, mut near) = (boot_time(), 0, Far::new(scene, 1));
     for ms in 0..3_000 {
-        asked += near.pass(start, ms).iter().filter(|command| is_check(command)).count();
+        asked += near.pass(start, ms).iter().filter(|command| **command == Command::Check).count();
         if asked == MANY {
             assert!(near.most <= 2 * Few::OF_A_SERVER.alone, "{} on their way", near.most);
             return;
@@ -173,7 +169,7 @@ fn what_sixteen_calls_have_taken_one_after_the_other_is_renewed_in_two_goes_at_m
     // The numbers of their tokens are those of one company, or of two that follow each other (`protocol::renew`).
     let goes: Vec<usize> = (0..=10_001)
         .map(|ms| scene.tick(start.plus(Duration::from_millis(ms))))
-        .map(|asked| asked.iter().filter(|request| !is_check(&request.command)).count())
+        .map(|asked| asked.iter().filter(|request| request.command != Command::Check).count())
         .filter(|renewed| *renewed > 0)
         .collect();
 
@@ -190,7 +186,7 @@ fn fewer_are_on_their_way_while_the_process_asks_for_something_else() {
     let (start, mut asked, mut near) = (boot_time(), 0, Far::new(scene, 1));
     for ms in 0..200 {
         near.scene.hold(&format!("another:{ms}"), LONG, start.plus(Duration::from_millis(ms)));
-        asked += near.pass(start, ms).iter().filter(|command| is_check(command)).count();
+        asked += near.pass(start, ms).iter().filter(|command| **command == Command::Check).count();
     }
 
     assert!(near.most <= 2 * Few::OF_A_SERVER.beside_others, "{} on their way", near.most);
@@ -226,7 +222,7 @@ fn a_server_that_is_far_away_has_more_on_its_way_to_it() {
 
     let (start, mut asked, mut far) = (boot_time(), 0, Far::new(scene, 100));
     for ms in 0..8_000 {
-        asked += far.pass(start, ms).iter().filter(|command| is_check(command)).count();
+        asked += far.pass(start, ms).iter().filter(|command| **command == Command::Check).count();
     }
 
     assert!(asked >= MANY, "{asked}: at the first pace it would take a minute");
@@ -264,7 +260,7 @@ fn a_short_lease_is_renewed_in_time_among_many_long_ones() {
     let short = scene.hold("short", SHORT, start);
     let (mut renewed, mut near) = (0, Far::new(scene, 1));
     for ms in 0..3_000 {
-        renewed += near.pass(start, ms).iter().filter(|command| !is_check(command)).count();
+        renewed += near.pass(start, ms).iter().filter(|command| **command != Command::Check).count();
         let now = start.plus(Duration::from_millis(ms));
         assert_eq!(short.believed(now), Ok(()), "after {ms} ms");
     }

@@ -401,8 +401,8 @@ fn recheck_at<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> BootT
     sent.plus(after)
 }
 
-/// A server expires a key within this after its time to live.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// A server counts whole milliseconds, of which its answer left out a part: within so much of its time to live a key is gone.
+const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
 /// No two looks are closer together: a short time to live must not become a busy loop.
 const FLOOR: Duration = Duration::from_millis(2);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::config::config;
 use crate::error::{Error, Source};
 use crate::key::LockKey;
-use crate::protocol::hint;
 use crate::protocol::share::Streak;
 use crate::token::{ProcessId, Token};
 
@@ -32,6 +31,8 @@ pub(crate) enum Command {
         /// The least time to live afterwards.
         lease: Duration,
     },
+    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    Check,
     /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
     Keep {
         /// The time to live afterwards.
@@ -82,11 +83,12 @@ impl Command {
 
     /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
     pub(crate) fn carries_a_body(self) -> bool {
-        match self {
-            Self::Acquire { .. } | Self::Enqueue { .. } => true,
-            Self::Renew { lease } => lease > hint::NOTHING,
-            _ => false,
-        }
+        matches!(self, Self::Acquire { .. } | Self::Enqueue { .. } | Self::Renew { .. })
+    }
+
+    /// Returns whether it is what a lock costs for being held.
+    pub(crate) fn is_upkeep(self) -> bool {
+        matches!(self, Self::Renew { .. } | Self::Check)
     }
 }
 

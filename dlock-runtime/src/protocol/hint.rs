@@ -97,11 +97,11 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.check = Check::Due;
     }
 
-    /// Asks the server whether the hold is still ours, where a hint has made that doubtful. It prolongs nothing.
+    /// Asks the server whether the hold is still ours, where a hint has made that doubtful.
     pub(super) fn check_if_due(&mut self, cx: &mut Cx<'_, S>) {
         if cx.now >= self.check_due() {
             (self.check, self.check_at) = (Check::Rests, cx.now.plus(BETWEEN_CHECKS));
-            cx.send(self.token(cx), Command::Renew { lease: NOTHING });
+            cx.send(self.token(cx), Command::Check);
         }
     }
 }
@@ -113,9 +113,6 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Checks are no closer together, however many hints come. It bounds how late a second theft is told, too.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
-
-/// A renewal by less than any lease only asks.
-pub(in crate::protocol) const NOTHING: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests;

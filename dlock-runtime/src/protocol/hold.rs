@@ -383,8 +383,12 @@ impl<S: Clone + PartialEq> Lane<S> {
                     ends: hold.ends(),
                 });
             }
-            (Command::Renew { .. } | Command::Fence, Reply::NotOurs) => self.lose(LossCause::NotOurs, cx),
-            (Command::Renew { .. }, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => {
+            (Command::Renew { .. } | Command::Check | Command::Fence, Reply::NotOurs) => {
+                self.lose(LossCause::NotOurs, cx);
+            }
+            (Command::Renew { .. } | Command::Check, Reply::Refused(failure))
+                if failure.kind == FailureKind::WrongKind =>
+            {
                 self.lose(LossCause::NotOurs, cx);
             }
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {

@@ -56,7 +56,11 @@ impl Record {
                     Place::Gone => Reply::Gone,
                 };
             }
-            Command::Renew { .. } | Command::Keep { .. } | Command::Fence | Command::Register { .. }
+            Command::Renew { .. }
+            | Command::Check
+            | Command::Keep { .. }
+            | Command::Fence
+            | Command::Register { .. }
                 if value.holder() != token =>
             {
                 return Reply::NotOurs;
@@ -70,7 +74,7 @@ impl Record {
                 return Reply::Ours;
             }
             Command::Register { fence } => return Reply::Fenced(fence),
-            Command::Fence | Command::Ping => return Reply::Ours,
+            Command::Check | Command::Fence | Command::Ping => return Reply::Ours,
             Command::Inspect => {
                 let holder = Some(value.holder().process());
                 return Reply::Seen(Some(Sight { holder, waiters: value.waiters(), ttl }));

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
+use crate::backend::redis::alarm::Alarm;
 use crate::backend::redis::servers::{Servers, Traffic};
 use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
@@ -24,7 +25,6 @@ use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::io::Io;
 use crate::protocol::command::Failure;
-use crate::protocol::deadline::BootTime;
 
 /// The driver.
 pub(super) struct Driver {
@@ -112,6 +112,7 @@ impl Driver {
 
     /// Gives what is queued to whom it belongs and does what comes due, until the engine is gone.
     async fn drive(&self) {
+        let mut alarm = Alarm::new();
         loop {
             let wake = self.shared.wake.notified();
             self.shared.asleep_until.store(0, Ordering::SeqCst);
@@ -134,19 +135,12 @@ impl Driver {
                 tokio::task::yield_now().await; // much is due: what came in is dealt with between
                 continue;
             }
-            let sleep = async {
-                if due == BootTime::NEVER {
-                    std::future::pending::<()>().await;
-                } else {
-                    tokio::time::sleep(due.since(now).min(LONGEST_SLEEP)).await;
-                }
-            };
             tokio::select! {
                 biased;
                 () = wake => if self.gathers {
                     tokio::task::yield_now().await;
                 },
-                () = sleep => {}
+                () = alarm.until(due) => {}
             }
         }
     }
@@ -181,7 +175,7 @@ impl Driver {
                 () = settled => {}
                 () = more => {}
                 () = wake => {}
-                () = self.until_due_leaves(LONGEST_SLEEP) => {}
+                () = self.until_due_leaves(A_SECOND) => {}
             }
         }
     }
@@ -200,10 +194,8 @@ impl Drop for Sending<'_> {
 /// How often who sends looks whether others have come meanwhile: it may be a task that has its own work to do.
 const IN_ONE_GO: usize = 4;
 
-/// The timers of the runtime do not count the time that the machine is suspended; the boot clock, which leases are measured by,
-/// does. So no sleep is longer while something is due: after a resume a loss is told within this, and a body is not polled before.
-/// Shorter would be dear: a virtual machine that wakes up from idling pays more than a renewal costs.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How often a driver whose engine is gone looks whether it can undo more.
+const A_SECOND: Duration = Duration::from_secs(1);
 
 /// With nothing to undo, and nothing that would tell of it otherwise.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::node::link::Grant;
@@ -19,15 +20,17 @@ const SECRET: &str = "Sesame7f3a";
 pub(crate) fn read_value(value: &Value) {
     let server = Redacted::new("h:1");
     server.hide(SECRET);
+    let token = Token::of_numbers(1, 1).expect("a small number");
     for layout in [Layout::Native, Layout::Plain, Layout::Redisson(Publish::Auto)] {
-        for command in commands() {
-            let reply = layout.decode(command, value, &server);
+        for command in commands(token) {
+            let request = Request::new("k".into(), token, command);
+            let reply = layout.decode(&request, value, &server);
             let is_had = matches!(
                 reply,
                 Reply::Ours | Reply::Queued { .. } | Reply::Yielded | Reply::Fenced(_) | Reply::Seen(Some(_))
             );
             assert!(
-                !is_had || is_good(command, value),
+                !is_had || is_good(&request, value),
                 "{command:?} is {reply:?} by {value:?} in {layout:?}"
             );
             if let Reply::Refused(failure) | Reply::Unknown(failure) = &reply {
@@ -40,11 +43,13 @@ pub(crate) fn read_value(value: &Value) {
     servers::read_value(value);
 }
 
-/// Returns whether a server that has done a command may say so: by `OK`, by a number from 1 on or one first in a list, or by text.
-fn is_good(command: Command, value: &Value) -> bool {
-    match (command, value) {
+/// Returns whether a server that has done a command may say so: by `OK`, by a number from 1 on or one first in a list, or by text;
+/// whether a hold is ours, by the holder's token.
+fn is_good(request: &Request, value: &Value) -> bool {
+    match (request.command, value) {
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => true,
         (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => !text.is_empty(),
+        (Command::Check, Value::BulkString(text)) => text.starts_with(&request.token.written()),
         (Command::Inspect, Value::Array(parts)) => matches!(parts.first(), Some(Value::BulkString(_))),
         (_, Value::Array(parts)) => matches!(parts.first(), Some(Value::Int(1..))),
         (_, Value::Int(number)) => *number > 0,
@@ -60,16 +65,17 @@ fn is_clean(shown: &str) -> bool {
     !tokens && !shown.contains(SECRET) && !shown.contains(char::is_control)
 }
 
-fn commands() -> Vec<Command> {
+fn commands(next: Token) -> Vec<Command> {
     let time = Duration::from_secs(1);
     let enqueue = |mode| Command::Enqueue { lease: time, mode };
-    let (next, streak) = (Token::of_numbers(1, 1), Streak::NEW);
-    let mut commands = vec![
+    let streak = Streak::NEW;
+    vec![
         Command::Acquire { lease: time },
         enqueue(Enqueue::First),
         enqueue(Enqueue::Again),
         enqueue(Enqueue::Peek),
         Command::Renew { lease: time },
+        Command::Check,
         Command::Keep { ttl: time },
         Command::Release,
         Command::PassOn { streak },
@@ -80,9 +86,8 @@ fn commands() -> Vec<Command> {
         Command::Register { fence: 1 },
         Command::Inspect,
         Command::Ping,
-    ];
-    commands.extend(next.map(|next| Command::Yield { next, streak }));
-    commands
+        Command::Yield { next, streak },
+    ]
 }
 
 /// Reads what was published.

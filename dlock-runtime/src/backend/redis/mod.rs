@@ -3,6 +3,7 @@
 //! | room | owns |
 //! |---|---|
 //! | `driver` | the engine's time, and when something is sent |
+//! | `alarm` | what wakes the driver when something is due |
 //! | `home` | where the driver runs |
 //! | `servers` | who serves the keys: one server, the masters of a cluster, servers that vote; and where each is |
 //! | `node` | one server as far as we can reach it: its connections, and what goes over them |
@@ -14,6 +15,7 @@
 //! | `hostile` | what holds whatever a server says |
 //! | `simulation` | the tests of all this on a simulated network |
 
+mod alarm;
 mod answers;
 mod driver;
 mod examine;

@@ -45,7 +45,7 @@ fn replicas_are_waited_for_where_a_body_starts_or_goes_on_and_not_where_somebody
         (Command::Enqueue { lease, mode: Enqueue::Again }, true),
         (Command::Enqueue { lease, mode: Enqueue::Peek }, true),
         (Command::Renew { lease }, true),
-        (Command::Renew { lease: hint::NOTHING }, false),
+        (Command::Check, false),
         (Command::Keep { ttl: lease }, false),
         (Command::Release, false),
         (Command::Leave, false),

@@ -8,12 +8,10 @@ use crate::protocol::lane::Action;
 use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 use crate::token::{Token, TokenSource};
 
-const CHECK: Command = Command::Renew { lease: NOTHING };
-
 const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease) };
 
 fn checks(actions: &[Action<u32>]) -> usize {
-    actions.iter().filter(|action| matches!(action, Action::Send { command: CHECK, .. })).count()
+    actions.iter().filter(|action| matches!(action, Action::Send { command: Command::Check, .. })).count()
 }
 
 /// A lane whose contender found the lock held and looks what stands there since 1 ms; and the look.
@@ -107,13 +105,14 @@ fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_g
     let (mut lane, token) = held(TERMS);
     happen(&mut lane, 100, Lane::touched);
     assert!(
-        !happen(&mut lane, 101, |lane, cx| lane.reply(token, CHECK, at(100), Reply::Ours, cx))
+        !happen(&mut lane, 101, |lane, cx| lane.reply(token, Command::Check, at(100), Reply::Ours, cx))
             .iter()
             .any(|action| matches!(action, Action::Lose { .. }))
     );
 
     happen(&mut lane, 200, Lane::touched);
-    let actions = happen(&mut lane, 201, |lane, cx| lane.reply(token, CHECK, at(200), Reply::NotOurs, cx));
+    let actions =
+        happen(&mut lane, 201, |lane, cx| lane.reply(token, Command::Check, at(200), Reply::NotOurs, cx));
 
     assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, .. }]), "{actions:?}");
 }

@@ -114,11 +114,7 @@ impl Ballot {
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
                 Some(if ours { Follow::Unsure } else { Follow::Abandon })
             }
-            (Command::Renew { lease }, Reply::NotOurs)
-                if ours && !self.let_go && self.command.carries_a_body() =>
-            {
-                Some(Follow::Repair(lease))
-            }
+            (Command::Renew { lease }, Reply::NotOurs) if ours && !self.let_go => Some(Follow::Repair(lease)),
             (command, Reply::Unknown(_) | Reply::Refused(_))
                 if command.lets_go() || matches!(command, Command::Yield { .. }) =>
             {
@@ -133,7 +129,7 @@ impl Ballot {
         match self.command {
             Command::Acquire { .. } => self.acquired(),
             Command::Enqueue { .. } => self.looked(),
-            Command::Renew { .. } | Command::Keep { .. } => self.confirmed(Reply::Unknown),
+            Command::Renew { .. } | Command::Check | Command::Keep { .. } => self.confirmed(Reply::Unknown),
             Command::Release
             | Command::PassOn { .. }
             | Command::Free
@@ -337,7 +333,11 @@ impl Vote {
 pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
     let of_holder = matches!(
         command,
-        Command::Renew { .. } | Command::Keep { .. } | Command::Fence | Command::Register { .. }
+        Command::Renew { .. }
+            | Command::Check
+            | Command::Keep { .. }
+            | Command::Fence
+            | Command::Register { .. }
     );
     of_holder && matches!(outcome, Reply::NotOurs)
 }

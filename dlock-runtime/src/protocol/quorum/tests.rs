@@ -358,8 +358,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
 
 #[test]
 fn a_check_puts_no_key_again() {
-    let check = Command::Renew { lease: crate::protocol::hint::NOTHING };
-    let (mut ballot, mut follows) = (Ballot::new(check, 3), Vec::new());
+    let (mut ballot, mut follows) = (Ballot::new(Command::Check, 3), Vec::new());
 
     for (server, reply) in [Reply::NotOurs, Reply::Ours, Reply::Ours].into_iter().enumerate() {
         ballot.vote(server, reply, true, &mut follows);

@@ -34,6 +34,12 @@ pub(crate) fn encode(
             pipeline.add_command(set);
             return;
         }
+        Command::Check => {
+            let mut get = Cmd::with_capacity(2, key.len() + 16);
+            get.arg("GET").arg(&**key);
+            pipeline.add_command(get);
+            return;
+        }
         Command::Ping => {
             pipeline.add_command(redis::cmd("PING"));
             return;
@@ -56,7 +62,7 @@ pub(crate) fn encode(
     }
     call.arg(&token[..]);
     match command {
-        Command::Acquire { .. } | Command::Free | Command::Inspect | Command::Ping => {}
+        Command::Acquire { .. } | Command::Check | Command::Free | Command::Inspect | Command::Ping => {}
         Command::Enqueue { lease, mode } => {
             call.arg(millis(*lease)).arg(match mode {
                 Enqueue::First => "first",
@@ -92,8 +98,8 @@ pub(crate) fn encode(
 }
 
 /// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
-pub(crate) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
-    let reply = match (command, value) {
+pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
+    let reply = match (request.command, value) {
         (_, Value::ServerError(error)) => return server.reply(error),
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => Some(Reply::Ours),
         (Command::Acquire { .. }, Value::Nil) => Some(Reply::Taken),
@@ -104,9 +110,20 @@ pub(crate) fn decode(command: Command, value: &Value, server: &Redacted) -> Repl
             [Value::Int(0), Value::Int(_)] => Some(Reply::Gone),
             _ => None,
         },
+        (Command::Check, Value::Nil) => Some(Reply::NotOurs),
+        (Command::Check, Value::BulkString(value)) => {
+            Some(if value.starts_with(&request.token.written()) { Reply::Ours } else { Reply::NotOurs })
+        }
         (Command::Inspect, Value::Int(0)) => Some(Reply::Seen(None)),
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
-        (Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::Ping, _) => None,
+        (
+            Command::Acquire { .. }
+            | Command::Enqueue { .. }
+            | Command::Check
+            | Command::Inspect
+            | Command::Ping,
+            _,
+        ) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
         (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {

@@ -116,10 +116,10 @@ impl Layout {
     }
 
     /// Reads an answer.
-    pub(crate) fn decode(self, command: Command, value: &Value, server: &Redacted) -> Reply {
+    pub(crate) fn decode(self, request: &Request, value: &Value, server: &Redacted) -> Reply {
         match self {
-            Self::Native | Self::Plain => codec::decode(command, value, server),
-            Self::Redisson(_) => redisson::decode(command, value, server),
+            Self::Native | Self::Plain => codec::decode(request, value, server),
+            Self::Redisson(_) => redisson::decode(request, value, server),
         }
     }
 }

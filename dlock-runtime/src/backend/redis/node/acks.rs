@@ -169,7 +169,7 @@ impl Queue {
 
 /// Returns whether a command that carries no body may change its key: who only looks, be it without end, holds up nobody.
 fn changes(command: Command) -> bool {
-    !matches!(command, Command::Inspect | Command::Ping | Command::Renew { .. })
+    !matches!(command, Command::Inspect | Command::Ping | Command::Check)
 }
 
 /// Long enough that one `WAIT` serves many, and answered well before it is late.
@@ -184,7 +184,6 @@ mod tests {
     use crate::token::TokenSource;
 
     const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
-    const CHECK: Command = Command::Renew { lease: Duration::from_millis(1) };
 
     fn request(key: &str, command: Command) -> Request {
         Request::new(key.into(), TokenSource::of_process(1).next(), command)
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn who_only_looks_holds_up_nobody() {
         let mut queue = Queue::default();
-        let looks = || vec![request("a", Command::Inspect), request("a", CHECK)];
+        let looks = || vec![request("a", Command::Inspect), request("a", Command::Check)];
 
         let others = queue.keep(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
 
@@ -242,7 +241,7 @@ mod tests {
     fn what_only_asks_whether_a_hold_is_ours_waits_for_no_replica() {
         let mut queue = Queue::default();
 
-        let others = queue.keep(vec![request("a", CHECK)]);
+        let others = queue.keep(vec![request("a", Command::Check)]);
 
         assert_eq!(keys(&others), ["a"]);
     }

@@ -22,7 +22,7 @@ use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
-use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootTime;
 
 /// Over which of a link's connections a pipeline goes.
@@ -176,8 +176,7 @@ impl Batch {
 
     /// Returns how many of its requests are those of callers, which others of theirs are likely to follow.
     pub(crate) fn of_callers(&self) -> usize {
-        let is_renewal = |request: &Request| matches!(request.command, Command::Renew { .. });
-        self.requests.iter().filter(|request| request.is_awaited() && !is_renewal(request)).count()
+        self.requests.iter().filter(|request| request.is_awaited() && !request.command.is_upkeep()).count()
     }
 
     /// Returns what drives the connection that it goes over, where that is ours to have.
@@ -217,7 +216,7 @@ impl Batch {
                 sent_away.push((request, elsewhere));
             } else {
                 let layout = self.node.layout();
-                let reply = match (layout.decode(request.command, answer, &self.link.route.shown), &missing) {
+                let reply = match (layout.decode(&request, answer, &self.link.route.shown), &missing) {
                     (Reply::Ours, Some(missing)) if request.command.carries_a_body() => {
                         Reply::Unknown(missing.clone())
                     }

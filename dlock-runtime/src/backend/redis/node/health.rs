@@ -3,9 +3,11 @@
 //! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`).
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
@@ -36,9 +38,37 @@ pub(crate) struct Link {
     /// Asks for a look at the server at once.
     pub(crate) doubt: Notify,
     health: Mutex<Health>,
+    /// When it and those beside it are asked whether they are alive.
+    pub(crate) beat: Beat,
     /// What is under way on it.
     pub(crate) exchanges: Exchanges,
 }
+
+/// When connections to one server are asked whether they are alive: all at once, so that a process that only holds is woken once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beat(Instant);
+
+impl Beat {
+    /// One that begins now.
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Returns when the next of those comes that are `every` so often.
+    pub(crate) fn next(self, every: Duration) -> Instant {
+        let nanos = every.as_nanos().max(1);
+        let rest = nanos - self.0.elapsed().as_nanos() % nanos;
+        Instant::now() + Duration::from_nanos(u64::try_from(rest).unwrap_or(u64::MAX))
+    }
+
+    /// Returns what comes before the next time to ask a connection that may be idle; else nothing.
+    pub(crate) async fn before_a_ping<T>(self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout_at(self.next(PING_EVERY), what).await.ok()
+    }
+}
+
+/// How often a connection that may be idle is asked whether it is alive.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// How many answers in a row were late, and why the connection is given up.
 #[derive(Default)]
@@ -68,6 +98,7 @@ impl Link {
             broken: Notify::new(),
             doubt: Notify::new(),
             health: Mutex::default(),
+            beat: Beat::new(),
             exchanges: Exchanges::default(),
         }
     }

@@ -3,13 +3,12 @@
 //! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::health::{Beat, Link, PING_EVERY};
 use crate::backend::redis::node::link::{Ear, Grant};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::layout::Publish;
@@ -30,8 +29,8 @@ impl Node {
                 self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
-                    () = self.tell(&mut ear) => {}
-                    () = self.tell_of_shards(shards) => {}
+                    () = self.tell(&mut ear, link.beat) => {}
+                    () = self.tell_of_shards(shards, link) => {}
                     () = self.bells.sweep(&self.engine) => {}
                 }
                 self.bells.close();
@@ -52,11 +51,11 @@ impl Node {
     }
 
     /// Tells what is heard of shards, until the connection ends; without one, until it is time to try again.
-    async fn tell_of_shards(&self, ear: Option<ShardEar>) {
+    async fn tell_of_shards(&self, ear: Option<ShardEar>, link: &Link) {
         match ear {
             Some(mut ear) => {
                 let is_wanted = |channel: &str| self.bells.key_of(channel).is_some();
-                while let Some(channel) = ear.next(PING_EVERY, is_wanted).await {
+                while let Some(channel) = ear.next(link.beat, is_wanted).await {
                     if let Some(key) = self.bells.key_of(&channel) {
                         self.answers.rung(&key);
                     }
@@ -68,9 +67,9 @@ impl Node {
     }
 
     /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
-    async fn tell(&self, ear: &mut Ear) {
+    async fn tell(&self, ear: &mut Ear, beat: Beat) {
         for heard in 1_u64.. {
-            let Some(message) = ear.next(PING_EVERY).await else { return };
+            let Some(message) = ear.next(beat).await else { return };
             if heard.is_multiple_of(IN_ONE_GO) {
                 tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
             }
@@ -85,6 +84,3 @@ impl Node {
 
 /// So many messages are dealt with between two looks at all else that happens on the thread.
 const IN_ONE_GO: u64 = 16;
-
-/// How often a connection that may be idle is asked whether it is alive.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);

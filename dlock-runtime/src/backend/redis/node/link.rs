@@ -18,6 +18,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::dial;
+use crate::backend::redis::node::health::{Beat, PING_EVERY};
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
@@ -332,12 +333,12 @@ impl Ear {
     }
 
     /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
-    pub(crate) async fn next(&mut self, ping_every: Duration) -> Option<Msg> {
+    pub(crate) async fn next(&mut self, beat: Beat) -> Option<Msg> {
         loop {
-            if let Ok(message) = tokio::time::timeout(ping_every, self.stream.next()).await {
+            if let Some(message) = beat.before_a_ping(self.stream.next()).await {
                 return message;
             }
-            let ping = tokio::time::timeout(ping_every, self.sink.ping::<Value>()).await;
+            let ping = tokio::time::timeout(PING_EVERY, self.sink.ping::<Value>()).await;
             if !matches!(ping, Ok(Ok(_))) {
                 return None;
             }

@@ -296,7 +296,7 @@ impl Node {
     async fn examine(&self, link: &Link) {
         let every = self.whereabouts.look_every();
         loop {
-            let _ = tokio::time::timeout(every, link.doubt.notified()).await;
+            let _ = tokio::time::timeout_at(link.beat.next(every), link.doubt.notified()).await;
             if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {
                 link.give_up(failure);
             }

@@ -1,7 +1,7 @@
 //! Key tracking: the server tells at once when anybody changes a key that was read over a connection of its own.
 //!
 //! ```text
-//!  a hold that lives    -- check ----->  the server notes that the key was read: it is armed, for one change
+//!  a hold that lives    -- GET ------->  the server notes that the key was read: it is armed, for one change
 //!  its renewal          -- renew ----->  written, which is not told to who wrote it (NOLOOP), and read last: armed again
 //!  a stranger's lock    -- GET ------->  armed
 //!                      <-- changed ---   a hint: who holds checks, which arms it again; who waits looks again
@@ -29,8 +29,7 @@ use tokio::time::Instant;
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::Link;
-use crate::backend::redis::node::hearing::PING_EVERY;
+use crate::backend::redis::node::health::{Beat, Link};
 use crate::backend::redis::node::link::Route;
 use crate::protocol::command::{Command, FailureKind};
 use crate::protocol::value::MAX_WAITERS;
@@ -116,12 +115,12 @@ impl Tracking {
     /// Takes out of `requests` those that arm their keys or keep them armed, and returns them with the way that they go.
     pub(crate) fn take_out(&self, requests: &mut Vec<Request>) -> Option<(Wire, Vec<Request>)> {
         // Most hold up nobody: what lives for a moment only is not renewed.
-        if !requests.iter().any(|request| matches!(request.command, Command::Renew { .. })) {
+        if !requests.iter().any(|request| request.command.is_upkeep()) {
             return None;
         }
         let mut state = lock(&self.state);
         let Some(wire) = state.wire.clone() else {
-            if requests.iter().any(|request| is_check(request.command)) {
+            if requests.iter().any(|request| request.command == Command::Check) {
                 self.want();
             }
             return None;
@@ -190,7 +189,7 @@ impl State {
     /// Returns whether a request arms its key: a check, or a renewal of what is armed.
     fn arms(&mut self, request: &Request) -> bool {
         match request.command {
-            command if is_check(command) => {
+            Command::Check => {
                 self.armed.insert(&request.key);
                 true
             }
@@ -206,12 +205,12 @@ impl Node {
     pub(crate) async fn track(&self, link: &Link) {
         if link.route.tracking {
             self.tracking.until_wanted().await;
-            self.track_until_refused(&link.route).await;
+            self.track_until_refused(&link.route, link.beat).await;
         }
         std::future::pending::<()>().await;
     }
 
-    async fn track_until_refused(&self, route: &Route) {
+    async fn track_until_refused(&self, route: &Route, beat: Beat) {
         let mut backoff = Backoff::new(&self.engine);
         loop {
             let since = Instant::now();
@@ -220,7 +219,7 @@ impl Node {
                     let connection = route.timed(&untimed);
                     self.tracking.open(Wire { connection, untimed, epoch: self.next_epoch() });
                     self.untold();
-                    self.tell_changes(&mut told).await;
+                    self.tell_changes(&mut told, beat).await;
                     self.tracking.close();
                 }
                 Err(failure) => {
@@ -237,23 +236,23 @@ impl Node {
     }
 
     /// Tells what has changed, until the connection ends.
-    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>) {
+    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, beat: Beat) {
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.tracking.broken.notified() => return,
-                next = tokio::time::timeout(PING_EVERY, told.recv()) => next,
+                next = beat.before_a_ping(told.recv()) => next,
                 () = self.tracking.more.notified() => {
                     self.arm_strangers().await;
                     continue;
                 }
             };
             match next {
-                Ok(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.tell_change(&data),
-                Ok(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return,
-                Ok(Some(_)) => {}
-                Err(_) if self.answers_a_ping().await => {}
-                Err(_) => return,
+                Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.tell_change(&data),
+                Some(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return,
+                Some(Some(_)) => {}
+                None if self.answers_a_ping().await => {}
+                None => return,
             }
         }
     }
@@ -317,11 +316,6 @@ impl Node {
     }
 }
 
-/// Returns whether a command only asks whether a hold is ours.
-fn is_check(command: Command) -> bool {
-    matches!(command, Command::Renew { .. }) && !command.carries_a_body()
-}
-
 /// The table looks at the first and at the last bits of a hash.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
@@ -336,16 +330,13 @@ fn is_ours(value: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::token::TokenSource;
 
     #[test]
     fn a_key_whose_check_came_too_late_is_not_remembered() {
         let tracking = Tracking::default();
-        let check = Command::Renew { lease: Duration::from_millis(1) };
-        let request = Request::new("k".into(), TokenSource::of_process(1).next(), check);
+        let request = Request::new("k".into(), TokenSource::of_process(1).next(), Command::Check);
         assert!(lock(&tracking.state).arms(&request));
 
         tracking.forget(&request.key);

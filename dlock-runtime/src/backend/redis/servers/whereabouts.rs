@@ -10,7 +10,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use crate::backend::redis::layout::codec::{self, Redacted};
-use crate::backend::redis::node::hearing::PING_EVERY;
+use crate::backend::redis::node::health::PING_EVERY;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::quorum::roll::Place;
 use crate::backend::redis::servers::sentinel::Sentinels;

@@ -225,7 +225,7 @@ fn draw(draws: &mut Draws, token: &dyn Fn(&mut Draws) -> Token) -> Command {
             lease,
             mode: draws.one_of(&[Enqueue::First, Enqueue::First, Enqueue::Again, Enqueue::Peek]),
         },
-        6 => Command::Renew { lease: draws.one_of(&[lease, lease, Duration::from_millis(1)]) },
+        6 => draws.one_of(&[Command::Renew { lease }, Command::Renew { lease }, Command::Check]),
         7 => Command::Keep { ttl: lease },
         8 => Command::Release,
         9 => Command::PassOn { streak },

@@ -171,6 +171,7 @@ impl SmallRedis {
             ["GET", key] => {
                 self.is_read(client, key);
                 match self.keys.get(key) {
+                    Some(Entry::Lock(record)) if record.is_empty(now) => Said::Nil,
                     Some(Entry::Lock(record)) => {
                         Said::Text(record.tokens(now).iter().map(Token::to_string).collect())
                     }

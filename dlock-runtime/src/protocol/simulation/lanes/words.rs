@@ -10,6 +10,7 @@ pub(super) fn asks(command: Command) -> &'static str {
         Command::Enqueue { mode: Enqueue::Again, .. } => "asks whether it is its turn",
         Command::Enqueue { mode: Enqueue::Peek, .. } => "asks when it might have the lock",
         Command::Renew { .. } => "renews the lock",
+        Command::Check => "asks whether it still has the lock",
         Command::Keep { .. } => "has the lock kept",
         Command::Release | Command::PassOn { .. } => "lets go",
         Command::Free => "frees the lock",

@@ -46,6 +46,12 @@ pub(crate) fn encode(
             pipeline.add_command(redis::cmd("PING"));
             return;
         }
+        Command::Check => {
+            let mut exists = redis::cmd("HEXISTS");
+            exists.arg(&**key).arg(owner::written(*token));
+            pipeline.add_command(exists);
+            return;
+        }
         // Who waits has subscribed by the second time that he tries.
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
@@ -81,7 +87,7 @@ pub(crate) fn encode(
         | Command::Yield { .. } => {
             call.arg(channel(key)).arg(layout.publish().name());
         }
-        Command::Fence | Command::Register { .. } | Command::Inspect | Command::Ping => {}
+        Command::Check | Command::Fence | Command::Register { .. } | Command::Inspect | Command::Ping => {}
     }
     if let Some(besides) = besides {
         call.arg(besides);
@@ -90,17 +96,19 @@ pub(crate) fn encode(
 }
 
 /// Reads an answer.
-pub(crate) fn decode(command: Command, value: &Value, server: &Redacted) -> Reply {
-    let reply = match (command, value) {
+pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
+    let reply = match (request.command, value) {
         (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
             [Value::Int(1), _] => Some(Reply::Ours),
             [Value::Int(3), _] => Some(Reply::Taken),
             _ => None,
         },
+        (Command::Check, Value::Int(1)) => Some(Reply::Ours),
+        (Command::Check, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
         _ => None,
     };
-    reply.unwrap_or_else(|| codec::decode(command, value, server))
+    reply.unwrap_or_else(|| codec::decode(request, value, server))
 }
 
 /// Reads what an inspection saw. Who waits stands nowhere.

@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::hearing::PING_EVERY;
+use crate::backend::redis::node::health::Beat;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::sentinel::said::{Said, Tally};
@@ -115,9 +115,9 @@ impl Sentinels {
         loop {
             let mut worked = Duration::ZERO;
             if let Ok(mut ear) = sentinel.subscribe(SWITCHES).await {
-                let since = Instant::now();
+                let (since, beat) = (Instant::now(), Beat::new());
                 self.catch_up(sentinel).await;
-                while let Some(message) = ear.next(PING_EVERY).await {
+                while let Some(message) = ear.next(beat).await {
                     if let Some(Switch { from, to }) = Switch::parse(message.get_payload_bytes(), &self.name)
                     {
                         self.note(from, to);
