@@ -4,7 +4,7 @@
 //! in place, and next to nothing else), and when all have been held and renewed for a while: what is sent on their behalf leaves
 //! room in buffers. The difference by their number is what one costs, with what the caller has of it. All contenders hold at the same
 //! time, each at a server of its own: what is measured is no speed. What other calls feel is measured afterwards, of one contender after
-//! the other, with a shorter lease so that there are renewals all the time.
+//! the other, with a shorter lease and for as long as that: some renew all the time, others shortly before its end.
 //!
 //! What is measured is the cost of keeping locks, so who has sent fewer commands meanwhile than it holds locks is out: it does not
 //! renew them. What is done once for each lock that is held (we have its theft told) is done in the first second, and has a row.
@@ -116,7 +116,7 @@ async fn calls(bench: &mut Bench<'_>, contenders: Vec<Contender>, count: u64) ->
         let quiet = crowd.contend(&order(1_000)).await?;
         crowd.hold(count, LEASE).await?;
         let first = crowd.contend(&order(1_000)).await?;
-        let busy = crowd.contend(&order(3_200)).await?;
+        let busy = crowd.contend(&order(LEASE)).await?;
         Ok((quiet, first, busy))
     };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
@@ -131,5 +131,5 @@ async fn calls(bench: &mut Bench<'_>, contenders: Vec<Contender>, count: u64) ->
     Ok(())
 }
 
-/// In milliseconds; renewals come each third of it, or each half.
+/// In milliseconds; whenever a library renews its locks, it has done so once within this.
 const LEASE: u64 = 6_000;

@@ -82,8 +82,8 @@ struct Redis {
 /// What is connected to.
 struct Place {
     shown: String,
-    /// Whether several servers serve the keys.
-    has_several: bool,
+    /// Whether it reckons with one thread: keys move between its servers.
+    in_turns: bool,
 }
 
 /// Connects to a server.
@@ -100,7 +100,7 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: format!("the cluster of {seeds}"), has_several: true };
+    let place = Place { shown: format!("the cluster of {seeds}"), in_turns: true };
     start(place, settings, rules_of(settings, true), |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
@@ -109,7 +109,7 @@ pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Res
 
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: format!("the quorum of {voters}"), has_several: true };
+    let place = Place { shown: format!("the quorum of {voters}"), in_turns: false };
     let rules = Rules { hold_back: layout::HOLD_BACK, ..settings.rules };
     start(place, settings, rules, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
@@ -119,7 +119,7 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: whereabouts.to_string(), has_several: false };
+    let place = Place { shown: whereabouts.to_string(), in_turns: false };
     let moves = !matches!(whereabouts, Whereabouts::Fixed(_));
     start(place, settings, rules_of(settings, moves), |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
@@ -143,7 +143,7 @@ async fn start(
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = rules.response_timeout;
-    let shared = Arc::new(Shared::new(settings.io == Io::Runtime && place.has_several));
+    let shared = Arc::new(Shared::new(settings.io == Io::Runtime && place.in_turns));
     let backend = Arc::new(Redis { shared: Arc::clone(&shared), driver: OnceCell::new(), response_timeout });
     let tokens = TokenSource::new();
     let process = tokens.process();

@@ -55,7 +55,7 @@ fn a_yield_where_nobody_queues_leaves_others_a_moment_to_take_the_lock() {
     let actions = happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), freed, cx));
 
     assert!(actions.is_empty(), "{actions:?}");
-    assert_eq!(lane.due(), at(111));
+    assert_eq!(lane.due(), at(110));
     assert!(happen(&mut lane, 102, Lane::touched).is_empty(), "our own bell rings, too");
     let again = happen(&mut lane, 109, Lane::tick);
     assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");

@@ -149,9 +149,18 @@ impl Node {
 
     /// Returns what is under way. What a bell has to be heard for, or replicas are waited for, is put in order on one thread.
     pub(crate) fn traffic(&self) -> Traffic {
+        if self.layout() == Layout::Native { self.under_way() } else { Traffic::OfTheDriver }
+    }
+
+    /// Returns the same where what bells are heard for only looks: its order does not matter.
+    pub(crate) fn under_way(&self) -> Traffic {
         match &*lock(&self.state) {
-            State::Ready(link) if self.layout() == Layout::Native && link.acks.is_none() => {
-                if link.exchanges.is_idle() { Traffic::Idle } else { Traffic::Busy }
+            State::Ready(link) if link.acks.is_none() => {
+                if link.exchanges.is_idle() {
+                    Traffic::Idle
+                } else {
+                    Traffic::Busy
+                }
             }
             _ => Traffic::OfTheDriver,
         }

@@ -53,13 +53,11 @@ pub(crate) enum Traffic {
 impl Servers {
     /// Has requests sent, or answers them while they cannot be sent; here and now.
     pub(crate) fn take(&self, requests: Vec<Request>) {
-        if requests.is_empty() {
-            return;
-        }
         match self {
+            Self::Quorum(quorum) => quorum.take(requests), // and what others have left to be sent
+            _ if requests.is_empty() => {}
             Self::One(node) => node.take(requests, Passage::default()),
             Self::Cluster(cluster) => cluster.take(requests),
-            Self::Quorum(quorum) => quorum.take(requests),
         }
     }
 
@@ -67,8 +65,9 @@ impl Servers {
     pub(crate) fn traffic(&self) -> Traffic {
         match self {
             Self::One(node) => node.traffic(),
-            // What goes out to several servers is put in order on one thread.
-            Self::Cluster(_) | Self::Quorum(_) => Traffic::OfTheDriver,
+            Self::Quorum(quorum) => quorum.traffic(),
+            // What goes out to servers among which keys move is put in order on one thread.
+            Self::Cluster(_) => Traffic::OfTheDriver,
         }
     }
 

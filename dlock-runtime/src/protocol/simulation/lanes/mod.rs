@@ -30,7 +30,7 @@ const fn worlds(bug: Bug) -> Worlds<Weather, Bug> {
 
 #[test]
 fn no_schedule_of_one_server_breaks_a_promise() {
-    Campaign::asked_for(50_000).prove("one server", &worlds(Bug::None), ALL);
+    Campaign::asked_for(100_000).prove("one server", &worlds(Bug::None), ALL);
 }
 
 /// The first seed that notices a broken rule.

@@ -12,6 +12,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `ballots` | the ballots that are open, and what their votes lead to |
+//! | `outgoing` | in which order it leaves |
 //! | `muster` | the first connections: whether there are enough |
 //! | `roll` | what the servers say of themselves: which are one, which have just come up |
 //!
@@ -19,6 +20,7 @@
 
 mod ballots;
 mod muster;
+mod outgoing;
 pub(crate) mod roll;
 
 use std::sync::{Arc, Mutex, Weak};
@@ -32,7 +34,9 @@ use crate::backend::redis::answers::{Answers, ToEngine};
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::{Grant, Route};
+use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::quorum::ballots::{Ballots, Outcome};
+use crate::backend::redis::servers::quorum::outgoing::{Fan, Outgoing};
 use crate::backend::redis::servers::quorum::roll::{Place, Roll};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::undoing::Undoing;
@@ -42,7 +46,7 @@ use crate::config::quorum::Voters;
 use crate::error::Result;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::BootTime;
-use crate::protocol::quorum::Follow;
+use crate::protocol::quorum::{Follow, majority};
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
 
@@ -52,6 +56,8 @@ pub(crate) struct Quorum {
     voters: Vec<Voter>,
     roll: Arc<Roll>,
     ballots: Mutex<Ballots>,
+    /// What has been decided with the ballots locked, and is to be sent.
+    outgoing: Outgoing,
 }
 
 /// One of the servers.
@@ -89,8 +95,8 @@ impl Quorum {
                 Voter { node: Arc::new(node), undoing: Arc::default() }
             };
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
-            let (roll, ballots) = (Arc::clone(&roll), Mutex::default());
-            Self { answers, voters, roll, ballots }
+            let (roll, ballots, outgoing) = (Arc::clone(&roll), Mutex::default(), Outgoing::default());
+            Self { answers, voters, roll, ballots, outgoing }
         });
         let _ = shared
             .undoing_of_servers
@@ -101,33 +107,38 @@ impl Quorum {
     /// Has every server asked.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         let sent = boot_time();
-        let mut fan: Vec<_> = self.voters.iter().map(|_| Vec::with_capacity(requests.len())).collect();
         {
-            let mut ballots = lock(&self.ballots);
+            let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
             for request in requests {
                 self.roll.is_asked(request.command, sent);
                 let (key, token, command) = (Arc::clone(&request.key), request.token, request.command);
                 let ballot = ballots.open(request, sent, self.voters.len());
-                for asked in &mut fan {
-                    let of_server = Request::new(Arc::clone(&key), token, command);
-                    asked.push(Request { ballot: Some(ballot), ..of_server });
-                }
+                self.ask_all(&key, token, command, Some(ballot), &mut fan);
             }
+            self.outgoing.push(fan);
         }
-        self.send(fan);
+        self.send();
+    }
+
+    /// Returns what is under way to the servers that it takes. Who is one of many leaves it to the driver: a write for each server is
+    /// dear, and is to be one for many.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let idle = self.voters.iter().filter(|voter| voter.node.under_way() == Traffic::Idle).count();
+        if idle >= majority(self.voters.len()) { Traffic::Idle } else { Traffic::OfTheDriver }
     }
 
     /// Queues the leaves that are due at servers that can be asked, and returns how long those that come next have.
     pub(crate) fn undo(&self, longest: Duration) -> Duration {
-        let ready = self.voters.iter().filter(|voter| voter.node.is_ready());
-        let next = ready.map(|Voter { node, undoing }| {
-            let due = undoing.due_leaves();
-            if !due.is_empty() {
-                node.take(due, Passage::default());
-            }
+        let ready = self.voters.iter().enumerate().filter(|(_, voter)| voter.node.is_ready());
+        let next = ready.map(|(server, Voter { undoing, .. })| {
+            let mut fan = Fan::default();
+            undoing.due_leaves().into_iter().for_each(|leave| fan.ask(server, leave));
+            self.outgoing.push(fan);
             undoing.due_in()
         });
-        next.min().unwrap_or(longest).min(longest)
+        let next = next.min().unwrap_or(longest).min(longest);
+        self.send();
+        next
     }
 
     /// Has connections whenever they can be had, without end. `first` is told whether there were enough at the start.
@@ -162,12 +173,23 @@ impl Quorum {
         }
     }
 
-    /// Sends to each server what it is asked.
-    fn send(&self, fan: Vec<Vec<Request>>) {
-        for (voter, asked) in self.voters.iter().zip(fan) {
-            if !asked.is_empty() {
+    /// Has every server asked the same.
+    fn ask_all(&self, key: &Arc<str>, token: Token, command: Command, ballot: Option<usize>, fan: &mut Fan) {
+        for server in 0..self.voters.len() {
+            let request = Request::new(Arc::clone(key), token, command);
+            fan.ask(server, Request { ballot, ..request });
+        }
+    }
+
+    /// Sends to each server what it is asked, or has it sent.
+    fn send(&self) {
+        let is_left = self.outgoing.send(|server, asked| {
+            if let Some(voter) = self.voters.get(server) {
                 voter.node.take(asked, Passage::default());
             }
+        });
+        if is_left {
+            self.answers.shared.wake.notify_one();
         }
     }
 
@@ -175,10 +197,9 @@ impl Quorum {
     fn voted(&self, server: usize, votes: Vec<(Request, Reply)>, sent: BootTime, epoch: Option<u64>) {
         let now = boot_time();
         let counts = self.roll.counts(server, sent);
-        let mut fan: Vec<_> = self.voters.iter().map(|_| Vec::new()).collect();
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
         {
-            let mut ballots = lock(&self.ballots);
+            let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
             for (request, reply) in votes {
                 if request.ballot.is_none() {
                     if let Command::Acquire { .. } = request.command {
@@ -193,23 +214,21 @@ impl Quorum {
                     self.follow(server, follow, &request, &mut fan);
                 }
                 if let Some(next) = counted.next {
-                    for asked in &mut fan {
-                        let again = Request::new(Arc::clone(&next.key), next.token, next.command);
-                        asked.push(Request { ballot: next.ballot, ..again });
-                    }
+                    self.ask_all(&next.key, next.token, next.command, next.ballot, &mut fan);
                 }
                 outcomes.extend(counted.outcome);
                 over += usize::from(counted.is_over);
             }
+            self.outgoing.push(fan);
         }
         self.undone(server, own, epoch, now);
-        self.send(fan);
+        self.send();
         self.tell(outcomes, now);
         self.answers.shared.answered(over);
     }
 
     /// Does what a vote led to at a server.
-    fn follow(&self, server: usize, follow: Follow, asked: &Request, fan: &mut [Vec<Request>]) {
+    fn follow(&self, server: usize, follow: Follow, asked: &Request, fan: &mut Fan) {
         let (key, token) = (Arc::clone(&asked.key), asked.token);
         let command = match follow {
             Follow::Leave => Command::Leave,
@@ -217,9 +236,7 @@ impl Quorum {
             Follow::Abandon => return self.abandon(server, vec![(key, token)]),
             Follow::Unsure => return,
         };
-        if let Some(asked) = fan.get_mut(server) {
-            asked.push(Request::new(key, token, command));
-        }
+        fan.ask(server, Request::new(key, token, command));
     }
 
     /// Has a server told to undo what commands without an answer may have done there.
