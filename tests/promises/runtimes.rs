@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -220,6 +220,36 @@ fn a_runtime_without_timers_is_refused_and_nobody_hangs() {
     let Err(Error::Config { part, problem, .. }) = connected else { panic!("{connected:?}") };
     assert_eq!(&*part, "io");
     assert!(problem.contains("enable_all"), "{problem}");
+}
+
+#[test]
+fn a_runtime_without_io_is_refused_and_left_alone() {
+    const NAME: &str = "runtime without i/o";
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name() == Some(NAME) {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+        } else {
+            before(panic);
+        }
+    }));
+    let server = RedisServer::start();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime =
+        builder.worker_threads(1).thread_name(NAME).enable_time().build().expect("a runtime can be made");
+
+    let connecting = LockManager::builder(&server.url()).io(Io::Runtime).connect();
+    let connected = runtime.block_on(runtime.spawn(connecting)).expect("no panic reaches the caller");
+    let Err(Error::Config { part, .. }) = connected else { panic!("{connected:?}") };
+    assert_eq!(&*part, "io");
+
+    // Whatever is tried again is tried within a tenth of a second.
+    let panics = || PANICS.load(Ordering::SeqCst);
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
+    let soon = panics();
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(700)).await });
+    assert_eq!(panics(), soon, "it panics again and again");
 }
 
 /// Returns how many connections a server has, beside the one that asks.

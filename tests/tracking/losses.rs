@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
 use dlock_tests::world::{FOREIGN, name};
-use dlock_tests::{Moment, Proxy, RedisServer, within};
+use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, acl, within};
 
 use crate::{AT_ONCE, LEASE, LONG, manager_of, until, until_armed};
 
@@ -53,6 +53,34 @@ async fn whatever_is_done_to_a_held_lock_is_told_at_once() {
 
         assert_told_at_once(&server, &guard, deeds).await;
     }
+}
+
+#[tokio::test]
+async fn a_theft_in_redissons_layout_is_told_at_once() {
+    for deed in [&["DEL", &name(KEY)][..], &["RENAME", "other", &name(KEY)]] {
+        let server = RedisServer::start();
+        server.allow(acl::documented_for_redisson().chain(["allkeys"]));
+        server.call(&["HSET", "other", "somebody:1", "1"]);
+        let manager = LockManager::connect(&server.url_with("?layout=redisson")).await.expect("it is open");
+        let guard = held(&server, &manager).await;
+
+        assert_told_at_once(&server, &guard, &[deed]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_theft_at_most_servers_of_a_quorum_is_told_at_once() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let manager = fleet.manager("").await;
+    let lock = manager.lock(KEY).renew(false); // else its next renewal would tell of it soon
+    let guard = lock.acquire().await.expect("the lock is free");
+    let [first, second, third] = fleet.servers() else { panic!("there are three") };
+    for server in [&*first, second, third] {
+        until_armed(server, 1).await;
+    }
+
+    second.call(&["DEL", &name(KEY)]);
+    assert_told_at_once(first, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]

@@ -123,7 +123,8 @@ impl ToEngine {
 /// The tokens under which a command may have left something in the server.
 fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
-    let leaves_nothing = matches!(request.command, Command::Inspect | Command::Ping | Command::Keep { .. });
+    let leaves_nothing =
+        matches!(request.command, Command::Check | Command::Inspect | Command::Ping | Command::Keep { .. });
     let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
     let lets_go = request.command.lets_go();
     let undone =
@@ -137,4 +138,21 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
         _ => None,
     };
     std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::command::{Failure, FailureKind};
+    use crate::token::TokenSource;
+
+    #[test]
+    fn who_only_looked_leaves_nothing_whatever_he_was_told() {
+        for command in [Command::Check, Command::Inspect, Command::Ping] {
+            let request = Request::new("k".into(), TokenSource::of_process(1).next(), command);
+            for reply in [Reply::Ours, Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))] {
+                assert!(effect_of(&request, &reply).is_empty(), "{command:?}: {reply:?}");
+            }
+        }
+    }
 }

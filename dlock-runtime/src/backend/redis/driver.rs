@@ -112,7 +112,7 @@ impl Driver {
 
     /// Gives what is queued to whom it belongs and does what comes due, until the engine is gone.
     async fn drive(&self) {
-        let mut alarm = Alarm::new();
+        let mut alarm = None;
         loop {
             let wake = self.shared.wake.notified();
             self.shared.asleep_until.store(0, Ordering::SeqCst);
@@ -140,7 +140,7 @@ impl Driver {
                 () = wake => if self.gathers {
                     tokio::task::yield_now().await;
                 },
-                () = alarm.until(due) => {}
+                () = alarm.get_or_insert_with(Alarm::new).until(due) => {}
             }
         }
     }

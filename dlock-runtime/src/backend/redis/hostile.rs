@@ -30,7 +30,7 @@ pub(crate) fn read_value(value: &Value) {
                 Reply::Ours | Reply::Queued { .. } | Reply::Yielded | Reply::Fenced(_) | Reply::Seen(Some(_))
             );
             assert!(
-                !is_had || is_good(&request, value),
+                !is_had || is_good(layout, &request, value),
                 "{command:?} is {reply:?} by {value:?} in {layout:?}"
             );
             if let Reply::Refused(failure) | Reply::Unknown(failure) = &reply {
@@ -44,12 +44,15 @@ pub(crate) fn read_value(value: &Value) {
 }
 
 /// Returns whether a server that has done a command may say so: by `OK`, by a number from 1 on or one first in a list, or by text;
-/// whether a hold is ours, by the holder's token.
-fn is_good(request: &Request, value: &Value) -> bool {
+/// whether a hold is ours, by the holder's token where locks are strings.
+fn is_good(layout: Layout, request: &Request, value: &Value) -> bool {
     match (request.command, value) {
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => true,
         (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => !text.is_empty(),
-        (Command::Check, Value::BulkString(text)) => text.starts_with(&request.token.written()),
+        (Command::Check, Value::BulkString(text)) => {
+            !matches!(layout, Layout::Redisson(_)) && text.starts_with(&request.token.written())
+        }
+        (Command::Check, value) => matches!((layout, value), (Layout::Redisson(_), Value::Int(1))),
         (Command::Inspect, Value::Array(parts)) => matches!(parts.first(), Some(Value::BulkString(_))),
         (_, Value::Array(parts)) => matches!(parts.first(), Some(Value::Int(1..))),
         (_, Value::Int(number)) => *number > 0,

@@ -39,7 +39,8 @@ pub(super) struct Shared {
     runtime: Mutex<Option<Handle>>,
     /// Told when the driver is on another one.
     moved: Notify,
-    /// Where the masters of a cluster serve on the threads of a runtime: held by whichever task is at work, since they reckon with one thread.
+    /// Where the masters of a cluster serve on the threads of a runtime: held by whichever task is at work, since they reckon with one
+    /// thread.
     turns: Option<Arc<Mutex<()>>>,
 }
 

@@ -133,10 +133,13 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         (_, Value::Int(1)) => Some(Reply::Ours),
         _ => None,
     };
-    reply.unwrap_or_else(|| {
-        let reason = format!("redis at {server} gave an answer that no redis gives");
-        Reply::Unknown(Failure::new(FailureKind::Passing, reason))
-    })
+    reply.unwrap_or_else(|| no_answer(server))
+}
+
+/// Returns what an answer means that no Redis would give.
+pub(crate) fn no_answer(server: &Redacted) -> Reply {
+    let reason = format!("redis at {server} gave an answer that no redis gives");
+    Reply::Unknown(Failure::new(FailureKind::Passing, reason))
 }
 
 /// Reads what an inspection saw.

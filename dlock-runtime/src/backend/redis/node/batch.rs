@@ -176,7 +176,12 @@ impl Batch {
 
     /// Returns how many of its requests are those of callers, which others of theirs are likely to follow.
     pub(crate) fn of_callers(&self) -> usize {
-        self.requests.iter().filter(|request| request.is_awaited() && !request.command.is_upkeep()).count()
+        let is_of_a_caller = |request: &&Request| {
+            // Of those that several servers are asked nobody says who waits for them; whoever lets go hardly ever does.
+            let lets_go = request.ballot.is_some() && request.command.lets_go();
+            request.is_awaited() && !lets_go && !request.command.is_upkeep()
+        };
+        self.requests.iter().filter(is_of_a_caller).count()
     }
 
     /// Returns what drives the connection that it goes over, where that is ours to have.

@@ -12,9 +12,11 @@
 //! Not here: which layouts ring, and where (`layout`), the connection (`hearing`), what follows from a ring (`protocol::hint`).
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis::aio::PubSubSink;
 use tokio::sync::Notify;
 
@@ -67,13 +69,13 @@ impl Sinks {
     }
 
     /// Both are sent at once: whoever subscribes meanwhile comes behind both.
-    async fn unsubscribe(&mut self, channels: &[String]) {
+    async fn unsubscribe(mut self, channels: Vec<String>) {
         let by_shard = async {
             if let Some(shard) = &mut self.shard {
-                shard.unsubscribe(channels).await;
+                shard.unsubscribe(&channels).await;
             }
         };
-        let _ = tokio::join!(self.plain.unsubscribe(channels), by_shard);
+        let _ = tokio::join!(self.plain.unsubscribe(&channels), by_shard);
     }
 }
 
@@ -172,26 +174,40 @@ impl Bells {
             }
             tokio::time::sleep(SWEEP_EVERY).await;
             let Some(engine) = engine.upgrade() else { return };
-            let (unwanted, sinks) = self.take_unwanted(|key| engine.wants(key));
+            let unsubscribed = self.unsubscribe(|key| engine.wants(key));
             drop(engine);
-            // Sent before anybody can subscribe again: the connection keeps the order.
-            if let Some(mut sinks) = sinks.filter(|_| !unwanted.is_empty()) {
-                sinks.unsubscribe(&unwanted).await;
+            if let Some(unsubscribed) = unsubscribed {
+                unsubscribed.await;
             }
         }
     }
 
-    fn take_unwanted(&self, is_wanted: impl Fn(&Arc<str>) -> bool) -> (Vec<String>, Option<Sinks>) {
+    /// Takes out the bells that nobody wants; what is returned waits until the server has done so, too.
+    fn unsubscribe(&self, is_wanted: impl Fn(&Arc<str>) -> bool) -> Option<Unsubscribed> {
         let mut state = lock(&self.state);
+        let unwanted = state.take_unwanted(is_wanted);
+        let sinks = state.sinks.clone().filter(|_| !unwanted.is_empty())?;
+        let mut unsubscribed: Unsubscribed = Box::pin(sinks.unsubscribe(unwanted));
+        // Queued before anybody, on whatever thread, can subscribe again: the connection keeps the order.
+        let is_done = (&mut unsubscribed).now_or_never().is_some();
+        (!is_done).then_some(unsubscribed)
+    }
+}
+
+/// Waits until the server has heard it.
+type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl State {
+    fn take_unwanted(&mut self, is_wanted: impl Fn(&Arc<str>) -> bool) -> Vec<String> {
         let mut unwanted = Vec::new();
-        state.bells.retain(|channel, bell| {
+        self.bells.retain(|channel, bell| {
             let stays = std::mem::take(&mut bell.fresh) || is_wanted(&bell.key);
             if !stays {
                 unwanted.push(channel.clone());
             }
             stays
         });
-        (unwanted, state.sinks.clone())
+        unwanted
     }
 }
 
@@ -221,7 +237,7 @@ mod tests {
     #[test]
     fn a_bell_that_was_just_asked_for_is_kept_though_nobody_wants_its_key() {
         let bells = with_bells(&["wanted", "unwanted"]);
-        let sweep = || bells.take_unwanted(|key| &**key == "wanted").0;
+        let sweep = || lock(&bells.state).take_unwanted(|key| &**key == "wanted");
 
         assert!(sweep().is_empty());
 

@@ -159,3 +159,36 @@ impl Link {
         lock(&self.health).failure.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_go_by_a_beat_are_woken_at_once_and_soon_and_never_at_a_time_that_is_past() {
+        let (begun, beat) = (Instant::now(), Beat::new());
+        for millis in [0, 1, 4_999, 5_000, 5_001, 12_345] {
+            tokio::time::sleep_until(begun + Duration::from_millis(millis)).await;
+            let now = Instant::now();
+
+            let next = beat.next(EVERY);
+
+            assert!(next > now && next <= now + EVERY, "{millis}");
+            assert_eq!((next - begun).as_secs() % 5, 0, "{millis}: all have one grid");
+            assert_eq!((next - begun).subsec_nanos(), 0, "{millis}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_silent_is_pinged_with_the_beat_and_one_that_speaks_is_heard() {
+        let (begun, beat) = (Instant::now(), Beat::new());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+
+        assert_eq!(beat.before_a_ping(async { 7 }).await, Some(7));
+        assert_eq!(beat.before_a_ping(std::future::pending::<u32>()).await, None);
+
+        assert_eq!(begun.elapsed(), PING_EVERY);
+    }
+}

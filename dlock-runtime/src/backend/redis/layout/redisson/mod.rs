@@ -103,8 +103,10 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
             [Value::Int(3), _] => Some(Reply::Taken),
             _ => None,
         },
+        (_, Value::ServerError(_)) => None,
         (Command::Check, Value::Int(1)) => Some(Reply::Ours),
         (Command::Check, Value::Int(0)) => Some(Reply::NotOurs),
+        (Command::Check, _) => Some(codec::no_answer(server)),
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
         _ => None,
     };

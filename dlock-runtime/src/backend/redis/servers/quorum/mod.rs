@@ -39,6 +39,7 @@ use crate::backend::redis::servers::quorum::ballots::{Ballots, Outcome};
 use crate::backend::redis::servers::quorum::outgoing::{Fan, Outgoing};
 use crate::backend::redis::servers::quorum::roll::{Place, Roll};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
+use crate::backend::redis::shared::Shared;
 use crate::backend::redis::undoing::Undoing;
 use crate::clock::boot_time;
 use crate::config::Settings;
@@ -107,16 +108,14 @@ impl Quorum {
     /// Has every server asked.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         let sent = boot_time();
-        {
-            let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
+        self.decide(|ballots, fan| {
             for request in requests {
                 self.roll.is_asked(request.command, sent);
                 let (key, token, command) = (Arc::clone(&request.key), request.token, request.command);
                 let ballot = ballots.open(request, sent, self.voters.len());
-                self.ask_all(&key, token, command, Some(ballot), &mut fan);
+                self.ask_all(&key, token, command, Some(ballot), fan);
             }
-            self.outgoing.push(fan);
-        }
+        });
         self.send();
     }
 
@@ -173,6 +172,15 @@ impl Quorum {
         }
     }
 
+    /// Decides what is to be sent. It stands in the queue before anybody else decides: what a vote has put again must not come behind the
+    /// release that would take it back.
+    fn decide<T>(&self, decide: impl FnOnce(&mut Ballots, &mut Fan) -> T) -> T {
+        let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
+        let decided = decide(&mut ballots, &mut fan);
+        self.outgoing.push(fan);
+        decided
+    }
+
     /// Has every server asked the same.
     fn ask_all(&self, key: &Arc<str>, token: Token, command: Command, ballot: Option<usize>, fan: &mut Fan) {
         for server in 0..self.voters.len() {
@@ -183,13 +191,14 @@ impl Quorum {
 
     /// Sends to each server what it is asked, or has it sent.
     fn send(&self) {
+        let left = Left(&self.answers.shared);
         let is_left = self.outgoing.send(|server, asked| {
             if let Some(voter) = self.voters.get(server) {
                 voter.node.take(asked, Passage::default());
             }
         });
-        if is_left {
-            self.answers.shared.wake.notify_one();
+        if !is_left {
+            std::mem::forget(left);
         }
     }
 
@@ -198,8 +207,7 @@ impl Quorum {
         let now = boot_time();
         let counts = self.roll.counts(server, sent);
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
-        {
-            let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
+        self.decide(|ballots, fan| {
             for (request, reply) in votes {
                 if request.ballot.is_none() {
                     if let Command::Acquire { .. } = request.command {
@@ -211,16 +219,15 @@ impl Quorum {
                 }
                 let counted = ballots.vote(server, &request, reply, counts);
                 for (server, follow) in counted.follows {
-                    self.follow(server, follow, &request, &mut fan);
+                    self.follow(server, follow, &request, fan);
                 }
                 if let Some(next) = counted.next {
-                    self.ask_all(&next.key, next.token, next.command, next.ballot, &mut fan);
+                    self.ask_all(&next.key, next.token, next.command, next.ballot, fan);
                 }
                 outcomes.extend(counted.outcome);
                 over += usize::from(counted.is_over);
             }
-            self.outgoing.push(fan);
-        }
+        });
         self.undone(server, own, epoch, now);
         self.send();
         self.tell(outcomes, now);
@@ -291,6 +298,15 @@ impl Quorum {
     fn draw(&self, longest: Duration) -> Duration {
         let draw = self.answers.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
         longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
+    }
+}
+
+/// Leaves to the driver what is still to be sent, where who sends has been at it for long, or has panicked.
+struct Left<'a>(&'a Shared);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.wake.notify_one();
     }
 }
 
