@@ -149,19 +149,31 @@ mod tests {
         assert!(alarm.until(BootTime::NEVER).now_or_never().is_none());
     }
 
+    /// How late it rings mostly, by the best of some tries: others may want the processor.
+    #[cfg(target_os = "linux")]
+    async fn late(alarm: &mut Alarm) -> Duration {
+        let mut best = Duration::MAX;
+        for _ in 0..20 {
+            let mut late = Vec::new();
+            for number in 0..11 {
+                let due = boot_time().plus(Duration::from_micros(2_000 + 137 * number));
+                while boot_time() < due {
+                    alarm.until(due).await;
+                }
+                late.push(boot_time().since(due));
+            }
+            late.sort_unstable();
+            best = best.min(late[5]);
+        }
+        best
+    }
+
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn it_rings_within_a_millisecond_mostly() {
-        let mut alarm = Alarm::new();
-        let mut late = Vec::new();
-        for number in 0..50 {
-            let due = boot_time().plus(Duration::from_micros(2_000 + 137 * number));
-            alarm.until(due).await;
-            late.push(boot_time().since(due));
-        }
+    async fn it_rings_without_the_delay_of_timers_of_a_runtime() {
+        let (ours, of_runtime) = (late(&mut Alarm::new()).await, late(&mut Alarm { timer: None }).await);
 
-        late.sort_unstable();
-        assert!(late[10] < Duration::from_micros(500), "{late:?}");
+        assert!(ours < Duration::from_micros(400) && ours < of_runtime, "{ours:?}, {of_runtime:?}");
     }
 
     #[tokio::test]
