@@ -86,6 +86,64 @@ async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again()
     assert!(held.release().await.is_ok());
 }
 
+/// What is told is what the server has written: a write that it refuses is told to nobody.
+#[tokio::test]
+async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
+    let server = RedisServer::start();
+    let (first, second) = (manager_of(&server).await, manager_of(&server).await);
+    let held = first.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let lock = second.lock("order:7").lease(LONG).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    until_waiting(&server, "order:7", 1).await;
+
+    let releases = server.command_count("evalsha");
+    server.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    drop(held);
+    let refused = async {
+        while server.command_count("evalsha") == releases {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the release", refused).await;
+    let told = server.command_count("publish");
+    server.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    let granted = within(LONG, "the lock", waiter).await.expect("the waiter does not panic");
+
+    assert_eq!(told, 0);
+    assert!(granted.is_ok(), "{granted:?}");
+}
+
+/// A hand-over frees no memory, and takes none.
+#[tokio::test]
+async fn a_server_without_memory_hands_a_lock_over_and_lets_a_waiter_leave() {
+    let server = RedisServer::start();
+    let (first, second, third) =
+        (manager_of(&server).await, manager_of(&server).await, manager_of(&server).await);
+    let held = first.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let mut waiters = Vec::new();
+    for (manager, count) in [(second, 1), (third, 2)] {
+        let lock = manager.lock("order:7").lease(LONG).wait(LONG);
+        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+        until_waiting(&server, "order:7", count).await;
+    }
+
+    server.call(&["CONFIG", "SET", "maxmemory", "1"]);
+    waiters.remove(1).abort();
+    let left = async {
+        while ids_in(server.call(&["GET", "dlock:order:7"]).text().unwrap_or_default()) != 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the leave", left).await;
+    let lives = time_to_live(&server, "order:7");
+    let released = held.release().await;
+    let granted = within(LONG, "the lock", waiters.remove(0)).await.expect("the waiter does not panic");
+
+    assert!(lives > LONG / 2, "{lives:?}");
+    assert!(released.is_ok(), "{released:?}");
+    assert!(granted.is_ok(), "{granted:?}");
+}
+
 /// P4.
 #[tokio::test]
 async fn every_key_has_a_ttl_at_every_instant() {

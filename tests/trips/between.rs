@@ -56,23 +56,40 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
 }
 
 #[tokio::test]
-async fn a_release_to_who_waits_is_one_command_and_his_grant_one() {
+async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
     let (wire, [_, other], guard, waiter) = contended(STEADY).await;
 
     let cost = wire
         .cost(async {
             release(guard).await;
             let held = granted(waiter).await;
-            other.ready().await.expect("the server answers"); // behind the confirmation
+            other.ready().await.expect("the server answers"); // behind whatever he has sent
             std::mem::forget(held);
         })
         .await;
 
-    cost.is("2 EVALSHA", "2 evalsha, 3 get, 2 pexpire, 2 pttl, 1 publish, 1 set");
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
 }
 
 #[tokio::test]
-async fn a_hand_over_between_processes_that_ask_anew_each_time_is_four_commands() {
+async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
+    let (wire, [_, other], guard, waiter) = contended("?tracking=off&response_timeout=5s").await;
+
+    let cost = wire
+        .cost(async {
+            release(guard).await;
+            let held = granted(waiter).await;
+            let _confirmed = wire.proxy.on_request(b"EVALSHA").await;
+            other.ready().await.expect("the server answers"); // behind it
+            std::mem::forget(held);
+        })
+        .await;
+
+    cost.is("2 EVALSHA", "2 evalsha, 2 get, 1 pexpire, 1 pttl, 1 publish, 1 set");
+}
+
+#[tokio::test]
+async fn a_hand_over_between_processes_that_ask_anew_each_time_is_three_commands() {
     let (wire, managers, mut guard, mut waiter) = contended(STEADY).await;
 
     let cost = wire
@@ -87,8 +104,8 @@ async fn a_hand_over_between_processes_that_ask_anew_each_time_is_four_commands(
         })
         .await;
 
-    // Each is told the lock is taken, queues up, confirms and lets go.
-    assert_eq!(cost.sent, "30 EVALSHA, 10 SET");
+    // Each is told the lock is taken, queues up and lets go.
+    assert_eq!(cost.sent, "20 EVALSHA, 10 SET");
 }
 
 /// Returns what is sent for twelve turns: one task of each of two processes has its turn, while five more in each wait.
@@ -110,15 +127,15 @@ async fn sent_for_twelve_turns(hand_off: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_two_commands() {
+async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_one_command() {
     // Twelve turns change processes eleven times; the last release hands over to nobody.
-    assert_eq!(sent_for_twelve_turns("0ms").await, "23 EVALSHA");
+    assert_eq!(sent_for_twelve_turns("0ms").await, "12 EVALSHA");
 }
 
 #[tokio::test]
 async fn with_a_hand_off_the_lock_changes_processes_once_for_all_tasks_that_wait() {
-    // Two releases and one confirmation for twelve turns.
-    assert_eq!(sent_for_twelve_turns("10s").await, "3 EVALSHA");
+    // Two releases for twelve turns.
+    assert_eq!(sent_for_twelve_turns("10s").await, "2 EVALSHA");
 }
 
 #[tokio::test]
@@ -182,11 +199,11 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_by_one_command() {
         })
         .await;
 
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire, 1 pttl, 1 set");
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl, 1 set");
 }
 
 #[tokio::test]
-async fn beside_clients_that_poll_a_hand_over_is_two_commands_too() {
+async fn beside_clients_that_poll_a_hand_over_is_one_command_too() {
     let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&share=setnx")).await;
 
     let cost = wire
@@ -198,5 +215,5 @@ async fn beside_clients_that_poll_a_hand_over_is_two_commands_too() {
         })
         .await;
 
-    cost.is("2 EVALSHA", "2 evalsha, 3 get, 2 pexpire, 2 pttl, 1 publish, 1 set");
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
 }

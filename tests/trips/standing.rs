@@ -168,7 +168,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
 }
 
 #[tokio::test]
-async fn behind_sentinels_a_grant_is_confirmed_by_one_trip_more_and_no_command_more() {
+async fn behind_sentinels_a_grant_is_confirmed_by_one_trip_and_one_command_more() {
     let wire = Wire::to(RedisServer::builder().line("save \"\"").start());
     let sentinel = start_sentinel(wire.proxy.port());
     let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}{STEADY}", sentinel.port());
@@ -177,7 +177,7 @@ async fn behind_sentinels_a_grant_is_confirmed_by_one_trip_more_and_no_command_m
 }
 
 #[tokio::test]
-async fn in_a_cluster_a_grant_is_confirmed_by_one_trip_more_and_no_command_more() {
+async fn in_a_cluster_a_grant_is_confirmed_by_one_trip_and_one_command_more() {
     let wire = Wire::to(RedisServer::builder().of_a_cluster(Duration::from_secs(5)).start());
     let slots: Vec<_> = (0..16_384).map(|slot| slot.to_string()).collect();
     let words: Vec<_> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot)).collect();

@@ -37,6 +37,8 @@ pub(crate) struct Hold<S> {
     streak: Streak,
     pub(super) check: Check,
     renew: bool,
+    /// Whether it is a grant that the server has not confirmed yet.
+    granted: bool,
     /// Whether the last renewal got no answer.
     overdue: bool,
 }
@@ -107,6 +109,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             streak,
             check,
             renew: terms.renew,
+            granted: false,
             overdue: false,
         };
         hold.bound(terms, since);
@@ -184,7 +187,13 @@ impl<S: Clone + PartialEq> Hold<S> {
         }
     }
 
-    /// Asks the server to confirm a grant that has been believed already.
+    /// The hold is a grant that is believed: the server is asked to confirm it if it lasts.
+    pub(super) fn confirm_in_a_while(&mut self, now: BootTime) {
+        self.granted = true;
+        self.next_renewal = renew::confirmation_due(now, self.deadline.at().since(now));
+    }
+
+    /// Asks the server to confirm the hold.
     pub(super) fn confirm(&mut self, cx: &mut Cx<'_, S>) {
         self.next_renewal = BootTime::NEVER;
         cx.send(self.token(cx), Command::Renew { lease: self.lease() });
@@ -193,7 +202,7 @@ impl<S: Clone + PartialEq> Hold<S> {
     /// The server has confirmed the hold, as asked at `sent`.
     pub(super) fn confirmed(&mut self, sent: BootTime, lease: Duration, cx: &Cx<'_, S>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
-        self.overdue = false;
+        (self.granted, self.overdue) = (false, false);
         // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
         if lease == self.lease() {
             self.next_renewal =
@@ -228,13 +237,13 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.streak.plus(now.since(self.since))
     }
 
-    /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is on
-    /// its way. A grant is believed while its confirmation is, by whoever has it: a task of this process as well as the first.
+    /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is asked
+    /// soon. A grant that is not confirmed yet is believed by whoever has it: a task of this process as well as the first.
     fn passes_to(&self, next: &Waiter<S>, cx: &Cx<'_, S>) -> bool {
         let Terms { lease, renew, .. } = next.terms;
         let left = self.deadline.at().since(cx.now);
-        let is_being_asked = self.next_renewal == BootTime::NEVER && !self.overdue;
-        let is_enough = left > lease / 2 || (is_being_asked && left > cx.rules.grant_lease / 2);
+        let is_enough =
+            left > lease / 2 || (self.granted && !self.overdue && left > cx.rules.grant_lease / 2);
         self.renew && renew && lease == self.lease() && is_enough
     }
 }

@@ -7,8 +7,13 @@ use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 
 /// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
 fn yielding() -> (Lane<u32>, Token, Token) {
+    yielding_to(TERMS)
+}
+
+/// The same where the second task has terms of its own.
+fn yielding_to(terms: Terms) -> (Lane<u32>, Token, Token) {
     let (mut lane, old) = held(TERMS);
-    happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, TERMS), cx));
+    happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
     happen(&mut lane, 100, |lane, cx| {
         lane.release(&1, cx);
     });
@@ -61,11 +66,17 @@ fn a_yield_where_nobody_queues_leaves_others_a_moment_to_take_the_lock() {
     assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
 }
 
-/// A lane whose task was granted the lock, its confirmation on its way since 100 ms, and another task that waits; and its token.
+/// A lane whose task was granted the lock at 110 ms, by a proof of 100 ms, and another task that waits; and its token.
 fn granted() -> (Lane<u32>, Token) {
-    let (mut lane, old, next) = yielding();
+    let (mut lane, token) = granted_to(TERMS);
+    happen(&mut lane, 110, |lane, cx| lane.join(waiter(3, TERMS), cx));
+    (lane, token)
+}
+
+/// The same where the task has terms of its own, and nobody waits.
+fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
+    let (mut lane, old, next) = yielding_to(terms);
     happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
-    happen(&mut lane, 102, |lane, cx| lane.join(waiter(3, TERMS), cx));
     happen(&mut lane, 110, |lane, cx| {
         let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
         lane.granted(next, offer, cx);
@@ -112,7 +123,7 @@ fn a_hold_is_handed_on_while_more_than_half_of_it_is_left() {
 }
 
 #[test]
-fn a_grant_that_is_being_confirmed_is_handed_on_while_more_than_half_of_it_is_left() {
+fn a_grant_that_is_not_confirmed_is_handed_on_while_more_than_half_of_it_is_left() {
     let deadline = 100 + 1_000 - 12;
     for (left, is_handed_on) in [(501, true), (500, false)] {
         let (mut lane, _) = granted();
@@ -253,8 +264,46 @@ fn a_hand_off_ends_however_often_the_lock_was_handed_on() {
     );
 }
 
+const RENEW: Command = Command::Renew { lease: TERMS.lease };
+
 #[test]
-fn a_grant_is_handed_on_while_its_confirmation_is_on_its_way() {
+fn a_grant_is_confirmed_once_it_has_lasted_for_a_while() {
+    let (mut lane, token) = granted();
+
+    assert_eq!(lane.due(), at(110).plus(Duration::from_millis(1_088 - 110) / 16));
+    assert!(happen(&mut lane, 171, Lane::tick).is_empty());
+    let asked = happen(&mut lane, 172, Lane::tick);
+
+    assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
+    assert!(happen(&mut lane, 173, Lane::tick).is_empty(), "it is asked once");
+    happen(&mut lane, 174, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
+    assert!(lane.due() > at(7_000), "from now on it is renewed as all others are: {:?}", lane.due());
+}
+
+#[test]
+fn a_grant_that_nobody_renews_is_confirmed_for_its_lease() {
+    let (mut lane, token) = granted_to(Terms { renew: false, ..TERMS });
+
+    let asked = happen(&mut lane, 172, Lane::tick);
+    happen(&mut lane, 173, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
+
+    assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
+    assert_eq!(lane.due(), at(172 + 30_000 - 302), "its end");
+}
+
+#[test]
+fn a_grant_whose_task_lets_go_soon_costs_a_release_and_no_more() {
+    let (mut lane, token) = granted_to(TERMS);
+
+    let mut released = Released::Kept;
+    let asked = happen(&mut lane, 150, |lane, cx| released = lane.release(&2, cx));
+
+    assert_eq!((released, asked.len()), (Released::ToServer(token, Command::Release), 0), "{asked:?}");
+    assert!(lane.is_idle());
+}
+
+#[test]
+fn a_grant_that_is_handed_on_is_confirmed_for_whoever_has_it_then() {
     let (mut lane, token) = granted();
 
     let handed_on = hand_on(&mut lane, 120);
@@ -263,22 +312,23 @@ fn a_grant_is_handed_on_while_its_confirmation_is_on_its_way() {
         matches!(handed_on[..], [Action::Admit { seat: 3, token: of, .. }] if of == token),
         "{handed_on:?}"
     );
-    let renew = Command::Renew { lease: TERMS.lease };
-    let prolonged = happen(&mut lane, 150, |lane, cx| lane.reply(token, renew, at(110), Reply::Ours, cx));
+    let asked = happen(&mut lane, 172, Lane::tick);
+    assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
+    let prolonged = happen(&mut lane, 173, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
     assert!(matches!(prolonged[..], [Action::Prolong { seat: 3, .. }]), "{prolonged:?}");
 }
 
 #[test]
 fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it_is_handed_on() {
-    let renew = Command::Renew { lease: TERMS.lease };
     let (mut late, _) = granted();
     let (mut unanswered, token) = granted();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
-    happen(&mut unanswered, 115, |lane, cx| lane.reply(token, renew, at(110), unknown, cx));
+    happen(&mut unanswered, 172, Lane::tick);
+    happen(&mut unanswered, 175, |lane, cx| lane.reply(token, RENEW, at(172), unknown, cx));
 
-    for (lane, ms) in [(&mut late, 700), (&mut unanswered, 120)] {
+    for (lane, ms) in [(&mut late, 700), (&mut unanswered, 180)] {
         let asked = hand_on(lane, ms);
-        assert!(matches!(asked[..], [Action::Send { command, .. }] if command == renew), "{asked:?}");
+        assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
     }
 }
 

@@ -1,6 +1,5 @@
 -- KEYS[1] lock  ARGV[1] token  -> 1 freed, whoever waited | 0 not ours
-local value = held_by(ARGV[1])
-if not value then return 0 end
+if not holds(value, ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[1])
 local width = #ARGV[1]
 for at = width + 1, #value, width do tell(string.sub(value, at, at + width - 1), 0) end

@@ -8,6 +8,5 @@ if place == 1 then
   if not hand_over(value, token, ARGV[2], '') then redis.call('DEL', KEYS[1]) end
   return 1
 end
-keep_ttl()
-redis.call('SET', KEYS[1], string.sub(value, 1, place - 1) .. string.sub(value, place + #token), 'KEEPTTL')
+put(string.sub(value, 1, place - 1) .. string.sub(value, place + #token), time_left())
 return 1

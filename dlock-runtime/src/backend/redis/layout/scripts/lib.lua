@@ -1,9 +1,12 @@
 -- What the scripts share. A value is a row of tokens of one width: the holder, then those who wait, in their order.
 
+-- Returns whether `token` is the holder of `value`.
+local function holds(value, token) return value and string.sub(value, 1, #token) == token end
+
 -- Returns the value if `token` is its holder.
 local function held_by(token)
   local value = redis.call('GET', KEYS[1])
-  if value and string.sub(value, 1, #token) == token then return value end
+  if holds(value, token) then return value end
 end
 
 -- Returns where `token` stands in `value`: 1 for the holder, nil for nowhere. By position, so that no token matches inside another.
