@@ -1,7 +1,9 @@
 //! Somebody else writes the names, or publishes to the channels of grants (A5).
 
-use dlock_runtime::{Error, LockManager};
-use dlock_tests::{Proxy, RedisServer, within};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
+use dlock_tests::{Moment, Proxy, RedisServer, within};
 
 use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
 
@@ -17,8 +19,8 @@ async fn a_foreign_write_over_the_name_loses_the_lock_and_when_it_is_gone_somebo
 }
 
 /// Who can read a lock's value and publish to the channel of a process can start its waiter's body beside the holder's.
-#[tokio::test]
-async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
+/// A server on which one holds the lock and another believes a forged grant, the way of the second to it, and both guards.
+async fn two_bodies() -> ((RedisServer, Proxy), Holder, LockGuard) {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
     let proxy = Proxy::in_front_of(&server);
@@ -33,15 +35,34 @@ async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
     within(SOON, "a waiter in the queue", queued).await;
 
     let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
-    let (holder, waits) = value.split_at(value.len() / 2);
+    let (_, waits) = value.split_at(value.len() / 2);
     let process = &waits[..20];
     proxy.hold_requests(); // else its task may come to its turn when it has been told already that it has none
     server.call(&["PUBLISH", &format!("dlock:grant:{process}"), &format!("{waits}1000|{NAME}")]);
     let second = within(SOON, "the forged grant", waiter).await.expect("no panic").expect("it believes it");
     proxy.pass();
+    ((server, proxy), first, second)
+}
+
+#[tokio::test]
+async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
+    let (_servers, first, second) = two_bodies().await;
+
     let fence = second.fencing_token().await;
 
     assert!(first.guard.check().is_ok(), "{:?}", first.guard.check());
     assert!(matches!(fence, Err(Error::Lost { .. })), "{fence:?}");
-    assert!(value.starts_with(holder) && first.guard.release().await.is_ok());
+    assert!(first.guard.release().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_body_that_a_forged_grant_has_started_is_stopped_when_the_server_is_asked_to_confirm_it() {
+    let (_servers, first, second) = two_bodies().await;
+    let granted = Moment::now();
+
+    let cause = within(SOON, "the loss", second.lost()).await;
+
+    assert_eq!(cause, LossCause::NotOurs);
+    assert!(granted.elapsed() < Duration::from_millis(500), "{:?}", granted.elapsed());
+    assert!(first.guard.release().await.is_ok());
 }

@@ -72,6 +72,21 @@ async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
 }
 
 #[tokio::test]
+async fn a_release_by_force_hands_over_by_one_command() {
+    let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
+
+    let cost = wire
+        .cost(async {
+            assert!(operator.force_release("order:7").await.expect("the server answers"));
+            std::mem::forget(granted(waiter).await);
+        })
+        .await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
+    std::mem::forget(guard);
+}
+
+#[tokio::test]
 async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
     let (wire, [_, other], guard, waiter) = contended("?tracking=off&response_timeout=5s").await;
 

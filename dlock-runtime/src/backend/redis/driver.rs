@@ -175,7 +175,7 @@ impl Driver {
                 () = settled => {}
                 () = more => {}
                 () = wake => {}
-                () = self.until_due_leaves(A_SECOND) => {}
+                () = self.until_due_leaves(BETWEEN_LOOKS) => {}
             }
         }
     }
@@ -195,7 +195,7 @@ impl Drop for Sending<'_> {
 const IN_ONE_GO: usize = 4;
 
 /// How often a driver whose engine is gone looks whether it can undo more.
-const A_SECOND: Duration = Duration::from_secs(1);
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// With nothing to undo, and nothing that would tell of it otherwise.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);

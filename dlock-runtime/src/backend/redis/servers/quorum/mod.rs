@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `ballots` | the ballots that are open, and what their votes lead to |
 //! | `outgoing` | in which order it leaves |
+//! | `telling` | the outcome, to the engine |
 //! | `muster` | the first connections: whether there are enough |
 //! | `roll` | what the servers say of themselves: which are one, which have just come up |
 //!
@@ -22,6 +23,7 @@ mod ballots;
 mod muster;
 mod outgoing;
 pub(crate) mod roll;
+mod telling;
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -35,7 +37,7 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::{Grant, Route};
 use crate::backend::redis::servers::Traffic;
-use crate::backend::redis::servers::quorum::ballots::{Ballots, Outcome};
+use crate::backend::redis::servers::quorum::ballots::Ballots;
 use crate::backend::redis::servers::quorum::outgoing::{Fan, Outgoing};
 use crate::backend::redis::servers::quorum::roll::{Place, Roll};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
@@ -174,11 +176,10 @@ impl Quorum {
 
     /// Decides what is to be sent. It stands in the queue before anybody else decides: what a vote has put again must not come behind the
     /// release that would take it back.
-    fn decide<T>(&self, decide: impl FnOnce(&mut Ballots, &mut Fan) -> T) -> T {
+    fn decide(&self, decide: impl FnOnce(&mut Ballots, &mut Fan)) {
         let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
-        let decided = decide(&mut ballots, &mut fan);
+        decide(&mut ballots, &mut fan);
         self.outgoing.push(fan);
-        decided
     }
 
     /// Has every server asked the same.
@@ -264,41 +265,6 @@ impl Quorum {
         self.answers.shared.undoing.more.notify_one();
         self.answers.shared.settled.notify_waiters();
     }
-
-    /// Tells the engine.
-    fn tell(&self, mut outcomes: Vec<Outcome>, now: BootTime) {
-        while let Some(first) = outcomes.first() {
-            let sent = first.sent;
-            let others = outcomes.iter().position(|outcome| outcome.sent != sent).unwrap_or(outcomes.len());
-            let replies = outcomes.drain(..others).map(|Outcome { request, reply, .. }| {
-                let reply = self.spread(reply, now.since(sent));
-                (request, reply)
-            });
-            let abandoned = self.answers.tell(replies.collect(), sent);
-            if !abandoned.is_empty() {
-                for server in 0..self.voters.len() {
-                    self.abandon(server, abandoned.clone());
-                }
-            }
-        }
-    }
-
-    /// Who finds the lock free has met others who try: each tries again after a time of his own, by what a trip takes.
-    fn spread(&self, reply: Reply, trip: Duration) -> Reply {
-        match reply {
-            Reply::NotQueued { ttl: Some(Duration::ZERO) } => {
-                let longest = trip.saturating_mul(4).clamp(SHORTEST_SPREAD, LONGEST_SPREAD);
-                Reply::NotQueued { ttl: Some(self.draw(longest)) }
-            }
-            reply => reply,
-        }
-    }
-
-    /// Draws a time up to `longest`.
-    fn draw(&self, longest: Duration) -> Duration {
-        let draw = self.answers.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
-        longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
-    }
 }
 
 /// Leaves to the driver what is still to be sent, where who sends has been at it for long, or has panicked.
@@ -341,8 +307,3 @@ impl Answers for Votes {
 
 /// No connection has this number: a leave is proved by being answered twice.
 const NO_CONNECTION: u64 = 0;
-
-/// Within this the contenders of a quorum that is near are done with one try.
-const SHORTEST_SPREAD: Duration = Duration::from_millis(8);
-
-const LONGEST_SPREAD: Duration = Duration::from_millis(200);
