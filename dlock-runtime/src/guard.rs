@@ -58,7 +58,7 @@ impl LockGuard {
     /// Returns how long the hold may still be believed; zero once it may not. A renewal prolongs it.
     ///
     /// It ends before the key expires, by a hundredth of the lease and 2 ms, and counts the time that the machine is suspended. When another
-    /// process has just handed the lock over it is what is left of the `grant_lease`; soon after it is that of the lease.
+    /// process has just handed the lock over it is what is left of the `grant_lease`; some milliseconds later it is that of the lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().map_or(Duration::ZERO, Held::remaining)

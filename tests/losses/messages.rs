@@ -1,9 +1,7 @@
 //! Somebody else writes the names, or publishes to the channels of grants (A5).
 
-use std::time::Duration;
-
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
-use dlock_tests::{Moment, Proxy, RedisServer, within};
+use dlock_tests::{Proxy, RedisServer, within};
 
 use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
 
@@ -18,13 +16,14 @@ async fn a_foreign_write_over_the_name_loses_the_lock_and_when_it_is_gone_somebo
     assert_told(&first).await;
 }
 
-/// Who can read a lock's value and publish to the channel of a process can start its waiter's body beside the holder's.
 /// A server on which one holds the lock and another believes a forged grant, the way of the second to it, and both guards.
 async fn two_bodies() -> ((RedisServer, Proxy), Holder, LockGuard) {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
     let proxy = Proxy::in_front_of(&server);
-    let waiting = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
+    // Else the server is asked about what lasts, and so it is told of.
+    let url = proxy.url_with("?tracking=off");
+    let waiting = LockManager::connect(&url).await.expect("the server takes managers");
     let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     let queued = async {
@@ -44,6 +43,7 @@ async fn two_bodies() -> ((RedisServer, Proxy), Holder, LockGuard) {
     ((server, proxy), first, second)
 }
 
+/// Who can read a lock's value and publish to the channel of a process can start its waiter's body beside the holder's.
 #[tokio::test]
 async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
     let (_servers, first, second) = two_bodies().await;
@@ -58,11 +58,9 @@ async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
 #[tokio::test]
 async fn a_body_that_a_forged_grant_has_started_is_stopped_when_the_server_is_asked_to_confirm_it() {
     let (_servers, first, second) = two_bodies().await;
-    let granted = Moment::now();
 
     let cause = within(SOON, "the loss", second.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOurs);
-    assert!(granted.elapsed() < Duration::from_millis(500), "{:?}", granted.elapsed());
+    assert_eq!(cause, LossCause::NotOurs, "not that its time was over");
     assert!(first.guard.release().await.is_ok());
 }

@@ -90,7 +90,10 @@ async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again()
 #[tokio::test]
 async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
     let server = RedisServer::start();
-    let (first, second) = (manager_of(&server).await, manager_of(&server).await);
+    let first = manager_of(&server).await;
+    // The next script that the server runs is the release.
+    let url = server.url_with("?grant_lease=60s&tracking=off");
+    let second = LockManager::connect(&url).await.expect("the server takes managers");
     let held = first.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = second.lock("order:7").lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -111,6 +114,33 @@ async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
 
     assert_eq!(told, 0);
     assert!(granted.is_ok(), "{granted:?}");
+}
+
+/// P1: who offers the lock and keeps it, as nobody of those who waited lives, has it for as long as before.
+#[tokio::test]
+async fn a_lock_that_is_offered_to_the_dead_is_kept_for_its_time() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url_with("?hand_off=0ms")).await.expect("it is open");
+    let lock = manager.lock("order:7").lease(LONG).wait(LONG);
+    let held = lock.acquire().await.expect("the lock is free");
+    let next = tokio::spawn(async move { lock.acquire().await });
+    tokio::task::yield_now().await; // it stands behind
+    let holder = server.call(&["GET", "dlock:order:7"]).text().expect("it is held").to_owned();
+    let (family, of_process) = holder.split_at(4);
+    let dead: String = of_process.chars().rev().collect();
+    server.call(&["APPEND", "dlock:order:7", &format!("{family}{dead}")]);
+    until_waiting(&server, "order:7", 1).await;
+
+    held.release().await.expect("it was held");
+    let next = within(LONG, "the lock", next).await.expect("no panic").expect("its turn comes");
+    let (believed, lives) = (next.remaining(), time_to_live(&server, "order:7"));
+
+    assert_eq!(
+        server.call(&["GET", "dlock:order:7"]).text(),
+        Some(&*holder),
+        "it is kept, and the dead are gone"
+    );
+    assert!(believed > LONG / 2 && believed <= lives, "believed for {believed:?}, lives for {lives:?}");
 }
 
 /// A hand-over frees no memory, and takes none.

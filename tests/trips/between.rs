@@ -1,11 +1,13 @@
 //! What processes cost each other that want one lock, in commands: two managers are two processes to a server.
 
+use std::time::Duration;
+
 use dlock_runtime::{Error, LockGuard, LockManager, distributed_lock};
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 
-use super::wire::{STEADY, Wire};
-use super::{call, hold, release};
+use super::wire::{Cost, STEADY, Wire};
+use super::{LONG, call, hold, release};
 
 /// A server, a manager that holds `order:7`, and one that waits for it.
 async fn contended(options: &str) -> (Wire, [LockManager; 2], LockGuard, JoinHandle<LockGuard>) {
@@ -55,47 +57,78 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
     waiter.abort();
 }
 
+/// Looks what turns cost that are short: on a machine that is busy one may last, and is confirmed, so it is looked more than once.
+async fn assert_costs(sent: &str, ran: Option<&str>, mut cost: impl AsyncFnMut() -> Cost) {
+    for _ in 0..4 {
+        let cost = cost().await;
+        if cost.sent == sent && ran.is_none_or(|ran| cost.ran == ran) {
+            return;
+        }
+    }
+    let cost = cost().await;
+    assert_eq!((&*cost.sent, ran.map(|_| &*cost.ran)), (sent, ran));
+}
+
 #[tokio::test]
 async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
-    let (wire, [_, other], guard, waiter) = contended(STEADY).await;
+    for options in [STEADY, &format!("{STEADY}&share=setnx")] {
+        assert_costs("1 EVALSHA", Some("1 evalsha, 1 get, 1 publish, 1 set"), async || {
+            let (wire, [_, other], guard, waiter) = contended(options).await;
+            wire.cost(async {
+                release(guard).await;
+                let held = granted(waiter).await;
+                other.ready().await.expect("the server answers"); // behind whatever he has sent
+                std::mem::forget(held);
+            })
+            .await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn on_the_runtime_of_its_body_a_grant_is_confirmed_at_once() {
+    let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&io=runtime")).await;
 
     let cost = wire
         .cost(async {
             release(guard).await;
             let held = granted(waiter).await;
-            other.ready().await.expect("the server answers"); // behind whatever he has sent
+            other.ready().await.expect("the server answers"); // behind the confirmation
             std::mem::forget(held);
         })
         .await;
 
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
+    cost.is("2 EVALSHA", "2 evalsha, 2 get, 1 pexpire, 1 pttl, 1 publish, 1 set");
 }
 
 #[tokio::test]
 async fn a_release_by_force_hands_over_by_one_command() {
-    let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
-
-    let cost = wire
-        .cost(async {
-            assert!(operator.force_release("order:7").await.expect("the server answers"));
-            std::mem::forget(granted(waiter).await);
-        })
-        .await;
-
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
-    std::mem::forget(guard);
+    assert_costs("1 EVALSHA", Some("1 evalsha, 1 get, 1 publish, 1 set"), async || {
+        let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
+        let cost = wire
+            .cost(async {
+                assert!(operator.force_release("order:7").await.expect("the server answers"));
+                std::mem::forget(granted(waiter).await);
+            })
+            .await;
+        std::mem::forget(guard);
+        cost
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
-    let (wire, [_, other], guard, waiter) = contended("?tracking=off&response_timeout=5s").await;
+    let (wire, _managers, guard, waiter) = contended(STEADY).await;
 
     let cost = wire
         .cost(async {
             release(guard).await;
             let held = granted(waiter).await;
-            let _confirmed = wire.proxy.on_request(b"EVALSHA").await;
-            other.ready().await.expect("the server answers"); // behind it
+            while held.remaining() < LONG * 3 / 4 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             std::mem::forget(held);
         })
         .await;
@@ -105,10 +138,10 @@ async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
 
 #[tokio::test]
 async fn a_hand_over_between_processes_that_ask_anew_each_time_is_three_commands() {
-    let (wire, managers, mut guard, mut waiter) = contended(STEADY).await;
-
-    let cost = wire
-        .cost(async {
+    // Each is told the lock is taken, queues up and lets go.
+    assert_costs("20 EVALSHA, 10 SET", None, async || {
+        let (wire, managers, mut guard, mut waiter) = contended(STEADY).await;
+        wire.cost(async {
             for turn in 0..10 {
                 release(guard).await;
                 guard = granted(waiter).await;
@@ -117,40 +150,37 @@ async fn a_hand_over_between_processes_that_ask_anew_each_time_is_three_commands
             waiter.abort();
             std::mem::forget(guard);
         })
-        .await;
-
-    // Each is told the lock is taken, queues up and lets go.
-    assert_eq!(cost.sent, "20 EVALSHA, 10 SET");
+        .await
+    })
+    .await;
 }
 
-/// Returns what is sent for twelve turns: one task of each of two processes has its turn, while five more in each wait.
-async fn sent_for_twelve_turns(hand_off: &str) -> String {
+/// Returns what twelve turns cost: one task of each of two processes has its turn, while five more in each wait.
+async fn cost_of_twelve_turns(hand_off: &str) -> Cost {
     let (wire, managers, guard, waiter) = contended(&format!("{STEADY}&hand_off={hand_off}")).await;
     let more = managers.each_ref().map(|manager| join_all((0..5).map(|_| call(manager, "order:7"))));
 
-    let cost = wire
-        .cost(async {
-            let first = async {
-                release(guard).await;
-                release(granted(waiter).await).await;
-            };
-            let [ours, theirs] = more;
-            tokio::join!(biased; ours, theirs, first);
-        })
-        .await;
-    cost.sent
+    wire.cost(async {
+        let first = async {
+            release(guard).await;
+            release(granted(waiter).await).await;
+        };
+        let [ours, theirs] = more;
+        tokio::join!(biased; ours, theirs, first);
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_one_command() {
     // Twelve turns change processes eleven times; the last release hands over to nobody.
-    assert_eq!(sent_for_twelve_turns("0ms").await, "12 EVALSHA");
+    assert_costs("12 EVALSHA", None, async || cost_of_twelve_turns("0ms").await).await;
 }
 
 #[tokio::test]
 async fn with_a_hand_off_the_lock_changes_processes_once_for_all_tasks_that_wait() {
     // Two releases for twelve turns.
-    assert_eq!(sent_for_twelve_turns("10s").await, "2 EVALSHA");
+    assert_costs("2 EVALSHA", None, async || cost_of_twelve_turns("10s").await).await;
 }
 
 #[tokio::test]
@@ -215,20 +245,4 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_by_one_command() {
         .await;
 
     cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl, 1 set");
-}
-
-#[tokio::test]
-async fn beside_clients_that_poll_a_hand_over_is_one_command_too() {
-    let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&share=setnx")).await;
-
-    let cost = wire
-        .cost(async {
-            release(guard).await;
-            let held = granted(waiter).await;
-            other.ready().await.expect("the server answers");
-            std::mem::forget(held);
-        })
-        .await;
-
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 publish, 1 set");
 }

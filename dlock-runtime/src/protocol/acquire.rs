@@ -202,7 +202,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 if is_proof && deadline.holds_at(cx.now) {
                     self.admit(token, deadline, cx);
                     if let Stage::Held(hold) = &mut self.stage {
-                        hold.confirm_in_a_while(cx.now);
+                        hold.confirm_grant(cx);
                     }
                 } else {
                     *step = Step::Confirming;

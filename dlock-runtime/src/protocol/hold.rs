@@ -187,10 +187,20 @@ impl<S: Clone + PartialEq> Hold<S> {
         }
     }
 
-    /// The hold is a grant that is believed: the server is asked to confirm it if it lasts.
-    pub(super) fn confirm_in_a_while(&mut self, now: BootTime) {
+    /// The hold is a grant that is believed: the server is asked to confirm it, soon, as most turns of a lock that many want are over
+    /// before. One that has to last is confirmed at once: by no renewal, or for longer than its task lives.
+    pub(super) fn confirm_grant(&mut self, cx: &mut Cx<'_, S>) {
         self.granted = true;
-        self.next_renewal = renew::confirmation_due(now, self.deadline.at().since(now));
+        if cx.rules.confirm_at_once || !self.renew || self.more.is_some() {
+            self.confirm(cx);
+        } else {
+            self.next_renewal = renew::confirmation_due(cx.now, self.deadline.at().since(cx.now));
+        }
+    }
+
+    /// Returns whether it is a grant that is to be confirmed soon.
+    pub(super) fn is_to_be_confirmed(&self) -> bool {
+        self.granted && self.next_renewal != BootTime::NEVER
     }
 
     /// Asks the server to confirm the hold.
@@ -303,6 +313,9 @@ impl<S: Clone + PartialEq> Lane<S> {
         hold.seat = next.seat.clone();
         hold.bound(&next.terms, cx.now);
         cx.actions.push(hold.admits(&next, cx));
+        if hold.is_to_be_confirmed() && hold.more.is_some() {
+            hold.confirm(cx);
+        }
     }
 
     /// The hand-off budget is used up: other processes get their turn, if any waits. From here on no body runs under the old

@@ -75,6 +75,9 @@ pub(crate) struct Rules {
     pub(crate) tracking: bool,
     /// Whether who is told of a grant has been given it. Elsewhere one who was passed over may be told, too.
     pub(crate) told_is_given: bool,
+    /// Whether a grant is confirmed in the moment in which it is believed. So it is where what keeps the time shares its threads with
+    /// bodies, and may come to nothing for as long as one blocks them.
+    pub(crate) confirm_at_once: bool,
 }
 
 impl Rules {
@@ -88,5 +91,6 @@ impl Rules {
         replica_acks: 0,
         tracking: false,
         told_is_given: true,
+        confirm_at_once: false,
     };
 }

@@ -20,13 +20,14 @@ impl<S: Clone + PartialEq> Lane<S> {
 }
 
 impl<S: Clone + PartialEq> Hold<S> {
-    /// A renewal does not wait once half the lease has gone: the rest is for tries that are not answered. A check does.
+    /// A renewal does not wait once half the lease has gone: the rest is for tries that are not answered. Nor does what confirms a grant. A
+    /// check does.
     fn put_off(&mut self, now: BootTime, until: BootTime) -> bool {
         if !self.deadline().holds_at(now) || now >= self.bounds_due() {
             return false;
         }
         if self.next_renewal <= now {
-            if until.plus(self.lease() / 2) > self.deadline().at() {
+            if self.is_to_be_confirmed() || until.plus(self.lease() / 2) > self.deadline().at() {
                 return false;
             }
             self.next_renewal = until;

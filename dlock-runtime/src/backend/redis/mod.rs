@@ -132,7 +132,8 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 /// Returns the rules where a key has one master at a time. Where that may become another one, servers hand messages on to each other, also
 /// to whom the one that published them did not see, and passed over.
 fn rules_of(settings: &Settings, moves: bool) -> Rules {
-    Rules { told_is_given: !moves, hold_back: Layout::hold_back(settings.layout), ..settings.rules }
+    let (hold_back, confirm_at_once) = (Layout::hold_back(settings.layout), settings.io == Io::Runtime);
+    Rules { told_is_given: !moves, confirm_at_once, hold_back, ..settings.rules }
 }
 
 /// Starts a driver of what `serving` makes, and waits for its first connection.
@@ -231,5 +232,13 @@ mod tests {
 
         assert!(rules_of(&settings, false).told_is_given);
         assert!(!rules_of(&settings, true).told_is_given);
+    }
+
+    #[test]
+    fn a_grant_is_confirmed_at_once_where_bodies_may_block_what_would_confirm_it_later() {
+        let settings = Settings::default();
+
+        assert!(!rules_of(&settings, false).confirm_at_once);
+        assert!(rules_of(&Settings { io: Io::Runtime, ..settings }, false).confirm_at_once);
     }
 }

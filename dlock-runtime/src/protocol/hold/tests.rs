@@ -270,25 +270,65 @@ const RENEW: Command = Command::Renew { lease: TERMS.lease };
 fn a_grant_is_confirmed_once_it_has_lasted_for_a_while() {
     let (mut lane, token) = granted();
 
-    assert_eq!(lane.due(), at(110).plus(Duration::from_millis(1_088 - 110) / 16));
-    assert!(happen(&mut lane, 171, Lane::tick).is_empty());
-    let asked = happen(&mut lane, 172, Lane::tick);
+    assert_eq!(lane.due(), at(110).plus(Duration::from_millis(1_088 - 110) / 200));
+    assert!(happen(&mut lane, 114, Lane::tick).is_empty());
+    let asked = happen(&mut lane, 115, Lane::tick);
 
     assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
-    assert!(happen(&mut lane, 173, Lane::tick).is_empty(), "it is asked once");
-    happen(&mut lane, 174, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
+    assert!(happen(&mut lane, 116, Lane::tick).is_empty(), "it is asked once");
+    happen(&mut lane, 117, |lane, cx| lane.reply(token, RENEW, at(115), Reply::Ours, cx));
     assert!(lane.due() > at(7_000), "from now on it is renewed as all others are: {:?}", lane.due());
 }
 
 #[test]
-fn a_grant_that_nobody_renews_is_confirmed_for_its_lease() {
-    let (mut lane, token) = granted_to(Terms { renew: false, ..TERMS });
+fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() {
+    let at_once = Rules { confirm_at_once: true, ..RULES };
+    let minute = Some(Duration::from_secs(60));
+    for (terms, rules) in [
+        (TERMS, at_once),
+        (Terms { renew: false, ..TERMS }, RULES),
+        (Terms { max_hold: minute, ..TERMS }, RULES),
+        (Terms { at_least: minute, ..TERMS }, RULES),
+    ] {
+        let (mut lane, old, next) = yielding_to(terms);
+        happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
+        let granted = happen(&mut lane, 110, |lane, cx| {
+            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            lane.granted(next, Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN }, &mut cx);
+        });
 
-    let asked = happen(&mut lane, 172, Lane::tick);
-    happen(&mut lane, 173, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
+        assert!(
+            matches!(granted[..], [Action::Admit { seat: 2, .. }, Action::Send { command: RENEW, .. }]),
+            "{terms:?}: {granted:?}"
+        );
+        assert!(happen(&mut lane, 116, Lane::tick).is_empty(), "it is asked once");
+    }
+}
 
-    assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
-    assert_eq!(lane.due(), at(172 + 30_000 - 302), "its end");
+#[test]
+fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
+    let (mut lane, token) = granted_to(TERMS);
+    let at_least = Some(Duration::from_secs(60));
+    happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, Terms { at_least, ..TERMS }), cx));
+
+    let handed_on = hand_on(&mut lane, 112);
+
+    assert!(
+        matches!(
+            handed_on[..],
+            [Action::Admit { seat: 3, .. }, Action::Send { token: of, command: RENEW }] if of == token
+        ),
+        "{handed_on:?}"
+    );
+    assert!(happen(&mut lane, 116, Lane::tick).is_empty(), "it is asked once");
+}
+
+#[test]
+fn what_confirms_a_grant_waits_for_no_place() {
+    let (mut lane, _) = granted_to(Terms { lease: Duration::from_secs(1), ..TERMS });
+
+    assert!(!lane.put_off(at(115), at(120)), "there is time: a renewal would wait");
+    assert_eq!(happen(&mut lane, 115, Lane::tick).len(), 1);
 }
 
 #[test]
@@ -296,7 +336,7 @@ fn a_grant_whose_task_lets_go_soon_costs_a_release_and_no_more() {
     let (mut lane, token) = granted_to(TERMS);
 
     let mut released = Released::Kept;
-    let asked = happen(&mut lane, 150, |lane, cx| released = lane.release(&2, cx));
+    let asked = happen(&mut lane, 113, |lane, cx| released = lane.release(&2, cx));
 
     assert_eq!((released, asked.len()), (Released::ToServer(token, Command::Release), 0), "{asked:?}");
     assert!(lane.is_idle());
@@ -306,15 +346,15 @@ fn a_grant_whose_task_lets_go_soon_costs_a_release_and_no_more() {
 fn a_grant_that_is_handed_on_is_confirmed_for_whoever_has_it_then() {
     let (mut lane, token) = granted();
 
-    let handed_on = hand_on(&mut lane, 120);
+    let handed_on = hand_on(&mut lane, 112);
 
     assert!(
         matches!(handed_on[..], [Action::Admit { seat: 3, token: of, .. }] if of == token),
         "{handed_on:?}"
     );
-    let asked = happen(&mut lane, 172, Lane::tick);
+    let asked = happen(&mut lane, 115, Lane::tick);
     assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
-    let prolonged = happen(&mut lane, 173, |lane, cx| lane.reply(token, RENEW, at(172), Reply::Ours, cx));
+    let prolonged = happen(&mut lane, 116, |lane, cx| lane.reply(token, RENEW, at(115), Reply::Ours, cx));
     assert!(matches!(prolonged[..], [Action::Prolong { seat: 3, .. }]), "{prolonged:?}");
 }
 
@@ -323,10 +363,10 @@ fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it
     let (mut late, _) = granted();
     let (mut unanswered, token) = granted();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
-    happen(&mut unanswered, 172, Lane::tick);
-    happen(&mut unanswered, 175, |lane, cx| lane.reply(token, RENEW, at(172), unknown, cx));
+    happen(&mut unanswered, 115, Lane::tick);
+    happen(&mut unanswered, 117, |lane, cx| lane.reply(token, RENEW, at(115), unknown, cx));
 
-    for (lane, ms) in [(&mut late, 700), (&mut unanswered, 180)] {
+    for (lane, ms) in [(&mut late, 700), (&mut unanswered, 118)] {
         let asked = hand_on(lane, ms);
         assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
     }

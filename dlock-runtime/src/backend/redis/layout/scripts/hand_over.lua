@@ -10,10 +10,10 @@ end
 
 -- Writes `value`, to live for `ttl` ms. Where memory is full Redis refuses that, unless the script has made a write that it allows.
 local function put(value, ttl)
-  if redis.pcall('SET', KEYS[1], value, 'PX', ttl).err then
-    redis.call('PEXPIRE', KEYS[1], ttl)
-    redis.call('SET', KEYS[1], value, 'PX', ttl)
-  end
+  local refused = redis.pcall('SET', KEYS[1], value, 'PX', ttl).err
+  if not refused then return end
+  if string.find(refused, 'OOM', 1, true) then redis.call('PEXPIRE', KEYS[1], ttl) end
+  redis.call('SET', KEYS[1], value, 'PX', ttl)
 end
 
 -- Tells whoever waits under `token` that it has the lock for `lease` ms, or with 0 that it waits no more; returns how many heard it.
