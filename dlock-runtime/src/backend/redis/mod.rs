@@ -130,7 +130,8 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 }
 
 /// Returns the rules where a key has one master at a time. Where that may become another one, servers hand messages on to each other, also
-/// to whom the one that published them did not see, and passed over.
+/// to whom the one that published them did not see, and passed over. Where the driver shares its threads with bodies it may not come to a
+/// confirmation that is due later.
 fn rules_of(settings: &Settings, moves: bool) -> Rules {
     let (hold_back, confirm_at_once) = (Layout::hold_back(settings.layout), settings.io == Io::Runtime);
     Rules { told_is_given: !moves, confirm_at_once, hold_back, ..settings.rules }
