@@ -106,6 +106,7 @@ pub(super) struct Weather {
     pub(super) panics: u64,
     pub(super) forgets: u64,
     pub(super) shutdowns: u64,
+    pub(super) confirm_at_once: bool,
 }
 
 impl Weather {
@@ -160,6 +161,7 @@ impl Weather {
             panics: r.pick(&[0, 0, 0, 20]),
             forgets: r.pick(&[0, 0, 0, 0, 10]),
             shutdowns: r.pick(&[0, 0, 0, 1]),
+            confirm_at_once: r.chance(33),
         }
     }
 
@@ -213,6 +215,7 @@ impl Weather {
             panics: 0,
             forgets: 0,
             shutdowns: 0,
+            confirm_at_once: false,
         }
     }
 

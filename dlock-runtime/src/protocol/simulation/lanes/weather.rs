@@ -54,6 +54,7 @@ pub(super) struct Weather {
     pub(super) restarts: u64,
     /// What is beyond what can be promised.
     pub(super) beyond: Beyond,
+    pub(super) confirm_at_once: bool,
 }
 
 /// What no rule can make up for. Here two may believe in the lock, and in some seed they must.
@@ -114,6 +115,7 @@ impl Weather {
                 3 => Beyond::Drift,
                 _ => Beyond::Nothing,
             },
+            confirm_at_once: pick(&[0, 0, 1]) == 1,
         }
     }
 
@@ -131,6 +133,7 @@ impl Weather {
         mild! {
             beyond: Beyond::Nothing, restarts: 0, kills: 0, freezes: 0, doubled: 0, lost_requests: 0, lost_replies: 0, lost_grants: 0,
             gives_up: 0, declines: 0, hints: 0, forged: 0, unseen: 0, drift: 0, tracking: false, acks: 0, sharing: 0,
+            confirm_at_once: false,
             max_hold: 0, at_least: 0, uneven: 0, hand_off: 0, fenced: 0, renew: false, delay: 1,
             grant_lease: 1_000, lease: 600, arrivals: 100, work: 400, back_off: 400,
         }

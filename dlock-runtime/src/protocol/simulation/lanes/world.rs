@@ -182,6 +182,7 @@ impl<'a> World<'a> {
                 grant_lease: Duration::from_millis(weather.grant_lease),
                 told_is_given: weather.unseen == 0 || bug == Bug::EveryGrantIsBelieved,
                 tracking: weather.tracking,
+                confirm_at_once: weather.confirm_at_once,
                 replica_acks: weather.acks,
                 ..Rules::DEFAULT
             },
