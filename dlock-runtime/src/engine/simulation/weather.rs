@@ -106,7 +106,8 @@ pub(super) struct Weather {
     pub(super) panics: u64,
     pub(super) forgets: u64,
     pub(super) shutdowns: u64,
-    pub(super) confirm_at_once: bool,
+    /// How many of the processes have a grant confirmed in the moment in which they believe it.
+    pub(super) confirming: usize,
 }
 
 impl Weather {
@@ -161,7 +162,7 @@ impl Weather {
             panics: r.pick(&[0, 0, 0, 20]),
             forgets: r.pick(&[0, 0, 0, 0, 10]),
             shutdowns: r.pick(&[0, 0, 0, 1]),
-            confirm_at_once: r.chance(33),
+            confirming: r.pick(&[0, 0, 1, 3]),
         }
     }
 
@@ -215,7 +216,7 @@ impl Weather {
             panics: 0,
             forgets: 0,
             shutdowns: 0,
-            confirm_at_once: false,
+            confirming: 0,
         }
     }
 

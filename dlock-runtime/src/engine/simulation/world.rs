@@ -91,7 +91,7 @@ impl World {
                 hold_back: Duration::from_millis(weather.hold_back),
                 replica_acks: weather.replica_acks,
                 tracking: weather.tracking,
-                confirm_at_once: weather.confirm_at_once,
+                confirm_at_once: process < weather.confirming,
                 told_is_given: weather.unseen == 0 && weather.promotions == 0,
                 ..Rules::DEFAULT
             };
