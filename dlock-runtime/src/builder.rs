@@ -100,7 +100,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long a waiter that was granted the lock has to confirm it. Default: 1 s. From 100 ms to 60 s.
+    /// Sets how long a waiter that was handed the lock has it before it is confirmed, counted from when it asked last. Default: 1 s. From
+    /// 100 ms to 60 s.
     pub fn grant_lease(mut self, lease: Duration) -> Self {
         self.changes.grant_lease = Some(lease);
         self

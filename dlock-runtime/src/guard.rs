@@ -58,13 +58,17 @@ impl LockGuard {
     /// Returns how long the hold may still be believed; zero once it may not. A renewal prolongs it.
     ///
     /// It ends before the key expires, by a hundredth of the lease and 2 ms, and counts the time that the machine is suspended. When another
-    /// process has just handed the lock over it is what is left of the `grant_lease`; some milliseconds later it is that of the lease.
+    /// process has just handed the lock over it is what is left of the `grant_lease`, less than a second by default, whatever the lease;
+    /// some milliseconds later, once the server has confirmed it, it is that of the lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().map_or(Duration::ZERO, Held::remaining)
     }
 
     /// Returns the instant until which the hold may be believed, as of now: for `tokio::time::timeout_at` and the like.
+    ///
+    /// Renewals move it, and just after a hand-over it is near, as [`remaining`](Self::remaining) says: for a deadline that you pass on
+    /// [`extend`](Self::extend) the hold first, which takes one round trip.
     #[must_use]
     pub fn deadline(&self) -> tokio::time::Instant {
         tokio::time::Instant::now() + self.remaining()
