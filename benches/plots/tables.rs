@@ -91,8 +91,8 @@ fn headline(figures: &Figures) -> String {
             ours("processes", "4 x 16, empty body, hand-overs")?,
         );
         Some(format!(
-            "- A lock that 64 tasks want changes hands {tasks} times a second in one process, {processes} times among 4 \
-             (`{RUN} --only hot-key --only processes`).\n"
+            "- A lock that 64 tasks want changes hands {tasks} times a second in one process, {processes} times among 4, nearly \
+             always within one of them (`{RUN} --only hot-key --only processes`).\n"
         ))
     };
     let of_wake_up = || {
