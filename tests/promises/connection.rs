@@ -20,6 +20,43 @@ async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_as
     assert!(granted.is_ok(), "{granted:?}");
 }
 
+/// Returns the timers of the connections to a port that the kernel has, by their numbers in `/proc/net/tcp`: 2 is that of keepalive.
+fn timers_of_connections_to(port: u16) -> Option<Vec<u8>> {
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    let to = format!(":{port:04X}");
+    let timers = table.lines().filter_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, _, remote, "01", _, timer, ..] = *fields else { return None };
+        let (timer, _) = timer.split_once(':').filter(|_| remote.ends_with(&to))?;
+        timer.parse().ok()
+    });
+    Some(timers.collect())
+}
+
+#[tokio::test]
+async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_there() {
+    let server = RedisServer::start();
+    if timers_of_connections_to(server.port()).is_none() {
+        return println!("SKIPPED: keepalive of connections: there is no /proc/net/tcp here");
+    }
+    let manager = manager_of(&server).await;
+    let _held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+
+    // One for commands, one for messages, and one that tells of thefts, once a hold is a tenth of a second old. While something is under
+    // way on a connection its timer is another.
+    let all_kept_alive = async {
+        loop {
+            let timers = timers_of_connections_to(server.port()).unwrap_or_default();
+            if timers.len() == 3 && timers.iter().all(|timer| *timer == 2) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+
+    within(LONG, "keepalive of all three", all_kept_alive).await;
+}
+
 #[tokio::test]
 async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left() {
     let lease = Duration::from_secs(2);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::select_ok;
 use redis::aio::{MultiplexedConnection, PubSub};
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -86,8 +87,22 @@ async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }
     let (stream, _) = select_ok(ways).await?;
-    stream.set_nodelay(client.get_connection_info().tcp_settings().nodelay())?;
+    let settings = client.get_connection_info().tcp_settings();
+    stream.set_nodelay(settings.nodelay())?;
+    if let Some(keepalive) = settings.keepalive() {
+        SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
+    }
     Ok(stream)
+}
+
+/// A connection over which nothing has been heard for five seconds has the kernel ask the other one, each second until there is an
+/// answer; after a number of questions that is the system's (nine on Linux) it has ended. A machine that is gone says nothing of it, and
+/// a firewall forgets who is silent. (RFC 9293, 3.8.4; `tcp(7)`.)
+pub(super) fn keepalive() -> TcpKeepalive {
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
+    let keepalive = keepalive.with_interval(Duration::from_secs(1)); // elsewhere the system's own
+    keepalive
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Wake for Exchange {
 #[derive(Default)]
 pub(crate) struct Exchanges {
     state: Mutex<State>,
-    /// Told that there is something to watch again.
+    /// Told that there is something to watch again, or nothing any more.
     more: Notify,
 }
 
@@ -104,6 +104,10 @@ struct State {
     is_used: bool,
     /// How many requests of callers went together last: where they were several, others are likely to come.
     last: usize,
+    /// When that was.
+    sent: Option<BootTime>,
+    /// Whether it came alone: nobody waits for it, and nothing was sent for a while before.
+    is_alone: bool,
     /// Whether nobody looks for what is late until he is told.
     is_unwatched: bool,
 }
@@ -127,7 +131,8 @@ impl Exchanges {
         }
         state.under_way.push_back(Arc::clone(&exchange));
         state.is_used = true;
-        state.last = count;
+        state.is_alone = count == 0 && state.sent.is_none_or(|last| sent.since(last) > A_WHILE);
+        (state.last, state.sent) = (count, Some(sent));
         let is_unwatched = std::mem::take(&mut state.is_unwatched);
         drop(state);
         if is_unwatched {
@@ -187,7 +192,10 @@ impl Exchanges {
                 }
             }
             match next {
-                Some(wait) => tokio::time::sleep(wait).await,
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = more => {}
+                },
                 None => more.await,
             }
         }
@@ -195,7 +203,14 @@ impl Exchanges {
 
     fn ended(&self, exchange: &Exchange) {
         exchange.is_over.store(true, Ordering::Release);
-        lock(&self.state).forget();
+        let rests = {
+            let mut state = lock(&self.state);
+            state.forget();
+            state.rests()
+        };
+        if rests {
+            self.more.notify_one();
+        }
     }
 }
 
@@ -205,6 +220,15 @@ impl State {
         while self.under_way.front().is_some_and(|first| first.is_over.load(Ordering::Acquire)) {
             self.under_way.pop_front();
         }
+    }
+
+    /// Returns whether who looks for what is late has nothing to look for, now that the renewal of a process which only holds is
+    /// answered. He is told then rather than woken by his timer for nothing. What comes often leaves him his timer: to set one costs
+    /// more than the answer.
+    fn rests(&mut self) -> bool {
+        let rests = self.under_way.is_empty() && self.is_alone && !self.is_unwatched;
+        self.is_used &= !rests;
+        rests
     }
 
     /// Takes out what is late at `now`, and returns in what time to look again: what is sent meanwhile is not late before. Where nothing
@@ -227,6 +251,9 @@ impl State {
 }
 
 const FEW_TASKS: usize = 16;
+
+/// After this what is sent comes alone.
+const A_WHILE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -271,6 +298,48 @@ mod tests {
         assert_eq!(late(121), (vec![ms(20)], Some(timeout)), "what is sent meanwhile is not late before");
         assert_eq!(late(221), (vec![], None), "nothing was sent meanwhile");
         assert!(state.is_unwatched);
+    }
+
+    #[test]
+    fn who_watches_rests_after_what_came_alone_and_not_while_something_is_under_way() {
+        let mut state = State { is_used: true, is_alone: true, ..State::default() };
+        state.under_way.push_back(of_state(0));
+        assert!(!state.rests(), "something is under way");
+
+        state.under_way.clear();
+        assert!(state.rests());
+        let (late, next) = state.late(ms(0), LONG);
+        assert!(late.is_empty() && next.is_none() && state.is_unwatched);
+        assert!(!state.rests(), "he rests already");
+
+        let mut state = State { is_used: true, ..State::default() };
+        assert!(!state.rests() && state.is_used, "others are likely to come");
+    }
+
+    #[tokio::test]
+    async fn after_a_renewal_that_comes_alone_nobody_watches_and_after_all_else_somebody_does() {
+        let rig = Rig::new(false, LONG).await;
+        let link = rig.node.link().expect("it is ready");
+        let renewal = || Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
+        let is_unwatched = || lock(&link.exchanges.state).is_unwatched;
+
+        for (number, request) in [(1, acquire("a")), (2, renewal())] {
+            rig.node.take(vec![request], Passage::default());
+            rig.until_told(number).await;
+            assert!(!is_unwatched(), "{number}");
+        }
+        lock(&link.exchanges.state).sent = None; // a long time ago
+        rig.node.take(vec![renewal()], Passage::default());
+        let rests = async {
+            while !is_unwatched() {
+                tokio::task::yield_now().await;
+            }
+        };
+
+        assert!(
+            tokio::time::timeout(LONG / 4, rests).await.is_ok(),
+            "his timer would wake him after {LONG:?}"
+        );
     }
 
     #[tokio::test]

@@ -67,8 +67,12 @@ impl Beat {
     }
 }
 
-/// How often a connection that may be idle is asked whether it is alive.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
+/// How often a connection that may be idle is asked whether it is alive: whether its server, or what stands between, still passes on what
+/// is said. That its machine is there finds the kernel sooner (`link`), and wakes nobody for it.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// For how long a connection for messages, which has no limit for its answers, is waited for then.
+pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many answers in a row were late, and why the connection is given up.
 #[derive(Default)]

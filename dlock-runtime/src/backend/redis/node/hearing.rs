@@ -3,12 +3,13 @@
 //! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Beat, Link, PING_EVERY};
+use crate::backend::redis::node::health::{Beat, Link};
 use crate::backend::redis::node::link::{Ear, Grant};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::layout::Publish;
@@ -62,7 +63,7 @@ impl Node {
                 }
             }
             None if self.layout().publish() == Publish::Publish => std::future::pending().await,
-            None => tokio::time::sleep(PING_EVERY).await,
+            None => tokio::time::sleep(BEFORE_ANOTHER_TRY).await,
         }
     }
 
@@ -81,6 +82,9 @@ impl Node {
         }
     }
 }
+
+/// How long bells of shards are done without where there was no connection for them.
+const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(5);
 
 /// So many messages are dealt with between two looks at all else that happens on the thread.
 const IN_ONE_GO: u64 = 16;

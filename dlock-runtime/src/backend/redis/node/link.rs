@@ -18,7 +18,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::dial;
-use crate::backend::redis::node::health::{Beat, PING_EVERY};
+use crate::backend::redis::node::health::{Beat, PONG_WITHIN};
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
@@ -108,7 +108,8 @@ impl Route {
         };
         let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
         let info = address.into_connection_info().map_err(unusable)?;
-        let info = info.set_redis_settings(access).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(dial::keepalive());
+        let info = info.set_redis_settings(access).set_tcp_settings(tcp);
         #[cfg(feature = "tls")]
         if self.server.tls {
             return tls::client(info, &self.certificates);
@@ -338,7 +339,7 @@ impl Ear {
             if let Some(message) = beat.before_a_ping(self.stream.next()).await {
                 return message;
             }
-            let ping = tokio::time::timeout(PING_EVERY, self.sink.ping::<Value>()).await;
+            let ping = tokio::time::timeout(PONG_WITHIN, self.sink.ping::<Value>()).await;
             if !matches!(ping, Ok(Ok(_))) {
                 return None;
             }
