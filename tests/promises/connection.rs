@@ -20,15 +20,16 @@ async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_as
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-/// Returns the timers of the connections to a port that the kernel has, by their numbers in `/proc/net/tcp`: 2 is that of keepalive.
-fn timers_of_connections_to(port: u16) -> Option<Vec<u8>> {
+/// Returns the timers of the connections to a port that the kernel has, as `/proc/net/tcp` writes them: which one it is (2 is that of
+/// keepalive), and in how many hundredths of a second it ends.
+fn timers_of_connections_to(port: u16) -> Option<Vec<(u8, u32)>> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let to = format!(":{port:04X}");
     let timers = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let [_, _, remote, "01", _, timer, ..] = *fields else { return None };
-        let (timer, _) = timer.split_once(':').filter(|_| remote.ends_with(&to))?;
-        timer.parse().ok()
+        let (timer, ends) = timer.split_once(':').filter(|_| remote.ends_with(&to))?;
+        Some((timer.parse().ok()?, u32::from_str_radix(ends, 16).ok()?))
     });
     Some(timers.collect())
 }
@@ -47,7 +48,7 @@ async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_th
     let all_kept_alive = async {
         loop {
             let timers = timers_of_connections_to(server.port()).unwrap_or_default();
-            if timers.len() == 3 && timers.iter().all(|timer| *timer == 2) {
+            if timers.len() == 3 && timers.iter().all(|(timer, ends)| *timer == 2 && *ends <= 500) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -55,6 +56,24 @@ async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_th
     };
 
     within(LONG, "keepalive of all three", all_kept_alive).await;
+}
+
+#[tokio::test]
+async fn a_connection_for_commands_that_alone_was_ended_is_made_anew_before_it_is_asked_for() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("it is open");
+
+    server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let connected = async {
+        // That of who asks, of messages, and of commands.
+        while server.call(&["CLIENT", "LIST"]).text().unwrap_or_default().lines().count() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(Duration::from_secs(3), "a new connection", connected).await;
+
+    let granted = manager.lock("order:7").lease(LONG).acquire().await;
+    assert!(granted.is_ok(), "{granted:?}");
 }
 
 #[tokio::test]

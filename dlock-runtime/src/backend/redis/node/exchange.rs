@@ -106,7 +106,7 @@ struct State {
     last: usize,
     /// When that was.
     sent: Option<BootTime>,
-    /// Whether it came alone: nobody waits for it, and nothing was sent for a while before.
+    /// Whether the last one came alone: nobody waits for it, and nothing was sent for a while before.
     is_alone: bool,
     /// Whether nobody looks for what is late until he is told.
     is_unwatched: bool,
@@ -130,10 +130,7 @@ impl Exchanges {
             return exchange.abandon();
         }
         state.under_way.push_back(Arc::clone(&exchange));
-        state.is_used = true;
-        state.is_alone = count == 0 && state.sent.is_none_or(|last| sent.since(last) > A_WHILE);
-        (state.last, state.sent) = (count, Some(sent));
-        let is_unwatched = std::mem::take(&mut state.is_unwatched);
+        let is_unwatched = state.is_sent(sent, count);
         drop(state);
         if is_unwatched {
             self.more.notify_one();
@@ -203,11 +200,7 @@ impl Exchanges {
 
     fn ended(&self, exchange: &Exchange) {
         exchange.is_over.store(true, Ordering::Release);
-        let rests = {
-            let mut state = lock(&self.state);
-            state.forget();
-            state.rests()
-        };
+        let rests = lock(&self.state).is_answered();
         if rests {
             self.more.notify_one();
         }
@@ -222,12 +215,22 @@ impl State {
         }
     }
 
-    /// Returns whether who looks for what is late has nothing to look for, now that the renewal of a process which only holds is
-    /// answered. He is told then rather than woken by his timer for nothing. What comes often leaves him his timer: to set one costs
+    /// Something is sent, for so many callers. Returns whether who looks for what is late has to be told.
+    fn is_sent(&mut self, sent: BootTime, callers: usize) -> bool {
+        self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > A_WHILE);
+        (self.is_used, self.last, self.sent) = (true, callers, Some(sent));
+        std::mem::take(&mut self.is_unwatched)
+    }
+
+    /// Something is answered. Returns whether who looks for what is late is told that there is nothing to look for: that was the renewal
+    /// of a process which only holds, and his timer would wake it for nothing. What comes often leaves him his timer, as to set one costs
     /// more than the answer.
-    fn rests(&mut self) -> bool {
+    fn is_answered(&mut self) -> bool {
+        self.forget();
         let rests = self.under_way.is_empty() && self.is_alone && !self.is_unwatched;
-        self.is_used &= !rests;
+        if rests {
+            self.is_used = false;
+        }
         rests
     }
 
@@ -302,44 +305,47 @@ mod tests {
 
     #[test]
     fn who_watches_rests_after_what_came_alone_and_not_while_something_is_under_way() {
-        let mut state = State { is_used: true, is_alone: true, ..State::default() };
-        state.under_way.push_back(of_state(0));
-        assert!(!state.rests(), "something is under way");
+        let mut state = State { is_unwatched: true, ..State::default() };
+        let mut sent = |at, callers| {
+            let is_told = state.is_sent(ms(at), callers);
+            state.under_way.push_back(of_state(at));
+            assert!(!state.is_answered(), "something is under way");
+            state.under_way.clear();
+            (is_told, state.is_answered())
+        };
 
-        state.under_way.clear();
-        assert!(state.rests());
-        let (late, next) = state.late(ms(0), LONG);
+        assert_eq!(sent(0, 0), (true, true), "he begins, and rests at the answer");
+        assert_eq!(sent(1_001, 1), (false, false), "others are likely to come");
+        assert_eq!(sent(2_001, 0), (false, false), "it is a second later, and no more");
+        assert_eq!(sent(3_002, 0), (false, true));
+
+        let (late, next) = state.late(ms(3_003), LONG);
         assert!(late.is_empty() && next.is_none() && state.is_unwatched);
-        assert!(!state.rests(), "he rests already");
-
-        let mut state = State { is_used: true, ..State::default() };
-        assert!(!state.rests() && state.is_used, "others are likely to come");
+        assert!(!state.is_answered(), "he rests already");
     }
 
     #[tokio::test]
-    async fn after_a_renewal_that_comes_alone_nobody_watches_and_after_all_else_somebody_does() {
-        let rig = Rig::new(false, LONG).await;
+    async fn who_rests_after_a_renewal_watches_what_is_sent_next() {
+        let mut rig = Rig::new(false, SHORT).await;
         let link = rig.node.link().expect("it is ready");
-        let renewal = || Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
-        let is_unwatched = || lock(&link.exchanges.state).is_unwatched;
+        let renewal = Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
 
-        for (number, request) in [(1, acquire("a")), (2, renewal())] {
-            rig.node.take(vec![request], Passage::default());
-            rig.until_told(number).await;
-            assert!(!is_unwatched(), "{number}");
-        }
-        lock(&link.exchanges.state).sent = None; // a long time ago
-        rig.node.take(vec![renewal()], Passage::default());
+        rig.node.take(vec![renewal], Passage::default());
+        rig.until_told(1).await;
         let rests = async {
-            while !is_unwatched() {
+            while !lock(&link.exchanges.state).is_unwatched {
                 tokio::task::yield_now().await;
             }
         };
-
         assert!(
-            tokio::time::timeout(LONG / 4, rests).await.is_ok(),
-            "his timer would wake him after {LONG:?}"
+            tokio::time::timeout(SHORT / 2, rests).await.is_ok(),
+            "his timer would wake him after {SHORT:?}"
         );
+        rig.hold();
+        rig.node.take(vec![acquire("b")], Passage::default());
+
+        assert!(tokio::time::timeout(SHORT * 40, rig.until_told(2)).await.is_ok());
+        assert_eq!(rig.told().last(), Some(&("b".to_owned(), false)));
     }
 
     #[tokio::test]

@@ -67,9 +67,10 @@ impl Beat {
     }
 }
 
-/// How often a connection that may be idle is asked whether it is alive: whether its server, or what stands between, still passes on what
-/// is said. That its machine is there finds the kernel sooner (`link`), and wakes nobody for it.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(15);
+/// How often a connection that may be idle is asked whether it is alive: whether what stands between still passes on what is said. Whether
+/// the other machine is there finds the kernel, and wakes nobody for it (`dial`). Often enough for servers and proxies that end what is
+/// idle for ten seconds: what the kernel asks does not count there.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(9);
 
 /// For how long a connection for messages, which has no limit for its answers, is waited for then.
 pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -104,6 +105,14 @@ impl Link {
             health: Mutex::default(),
             beat: Beat::new(),
             exchanges: Exchanges::default(),
+        }
+    }
+
+    /// Returns when the connection has ended by itself, where somebody finds that out.
+    pub(crate) async fn ended(&self) {
+        match &self.pump {
+            Some(pump) => pump.ended().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -293,6 +293,7 @@ impl Node {
             biased;
             () = self.whereabouts.news() => link.give_up_since("is the master no longer, by what a sentinel says"),
             () = link.broken.notified() => {}
+            () = link.ended() => link.give_up_since("has ended the connection"),
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
             () = self.track(link) => {}

@@ -21,6 +21,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::sync::lock;
@@ -38,6 +39,8 @@ struct Shared {
     turn: Arc<Turn>,
     /// Nobody polls it any more.
     is_over: AtomicBool,
+    /// Told when that is so.
+    ended: Notify,
 }
 
 /// Writes requests and reads answers whenever it is polled.
@@ -62,10 +65,16 @@ impl Pump {
     pub(crate) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
         let turn = Arc::new(Turn { state: AtomicU8::new(FREE), task: AtomicWaker::new() });
         let connection = Mutex::new(Some(Box::pin(connection) as Connection));
-        let shared = Arc::new(Shared { connection, turn, is_over: AtomicBool::new(false) });
+        let (is_over, ended) = (AtomicBool::new(false), Notify::new());
+        let shared = Arc::new(Shared { connection, turn, is_over, ended });
         let task = Tending(Arc::clone(&shared));
         let task = tokio::spawn(async move { poll_fn(|cx| task.0.tend(cx)).await });
         Self { shared, task: task.abort_handle() }
+    }
+
+    /// Returns when the connection has ended: the other end has closed it, or is gone. It is for one who waits.
+    pub(crate) async fn ended(&self) {
+        self.shared.ended.notified().await;
     }
 
     /// Does what gives the connection something to send, and has it sent. Where somebody else is about the connection, he does.
@@ -137,6 +146,7 @@ impl Shared {
         if is_over {
             self.is_over.store(true, Ordering::Release);
             *connection = None;
+            self.ended.notify_one();
         }
     }
 }
