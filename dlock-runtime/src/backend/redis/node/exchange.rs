@@ -100,16 +100,25 @@ struct State {
     tasks: Vec<AbortHandle>,
     /// So many tasks are put up with before those that have ended are sorted out.
     most_tasks: usize,
-    /// Whether something was sent since it was looked at last.
-    is_used: bool,
+    watch: Watch,
     /// How many requests of callers went together last: where they were several, others are likely to come.
     last: usize,
     /// When that was.
     sent: Option<BootTime>,
     /// Whether the last one came alone: nobody waits for it, and nothing was sent for a while before.
     is_alone: bool,
-    /// Whether nobody looks for what is late until he is told.
-    is_unwatched: bool,
+}
+
+/// What he is about who looks for what is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Watch {
+    /// He has set his timer, and nothing was sent since.
+    #[default]
+    Idle,
+    /// Something was.
+    Used,
+    /// He looks when he is told.
+    Resting,
 }
 
 impl Exchanges {
@@ -130,9 +139,9 @@ impl Exchanges {
             return exchange.abandon();
         }
         state.under_way.push_back(Arc::clone(&exchange));
-        let is_unwatched = state.is_sent(sent, count);
+        let rested = state.is_sent(sent, count);
         drop(state);
-        if is_unwatched {
+        if rested {
             self.more.notify_one();
         }
         match pump {
@@ -218,8 +227,8 @@ impl State {
     /// Something is sent, for so many callers. Returns whether who looks for what is late has to be told.
     fn is_sent(&mut self, sent: BootTime, callers: usize) -> bool {
         self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > A_WHILE);
-        (self.is_used, self.last, self.sent) = (true, callers, Some(sent));
-        std::mem::take(&mut self.is_unwatched)
+        (self.last, self.sent) = (callers, Some(sent));
+        std::mem::replace(&mut self.watch, Watch::Used) == Watch::Resting
     }
 
     /// Something is answered. Returns whether who looks for what is late is told that there is nothing to look for: that was the renewal
@@ -227,9 +236,9 @@ impl State {
     /// more than the answer.
     fn is_answered(&mut self) -> bool {
         self.forget();
-        let rests = self.under_way.is_empty() && self.is_alone && !self.is_unwatched;
+        let rests = self.under_way.is_empty() && self.is_alone && self.watch != Watch::Resting;
         if rests {
-            self.is_used = false;
+            self.watch = Watch::Idle;
         }
         rests
     }
@@ -247,8 +256,8 @@ impl State {
             }
             late.extend(self.under_way.pop_front());
         }
-        let is_used = std::mem::take(&mut self.is_used);
-        self.is_unwatched = !is_used;
+        let is_used = self.watch == Watch::Used;
+        self.watch = if is_used { Watch::Idle } else { Watch::Resting };
         (late, is_used.then_some(timeout))
     }
 }
@@ -288,7 +297,7 @@ mod tests {
     #[test]
     fn who_watches_is_told_what_is_late_and_when_the_next_will_be() {
         let timeout = Duration::from_millis(100);
-        let mut state = State { is_used: true, ..State::default() };
+        let mut state = State { watch: Watch::Used, ..State::default() };
         state.under_way.extend([0, 10, 20].map(of_state));
         state.under_way[0].is_over.store(true, Ordering::Release);
         let mut late = |now| {
@@ -300,12 +309,12 @@ mod tests {
         assert_eq!(late(110), (vec![ms(10)], Some(Duration::from_millis(10))));
         assert_eq!(late(121), (vec![ms(20)], Some(timeout)), "what is sent meanwhile is not late before");
         assert_eq!(late(221), (vec![], None), "nothing was sent meanwhile");
-        assert!(state.is_unwatched);
+        assert_eq!(state.watch, Watch::Resting);
     }
 
     #[test]
     fn who_watches_rests_after_what_came_alone_and_not_while_something_is_under_way() {
-        let mut state = State { is_unwatched: true, ..State::default() };
+        let mut state = State { watch: Watch::Resting, ..State::default() };
         let mut sent = |at, callers| {
             let is_told = state.is_sent(ms(at), callers);
             state.under_way.push_back(of_state(at));
@@ -320,20 +329,20 @@ mod tests {
         assert_eq!(sent(3_002, 0), (false, true));
 
         let (late, next) = state.late(ms(3_003), LONG);
-        assert!(late.is_empty() && next.is_none() && state.is_unwatched);
+        assert!(late.is_empty() && next.is_none() && state.watch == Watch::Resting);
         assert!(!state.is_answered(), "he rests already");
     }
 
     #[tokio::test]
     async fn who_rests_after_a_renewal_watches_what_is_sent_next() {
-        let mut rig = Rig::new(false, SHORT).await;
+        let rig = Rig::new(false, SHORT).await;
         let link = rig.node.link().expect("it is ready");
         let renewal = Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
 
         rig.node.take(vec![renewal], Passage::default());
         rig.until_told(1).await;
         let rests = async {
-            while !lock(&link.exchanges.state).is_unwatched {
+            while lock(&link.exchanges.state).watch != Watch::Resting {
                 tokio::task::yield_now().await;
             }
         };
@@ -369,7 +378,7 @@ mod tests {
         let opened = Opened { connection, untimed, scripts: of_rig.scripts.clone(), pump: None };
         let link = Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None));
         let mut watch = Box::pin(link.exchanges.watch(SHORT));
-        assert!((&mut watch).now_or_never().is_none() && lock(&link.exchanges.state).is_unwatched);
+        assert!((&mut watch).now_or_never().is_none() && lock(&link.exchanges.state).watch == Watch::Resting);
 
         Batch::new(&rig.node, &link, Way::Commands, [acquire("a")], Passage::default()).send();
         let told = async {
