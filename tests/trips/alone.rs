@@ -171,6 +171,23 @@ async fn a_renewal_is_one_command_each_third_of_the_lease() {
 }
 
 #[tokio::test]
+async fn a_renewal_of_a_lock_whose_theft_is_told_looks_at_it_once_more() {
+    let wire = Wire::start();
+    let manager = wire.manager_with("?grant_lease=60s&response_timeout=5s").await;
+    let guard =
+        manager.lock("order:7").lease(Duration::from_secs(3)).acquire().await.expect("the lock is free");
+    // The connection that tells of thefts is made for the first lock that is held for long, which is looked at before, too.
+    for _ in 0..2 {
+        let _ = wire.proxy.on_request(b"$3\r\nGET\r\n").await;
+    }
+
+    let cost = wire.cost(one_more(&wire, &manager)).await;
+
+    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pexpire, 2 pttl");
+    release(guard).await;
+}
+
+#[tokio::test]
 async fn a_call_that_is_dropped_before_it_is_answered_lets_go_of_what_it_is_given() {
     let wire = Wire::start();
     let manager = wire.manager().await;

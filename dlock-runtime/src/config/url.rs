@@ -311,6 +311,13 @@ fn settings(url: &Url) -> Result<Settings> {
                     format!("`{name}` is no option here: write `redis://user:password@host:port/database`");
                 return Err(config("options", problem));
             }
+            "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "at_least" | "reentrant"
+            | "on_contended" | "on_lost" | "on_unavailable" => {
+                let problem = format!(
+                    "`{name}` is no option of a manager but one of each call: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
+                );
+                return Err(config("options", problem));
+            }
             unknown => {
                 // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
                 let looks_like_a_name = unknown.len() <= 24
@@ -523,6 +530,10 @@ mod tests {
                 "options: `password` is no option here: write `redis://user:password@host",
             ),
             ("redis+sentinel://h1,h2/m?db=2", "options: `db` is no option here"),
+            (
+                "redis://h1?wait=5s",
+                "options: `wait` is no option of a manager but one of each call: write it in",
+            ),
             ("redis://:hunter2%+1@host", "password"),
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
             ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),
