@@ -12,11 +12,13 @@ use crate::engine::hold::Held;
 use crate::engine::turn::Turn;
 use crate::key::LockKey;
 use crate::protocol::waits::Place;
+use crate::token::ProcessId;
 
 /// One hold that the current call runs under.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    engine: Arc<Engine>,
+    /// The manager whose lock it is: to be told apart, and not kept alive, which would cost two threads a contended count at each call.
+    manager: ProcessId,
     /// The turn that holds the lock.
     root: Arc<Turn>,
     /// How many calls deep the scope is nested in that hold.
@@ -31,18 +33,14 @@ impl Scope {
     }
 
     /// Returns the innermost scope of the chain that holds `key` in `engine`.
-    pub(crate) fn of_key<'a>(
-        scope: &'a Arc<Self>,
-        engine: &Arc<Engine>,
-        key: &LockKey,
-    ) -> Option<&'a Arc<Self>> {
-        Self::chain(scope).find(|scope| Arc::ptr_eq(&scope.engine, engine) && scope.root.key == *key)
+    pub(crate) fn of_key<'a>(scope: &'a Arc<Self>, engine: &Engine, key: &LockKey) -> Option<&'a Arc<Self>> {
+        Self::chain(scope).find(|scope| scope.is_of(engine) && scope.root.key == *key)
     }
 
     /// Returns every place that the chain has in `engine`.
-    pub(crate) fn places(scope: &Arc<Self>, engine: &Arc<Engine>) -> Vec<Place> {
+    pub(crate) fn places(scope: &Arc<Self>, engine: &Engine) -> Vec<Place> {
         Self::chain(scope)
-            .filter(|scope| Arc::ptr_eq(&scope.engine, engine))
+            .filter(|scope| scope.is_of(engine))
             .map(|scope| (Arc::clone(scope.root.key.name()), scope.depth))
             .collect()
     }
@@ -53,6 +51,10 @@ impl Scope {
 
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    fn is_of(&self, engine: &Engine) -> bool {
+        self.manager == engine.tokens.process()
     }
 
     fn chain(scope: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
@@ -79,8 +81,8 @@ impl Opened {
         let current = match &*self {
             Self::Made(scope) => Current::Made(Arc::clone(scope)),
             Self::Inside(parent) => {
-                let (engine, root) = (Arc::clone(&held.engine), Arc::clone(held.root()));
-                let scope = Scope { engine, root, depth: held.depth(), parent: parent.clone() };
+                let (manager, root) = (held.engine.tokens.process(), Arc::clone(held.root()));
+                let scope = Scope { manager, root, depth: held.depth(), parent: parent.clone() };
                 Current::Open(scope, OnceLock::new())
             }
         };

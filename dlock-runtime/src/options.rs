@@ -45,12 +45,12 @@ impl Options {
         }
     }
 
-    /// Returns the options if they can be used, where calls that name no lease get `default`.
-    pub(crate) fn checked(&self, default: Duration) -> Result<Self> {
+    /// Returns whether the options can be used, where calls that name no lease get `default`.
+    pub(crate) fn checked(&self, default: Duration) -> Result<()> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
         match self.contradiction().or_else(|| self.ends_before_at_least(self.terms(default).lease)) {
             Some((part, problem)) => Err(Error::Config { part: part.into(), problem: problem.into() }),
-            None => Ok(*self),
+            None => Ok(()),
         }
     }
 

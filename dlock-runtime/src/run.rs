@@ -47,7 +47,7 @@ impl Entering {
         options: &Options,
     ) -> Self {
         let waiting = match (key, options.checked(manager.engine().lease)) {
-            (Ok(key), Ok(options)) => Self::begin(manager, key, &options).map_err(Box::new),
+            (Ok(key), Ok(())) => Self::begin(manager, key, options).map_err(Box::new),
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(Box::new(error)),
         };
@@ -63,11 +63,15 @@ impl Entering {
         Ok(Waiting::join(engine, key.clone(), options, scope.as_ref()))
     }
 
-    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(crate) fn poll(
+        &mut self,
+        telemetry: &Hold,
+        cx: &mut Context<'_>,
+    ) -> Poll<std::result::Result<Held, Box<Error>>> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
             Ok(waiting) => ready!(Pin::new(waiting).poll(cx)).and_then(Held::if_believed),
-            Err(error) => Err(*error.take().expect("a future is not polled again after it has ended")),
+            Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
         telemetry.entered(&entered);
         Poll::Ready(entered)

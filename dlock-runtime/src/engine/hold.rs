@@ -24,7 +24,7 @@ pub(crate) type Loss = (LossCause, Duration);
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) engine: Arc<Engine>,
-    turn: Arc<Turn>,
+    turn: Seat,
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
@@ -37,36 +37,43 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What a call has that `waited` for it.
-    pub(super) fn new(
-        engine: &Arc<Engine>,
-        turn: &Arc<Turn>,
-        waited: Duration,
-        nested: Option<Arc<Scope>>,
-    ) -> Self {
-        Self {
-            engine: Arc::clone(engine),
-            turn: Arc::clone(turn),
-            nested,
-            released: AtomicBool::new(false),
-            taken_up: true,
-            stands_alone: false,
-            waited: u32::try_from(waited.as_millis()).unwrap_or(u32::MAX),
-        }
+    /// What a call has once its turn has come.
+    pub(super) fn new(engine: &Arc<Engine>, turn: Seat, nested: Option<Arc<Scope>>) -> Self {
+        let engine = Arc::clone(engine);
+        let released = AtomicBool::new(false);
+        Self { engine, turn, nested, released, taken_up: true, stands_alone: false, waited: 0 }
+    }
+
+    /// Notes for how long the call has waited for it.
+    pub(super) fn after(mut self, waited: Duration) -> Self {
+        self.waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// Returns the turn, and the scope that it is nested in.
+    pub(super) fn turn(&self) -> (&Seat, Option<&Arc<Scope>>) {
+        (&self.turn, self.nested.as_ref())
+    }
+
+    /// The call does not wait for it any more. Where it has come meanwhile nobody will look at it, and it is let go of.
+    pub(super) fn not_wanted(mut self) {
+        let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&self.turn, cx));
+        self.taken_up = false;
+        *self.released.get_mut() = was_waiting;
     }
 
     /// The turn that holds the lock: its own, or that of the hold it joined.
     pub(crate) fn root(&self) -> &Arc<Turn> {
-        self.nested.as_ref().map_or(&self.turn, |parent| parent.root())
+        self.nested.as_ref().map_or(&self.turn.0, |parent| parent.root())
     }
 
     /// Gives the hold up where it is lost before anything could run under it: the task may come late to its turn.
-    pub(crate) fn if_believed(mut self) -> Result<Self, Error> {
+    pub(crate) fn if_believed(mut self) -> Result<Self, Box<Error>> {
         match self.believed() {
             Ok(()) => Ok(self),
             Err(loss) => {
                 self.taken_up = false;
-                Err(self.lost_error(loss))
+                Err(Box::new(self.lost_error(loss)))
             }
         }
     }
@@ -126,8 +133,7 @@ impl Held {
         if self.nested.is_none() {
             return self.engine.release(&self.turn, self.taken_up, by, told, now);
         }
-        let seat = Seat(Arc::clone(&self.turn));
-        self.engine.on_lane_now(now, self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
+        self.engine.on_lane_now(now, self.turn.key.name(), |lane, cx| lane.leave(&self.turn, cx));
         LetGo::Done
     }
 }

@@ -220,24 +220,16 @@ impl Engine {
         }
     }
 
-    /// A task lets go at `now` of the lock that it holds or has lost; `ran`: something ran under it. `by`: who lets go. The server is not
-    /// asked where another task of this process has the lock now.
-    pub(crate) fn release(
-        &self,
-        turn: &Arc<Turn>,
-        ran: bool,
-        by: By,
-        told: Told<'_>,
-        now: BootTime,
-    ) -> LetGo {
-        let seat = Seat(Arc::clone(turn));
-        let key = turn.key.name();
+    /// A task lets go at `now` of the lock that its turn holds or has lost; `ran`: something ran under it. `by`: who lets go. The
+    /// server is not asked where another task of this process has the lock now.
+    pub(crate) fn release(&self, seat: &Seat, ran: bool, by: By, told: Told<'_>, now: BootTime) -> LetGo {
+        let key = seat.key.name();
         let mut effects = Effects::default();
         let mut drained = false;
         let (shard, hash) = self.shards.of_key(key);
         let let_go = shard.change(&mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
-            let Ended { mut wakers, was_admitted, left } = turn.end(now);
+            let Ended { mut wakers, was_admitted, left } = seat.end(now);
             if by == By::TheCall {
                 effects.spares(wakers.own.take());
             }
@@ -249,11 +241,11 @@ impl Engine {
                     lane.let_go_of(left, ran, cx);
                     Released::Kept
                 }
-                None if ran => lane.release(&seat, cx),
-                None => lane.decline(&seat, cx),
+                None if ran => lane.release(seat, cx),
+                None => lane.decline(seat, cx),
             });
             let Released::ToServer(token, command) = released else { return LetGo::Done };
-            let (answer, let_go) = told.begin(turn, &self.unanswered);
+            let (answer, let_go) = told.begin(&seat.0, &self.unanswered);
             self.push(key, now, (token, command), answer, effects);
             let_go
         });

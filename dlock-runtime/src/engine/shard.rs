@@ -91,7 +91,10 @@ impl Shard {
         let mut slots = lock(&self.slots);
         let result = change(&mut slots, effects);
         let due = slots.lanes.first_due().map_or(BootTime::NEVER, |(due, _)| due);
-        if self.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos() {
+        // It is written under the lock alone; who reads it without is told of nothing new where it stays what it was.
+        if self.due.load(Ordering::Relaxed) != due.nanos()
+            && self.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos()
+        {
             effects.due(due);
         }
         result

@@ -3,6 +3,7 @@
 //! The turn is what the rules tell ([`Seat`]) and what the task looks at. It is changed only under its lane's lock, so its phases
 //! come in the order of the rules; the task reads it without that lock.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -88,6 +89,14 @@ pub(crate) struct Ended {
 /// A turn as the rules see it: told apart from all others, and told what becomes of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat(pub(crate) Arc<Turn>);
+
+impl Deref for Seat {
+    type Target = Turn;
+
+    fn deref(&self) -> &Turn {
+        &self.0
+    }
+}
 
 impl PartialEq for Seat {
     fn eq(&self, other: &Self) -> bool {
@@ -186,6 +195,9 @@ impl Turn {
 
     /// Returns whether the hold is believed at `now`, and else how it was lost.
     pub(crate) fn believed(&self, now: BootTime) -> Result<(), (LossCause, Duration)> {
+        if self.until.is_after(now) {
+            return Ok(()); // without the lock, as nearly always: each call asks twice, and each poll of its body once
+        }
         let lost = self.look(None, |phase| match phase {
             Phase::Lost(lost) => Some(Err((lost.cause, lost.held))),
             Phase::Held { since, .. } => Some(match self.until.get() {
@@ -217,6 +229,7 @@ impl Turn {
     pub(crate) fn end(&self, now: BootTime) -> Ended {
         let mut state = lock(&self.state);
         let mut ended = Ended { wakers: state.wakers(), was_admitted: false, left: None };
+        self.until.end();
         match &mut state.phase {
             // A loss stays visible: letting go of what is lost already does not undo it.
             Phase::Lost(lost) => (ended.was_admitted, ended.left) = (true, lost.left.take()),
@@ -243,6 +256,7 @@ impl Turn {
     fn lose(&self, cause: LossCause, left: Option<Left>, now: BootTime) -> Wakers {
         let mut state = lock(&self.state);
         if let Phase::Held { since, .. } = state.phase {
+            self.until.end();
             state.phase = Phase::Lost(Box::new(Lost { cause, held: now.since(since), left }));
         }
         state.wakers()
@@ -257,12 +271,24 @@ impl Turn {
     }
 }
 
-/// Until when a hold is believed, and what ends it then: nanoseconds of the engine's clock, of which the last bit says that it is
-/// `max_hold`. 0 while nothing is held.
+/// Until when a hold is or was believed, and what ends it then: nanoseconds of the engine's clock, of which the last bit says that it is
+/// `max_hold`, and the one before that the turn has ended or was lost. 0 while nothing was held. It is changed under the lane's lock, as
+/// the phase is.
 #[derive(Debug, Default)]
 struct Until(AtomicU64);
 
 impl Until {
+    /// Returns whether the hold is believed at `now`.
+    fn is_after(&self, now: BootTime) -> bool {
+        let written = self.0.load(Ordering::Acquire);
+        written & ENDED == 0 && now < BootTime::from_nanos(written & !NOTES)
+    }
+
+    /// It is not believed any more, whenever it would have ended.
+    fn end(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) | ENDED, Ordering::Release);
+    }
+
     fn begin(&self, deadline: Deadline, ends: BootTime) {
         self.0.store(Self::written(deadline, ends), Ordering::Release);
     }
@@ -273,14 +299,20 @@ impl Until {
 
     fn get(&self) -> (BootTime, LossCause) {
         let written = self.0.load(Ordering::Acquire);
-        let cause = if written & 1 == 0 { LossCause::Expired } else { LossCause::MaxHold };
-        (BootTime::from_nanos(written & !1), cause)
+        let cause = if written & BY_MAX_HOLD == 0 { LossCause::Expired } else { LossCause::MaxHold };
+        (BootTime::from_nanos(written & !NOTES), cause)
     }
 
     fn written(deadline: Deadline, ends: BootTime) -> u64 {
-        deadline.at().min(ends).nanos() & !1 | u64::from(ends < deadline.at())
+        let by = if ends < deadline.at() { BY_MAX_HOLD } else { 0 };
+        deadline.at().min(ends).nanos() & !NOTES | by
     }
 }
+
+/// What the last bits of [`Until`] say.
+const BY_MAX_HOLD: u64 = 1;
+const ENDED: u64 = 2;
+const NOTES: u64 = BY_MAX_HOLD | ENDED;
 
 /// Looks at a turn for as long as it lives, beside the call whose turn it is.
 #[derive(Debug)]

@@ -7,10 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::answer::{By, Told};
 use crate::engine::hold::{Alarm, Held};
 use crate::engine::turn::{Phase, Seat, Turn};
-use crate::error::Error;
+use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
 use crate::options::Options;
@@ -24,16 +23,13 @@ use crate::sync::lock;
 /// Waits for a turn. Dropping it leaves the queue at once; a grant on its way to it is released.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    engine: Arc<Engine>,
-    turn: Arc<Turn>,
+    /// What the call will have, until it has it.
+    held: Option<Held>,
     /// When the call began.
     started: BootTime,
-    /// The scope that the turn is nested in, if it joins a hold of its call chain.
-    nested: Option<Arc<Scope>>,
     /// The wait among those of nested calls, where this call chain holds something.
     wait: Option<WaitId>,
     alarm: Alarm,
-    settled: bool,
 }
 
 impl Waiting {
@@ -45,7 +41,7 @@ impl Waiting {
         scope: Option<&Arc<Scope>>,
     ) -> Self {
         let now = engine.now();
-        let turn = Turn::new(key);
+        let seat = Seat(Turn::new(key));
         let rules = &engine.rules;
         // Who tries once asks at once.
         let away = if options.retry == 0 { Duration::ZERO } else { rules.share.longest_away() };
@@ -57,27 +53,22 @@ impl Waiting {
             only_whether: options.only_whether,
         };
         let patience = Patience::new(now, limits, engine.tokens.draw());
-        let parent = scope.and_then(|scope| Scope::of_key(scope, engine, &turn.key)).cloned();
-        let mut waiting = Self {
-            engine: Arc::clone(engine),
-            turn,
-            started: now,
-            nested: parent,
-            wait: None,
-            alarm: Alarm::default(),
-            settled: false,
-        };
-        let seat = Seat(Arc::clone(&waiting.turn));
-        let key = waiting.turn.key.name();
-        if let Some(parent) = &waiting.nested {
+        let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
+        let held = Held::new(engine, seat, nested);
+        let (seat, nested) = held.turn();
+        let key = seat.key.name();
+        if let Some(parent) = nested {
             let root = Seat(Arc::clone(parent.root()));
             engine.on_lane_now(now, key, |lane, cx| {
-                lane.join_nested(&root, parent.depth(), seat, patience, cx);
+                lane.join_nested(&root, parent.depth(), seat.clone(), patience, cx);
             });
         } else {
-            let waiter = Waiter { seat, terms: options.terms(engine.lease), patience };
+            // Borrowed by the event, which is moved more than once on its way to the lane.
+            let mut waiter =
+                Some(Waiter { seat: seat.clone(), terms: options.terms(engine.lease), patience });
             // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
             engine.on_lane_now(now, key, |lane, cx| {
+                let Some(waiter) = waiter.take() else { return };
                 if engine.is_closed() {
                     cx.refuse(waiter.seat, Refusal::Shutdown);
                 } else {
@@ -85,60 +76,29 @@ impl Waiting {
                 }
             });
         }
-        if let Some(scope) = scope {
-            waiting.note_wait(scope);
-        }
-        waiting
+        let wait = scope.and_then(|scope| note_wait(&held, scope));
+        Self { held: Some(held), started: now, wait, alarm: Alarm::default() }
     }
 
-    /// Notes that a call chain which holds something waits; where that would never end, the turn is refused.
-    fn note_wait(&mut self, scope: &Arc<Scope>) {
-        if self.turn.look(None, |phase| matches!(phase, Phase::Waiting).then_some(())).is_none() {
-            return; // nearly every nested call
+    /// Takes out what the call has, or would have had: it waits no longer.
+    fn take(&mut self) -> Option<Held> {
+        let held = self.held.take()?;
+        if let Some(id) = self.wait.take() {
+            lock(&held.engine.waits).end(id);
         }
-        let has: Vec<Place> = Scope::places(scope, &self.engine);
-        if has.is_empty() {
-            return;
-        }
-        let depth = self.nested.as_ref().map_or(0, |parent| parent.depth() + 1);
-        let wants = (Arc::clone(self.turn.key.name()), depth);
-        match lock(&self.engine.waits).begin(has, wants) {
-            Ok(id) => self.wait = Some(id),
-            Err(held) => {
-                let held = self.turn.key.sibling(&held);
-                drop(Seat(Arc::clone(&self.turn)).refuse(Refusal::Deadlock { held }));
-            }
-        }
-    }
-
-    fn error(&self, refusal: Refusal) -> Error {
-        let key = self.turn.key.clone();
-        match refusal {
-            Refusal::Contended { attempts, waited, ttl } => {
-                Error::Contended { key, attempts, waited, retry_after: ttl }
-            }
-            Refusal::Failed(failure) => failure.into_error(key),
-            Refusal::NoAnswer { waited } => Error::Unavailable {
-                key: Some(key),
-                reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
-                source: None,
-            },
-            Refusal::Shutdown => Error::Shutdown { key: Some(key) },
-            Refusal::RootLost => {
-                Error::Lost { key, held: std::time::Duration::ZERO, cause: crate::error::LossCause::Released }
-            }
-            Refusal::Deadlock { held } => Error::Deadlock { key, held },
-        }
+        Some(held)
     }
 }
 
 impl Future for Waiting {
-    type Output = Result<Held, Error>;
+    type Output = Result<Held, Box<Error>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let Some(held) = &this.held else { unreachable!("a future is not polled again after it has ended") };
+        let (seat, _) = held.turn();
         loop {
-            let outcome = this.turn.look(Some(cx.waker()), |phase| match phase {
+            let outcome = seat.look(Some(cx.waker()), |phase| match phase {
                 Phase::Waiting => None,
                 Phase::Refused(refusal) => Some(Err(refusal.take())),
                 Phase::Held { since, .. } => Some(Ok(since.since(this.started))),
@@ -146,14 +106,14 @@ impl Future for Waiting {
             });
             match outcome {
                 Some(Ok(waited)) => {
-                    this.settled = true;
-                    return Poll::Ready(Ok(Held::new(&this.engine, &this.turn, waited, this.nested.take())));
+                    let held = this.take().expect("it is there: the turn that was looked at is its own");
+                    return Poll::Ready(Ok(held.after(waited)));
                 }
                 Some(Err(refusal)) => {
                     let refusal = refusal.map_or(Refusal::Shutdown, |refusal| *refusal);
-                    return Poll::Ready(Err(this.error(refusal)));
+                    return Poll::Ready(Err(Box::new(error(seat.key.clone(), refusal))));
                 }
-                None if this.alarm.ring(&this.engine, cx).is_pending() => return Poll::Pending,
+                None if this.alarm.ring(&held.engine, cx).is_pending() => return Poll::Pending,
                 None => {} // time has passed: look again
             }
         }
@@ -162,18 +122,41 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(id) = self.wait.take() {
-            lock(&self.engine.waits).end(id);
+        if let Some(held) = self.take() {
+            held.not_wanted();
         }
-        if self.settled {
-            return;
+    }
+}
+
+/// Notes that a call chain which holds something waits; where that would never end, the turn is refused.
+fn note_wait(held: &Held, scope: &Arc<Scope>) -> Option<WaitId> {
+    let (seat, nested) = held.turn();
+    // No longer, for nearly every nested call.
+    seat.look(None, |phase| matches!(phase, Phase::Waiting).then_some(()))?;
+    let has: Vec<Place> = Scope::places(scope, &held.engine);
+    if has.is_empty() {
+        return None;
+    }
+    let depth = nested.map_or(0, |parent| parent.depth() + 1);
+    let begun = lock(&held.engine.waits).begin(has, (Arc::clone(seat.key.name()), depth));
+    begun.inspect_err(|held| drop(seat.refuse(Refusal::Deadlock { held: seat.key.sibling(held) }))).ok()
+}
+
+/// Why the lock of `key` is not to be had, for who wanted it.
+fn error(key: LockKey, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Contended { attempts, waited, ttl } => {
+            Error::Contended { key, attempts, waited, retry_after: ttl }
         }
-        let seat = Seat(Arc::clone(&self.turn));
-        let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&seat, cx));
-        if !was_waiting {
-            // The grant came, and nobody will look at it any more.
-            self.engine.release(&self.turn, false, By::AHolder, Told::Nobody, self.engine.now());
-        }
+        Refusal::Failed(failure) => failure.into_error(key),
+        Refusal::NoAnswer { waited } => Error::Unavailable {
+            key: Some(key),
+            reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
+            source: None,
+        },
+        Refusal::Shutdown => Error::Shutdown { key: Some(key) },
+        Refusal::RootLost => Error::Lost { key, held: Duration::ZERO, cause: LossCause::Released },
+        Refusal::Deadlock { held } => Error::Deadlock { key, held },
     }
 }
 
@@ -203,7 +186,7 @@ mod tests {
                 engine.tick(BootTime::START.plus(Duration::from_millis(ms)), &mut effects);
                 effects.wake();
                 let refused = |phase: &mut Phase| matches!(phase, Phase::Refused(_)).then_some(());
-                waiting.turn.look(None, refused).is_some()
+                waiting.held.as_ref().is_some_and(|held| held.turn().0.look(None, refused).is_some())
             };
 
             assert!(!has_ended(limit - 1) && has_ended(limit), "{share:?}, retry = {retry}");

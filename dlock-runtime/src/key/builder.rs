@@ -46,6 +46,7 @@ impl Default for KeyBuilder {
 impl KeyBuilder {
     /// Starts a key in `namespace`. With an empty one the key gets that of the manager, or of the attribute, which it is given to;
     /// [`default`](Self::default) is that.
+    #[inline]
     pub fn new(namespace: &str) -> Self {
         let mut name = ROOM.try_with(Cell::take).unwrap_or_default();
         name.reserve(64);
@@ -57,6 +58,7 @@ impl KeyBuilder {
     }
 
     /// Adds fixed text, as it is.
+    #[inline]
     pub fn text(mut self, text: &str) -> Self {
         self.name.push_str(text);
         self

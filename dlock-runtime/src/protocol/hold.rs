@@ -310,9 +310,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn hand_on(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
         let Some(next) = self.queue.pop() else { return };
-        hold.seat = next.seat.clone();
         hold.bound(&next.terms, cx.now);
         cx.actions.push(hold.admits(&next, cx));
+        hold.seat = next.seat;
         if hold.is_to_be_confirmed() && hold.more.is_some() {
             hold.confirm(cx);
         }

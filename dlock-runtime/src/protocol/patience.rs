@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::{BootTime, Span};
 use crate::retry::RetryPolicy;
 
 /// What is left of one call's patience.
@@ -31,7 +31,7 @@ pub(crate) struct Patience {
     next_try: BootTime,
     policy: RetryPolicy,
     /// How long each try may take.
-    response_timeout: Duration,
+    response_timeout: Span,
     draw: u32,
     only_whether: bool,
 }
@@ -72,7 +72,7 @@ impl Patience {
             retries_used: 0,
             next_try: BootTime::NEVER,
             policy: backoff,
-            response_timeout,
+            response_timeout: Span::of(response_timeout),
             draw: seed,
             only_whether,
         }
@@ -169,7 +169,7 @@ impl Patience {
                 // A process that was stopped meanwhile still has the time for what is left of its tries.
                 let left = self.retries.saturating_sub(self.retries_used);
                 let had = self.over_at.plus(now.since(self.next_try));
-                let needs = now.plus(self.response_timeout.saturating_mul(left));
+                let needs = now.plus(self.response_timeout.get().saturating_mul(left));
                 self.over_at = self.over_at.max(had.min(needs));
             }
             self.next_try = BootTime::NEVER;
