@@ -309,6 +309,10 @@ mod tests {
         })
     }
 
+    fn has_ended(pump: &Pump) -> bool {
+        pump.shared.is_over.load(Ordering::SeqCst)
+    }
+
     /// Starts a pump whose task is never polled, as one of a busy runtime.
     fn alone() -> (Runtime, Pump, UnboundedSender<u32>, mpsc::Receiver<(u32, ThreadId)>) {
         let ((tell, told), (say, said), runtime) = (unbounded_channel(), mpsc::channel(), runtime());
@@ -331,7 +335,7 @@ mod tests {
         let task = thread::spawn(move || {
             runtime().block_on(async {
                 let pump = Pump::start(connection(told, say), None);
-                while !is_over(&pump) {
+                while !has_ended(&pump) {
                     tokio::task::yield_now().await;
                 }
             });
@@ -390,37 +394,75 @@ mod tests {
     #[test]
     fn nothing_is_left_lying_whoever_sends_when() {
         const EACH: u32 = 20_000;
-        let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
-        let (pass, pump) = mpsc::channel();
-        let task = thread::spawn(move || {
-            runtime().block_on(async {
-                let pump = Arc::new(Pump::start(connection(told, say), None));
-                let _ = pass.send(Arc::clone(&pump));
-                while !is_over(&pump) {
-                    tokio::task::yield_now().await;
-                }
-            });
-        });
-        let pump = pump.recv().expect("it has started");
-
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for word in 0..EACH {
-                        pump.send(|| tell.send(word).expect("the connection listens"));
-                        if word % 7 == 0 {
-                            tell.send(word).expect("the connection listens");
-                        }
+        for tender in [None, Some(Arc::<Tender>::default())] {
+            let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
+            let (pass, pump) = mpsc::channel();
+            let task = thread::spawn(move || {
+                runtime().block_on(async {
+                    let pump = Arc::new(Pump::start(connection(told, say), tender.as_deref()));
+                    let _tending = tender.map(|tender| tokio::spawn(async move { tender.run().await }));
+                    let _ = pass.send(Arc::clone(&pump));
+                    while !has_ended(&pump) {
+                        tokio::task::yield_now().await;
                     }
                 });
-            }
-        });
+            });
+            let pump = pump.recv().expect("it has started");
 
-        for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
-            said.recv_timeout(SOON).expect("all that was sent arrives");
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        for word in 0..EACH {
+                            pump.send(|| tell.send(word).expect("the connection listens"));
+                            if word % 7 == 0 {
+                                tell.send(word).expect("the connection listens");
+                            }
+                        }
+                    });
+                }
+            });
+
+            for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
+                said.recv_timeout(SOON).expect("all that was sent arrives");
+            }
+            drop(tell);
+            task.join().expect("it ends with the connection");
         }
-        drop(tell);
-        task.join().expect("it ends with the connection");
+    }
+
+    #[test]
+    fn one_task_polls_those_of_its_connections_that_have_something_and_forgets_what_has_ended() {
+        let (tender, polls, runtime) = (Tender::default(), [0; 3].map(AtomicUsize::new), runtime());
+        let polls = Arc::new(polls);
+        let ((say, said), mut tell) = (mpsc::channel(), Vec::new());
+        let mut pumps: Vec<_> = (0..3)
+            .map(|number| {
+                let (asked, told) = unbounded_channel();
+                let (polls, mut inner) = (Arc::clone(&polls), Box::pin(connection(told, say.clone())));
+                tell.push(asked);
+                let counted = poll_fn(move |cx| {
+                    polls[number].fetch_add(1, Ordering::SeqCst);
+                    inner.as_mut().poll(cx)
+                });
+                Pump::start(counted, Some(&tender))
+            })
+            .collect();
+        let counts = || [0, 1, 2].map(|number| polls[number].load(Ordering::SeqCst));
+        let mut task = Box::pin(tender.run());
+        let mut run = || assert!(runtime.block_on(async { (&mut task).now_or_never() }).is_none());
+
+        run();
+        assert_eq!(counts(), [1; 3], "each is polled when it is new");
+        tell[1].send(7).expect("the connection listens");
+        run();
+        assert_eq!((counts(), said.try_iter().count()), ([1, 2, 1], 1));
+        let ended = Arc::downgrade(&pumps[1].shared);
+        drop(pumps.remove(1));
+        run();
+        assert_eq!((counts(), ended.strong_count()), ([1, 2, 1], 0));
+
+        drop(task);
+        assert!(pumps.iter().all(has_ended), "the others end with it");
     }
 
     /// Says when it is dropped.
@@ -438,11 +480,14 @@ mod tests {
             let dropped = Arc::new(AtomicUsize::new(0));
             let note = Dropped(Arc::clone(&dropped));
             let pump = runtime.block_on(async {
-                Pump::start(poll_fn(move |_| {
-                    let _note = &note;
-                    assert!(!panics, "this panic is part of the test");
-                    Poll::Pending
-                }))
+                Pump::start(
+                    poll_fn(move |_| {
+                        let _note = &note;
+                        assert!(!panics, "this panic is part of the test");
+                        Poll::Pending
+                    }),
+                    None,
+                )
             });
             (pump, dropped)
         };
@@ -467,11 +512,14 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
         let (gone, runtime) = (Arc::clone(&place), runtime());
         let pump = runtime.block_on(async {
-            Pump::start(poll_fn(move |_| {
-                let _note = &note;
-                drop(lock(&gone).take()); // as a reply may
-                Poll::Pending
-            }))
+            Pump::start(
+                poll_fn(move |_| {
+                    let _note = &note;
+                    drop(lock(&gone).take()); // as a reply may
+                    Poll::Pending
+                }),
+                None,
+            )
         });
         let shared = Arc::clone(&pump.shared);
         *lock(&place) = Some(pump);
@@ -487,15 +535,18 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
         let (gone, runtime, mut polls) = (Arc::clone(&place), runtime(), 0);
         let pump = runtime.block_on(async {
-            Pump::start(poll_fn(move |cx| {
-                let _note = &note;
-                polls += 1;
-                if polls == IN_ONE_GO {
-                    drop(lock(&gone).take());
-                }
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }))
+            Pump::start(
+                poll_fn(move |cx| {
+                    let _note = &note;
+                    polls += 1;
+                    if polls == IN_ONE_GO {
+                        drop(lock(&gone).take());
+                    }
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }),
+                None,
+            )
         });
         let shared = Arc::clone(&pump.shared);
         *lock(&place) = Some(pump);
