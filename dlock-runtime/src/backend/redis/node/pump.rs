@@ -139,9 +139,9 @@ impl Tender {
             self.task.register(cx.waker());
             tended.append(&mut lock(&self.started));
             tended.retain(|tending: &Tending| !tending.0.tend());
-            Poll::Pending
+            Poll::<()>::Pending
         })
-        .await
+        .await;
     }
 }
 
