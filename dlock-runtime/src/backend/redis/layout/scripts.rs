@@ -53,7 +53,7 @@ pub(crate) const PLAIN: [&str; Script::COUNT] = [
     include_str!("scripts/plain/look.lua"),
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
-    plain!("release.lua"),
+    include_str!("scripts/plain/release.lua"),
     include_str!("scripts/plain/leave.lua"), // nobody of ours is told
     plain!("force_release.lua"),
     include_str!("scripts/plain/leave.lua"),

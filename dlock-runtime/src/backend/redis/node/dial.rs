@@ -12,26 +12,28 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::backend::redis::node::pump::Pump;
+use crate::backend::redis::node::pump::{Pump, Tender};
 
-/// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that.
+/// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that;
+/// `tender` drives the connection where nobody sends, or a task of its own.
 pub(super) async fn pumped(
     client: &Client,
     config: &AsyncConnectionConfig,
     within: Duration,
+    tender: Option<&Tender>,
 ) -> RedisResult<(MultiplexedConnection, Option<Pump>)> {
     let opened = async {
         #[cfg(test)]
         if turmoil::in_simulation() {
-            return over(simulated(client).await?, client, config).await.map(Some);
+            return over(simulated(client).await?, client, config, tender).await.map(Some);
         }
         match client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) => {
-                over(tcp(client, host, *port).await?, client, config).await.map(Some)
+                over(tcp(client, host, *port).await?, client, config, tender).await.map(Some)
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                over(tokio::net::UnixStream::connect(path).await?, client, config).await.map(Some)
+                over(tokio::net::UnixStream::connect(path).await?, client, config, tender).await.map(Some)
             }
             _ => Ok(None), // the client alone knows how
         }
@@ -51,7 +53,7 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<MultiplexedConnection> {
     #[cfg(test)]
     if turmoil::in_simulation() {
-        let (connection, pump) = pumped(client, config, within).await?;
+        let (connection, pump) = pumped(client, config, within, None).await?;
         pump.into_iter().for_each(Pump::leave);
         return Ok(connection);
     }
@@ -73,10 +75,11 @@ async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     client: &Client,
     config: &AsyncConnectionConfig,
+    tender: Option<&Tender>,
 ) -> RedisResult<(MultiplexedConnection, Pump)> {
     let access = client.get_connection_info().redis_settings();
     let (connection, driver) = MultiplexedConnection::new_with_config(access, stream, config.clone()).await?;
-    Ok((connection, Pump::start(driver)))
+    Ok((connection, Pump::start(driver, tender)))
 }
 
 /// Connects to whichever address of a host takes us first.

@@ -19,7 +19,7 @@ use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::dial;
 use crate::backend::redis::node::health::{Beat, PONG_WITHIN};
-use crate::backend::redis::node::pump::Pump;
+use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls;
@@ -46,6 +46,8 @@ pub(crate) struct Route {
     pub(crate) replica_acks: u8,
     /// Whether changes of keys are to be told.
     pub(crate) tracking: bool,
+    /// Who drives connections for commands, where they have no task of their own.
+    tender: Option<Arc<Tender>>,
 }
 
 impl Route {
@@ -60,10 +62,16 @@ impl Route {
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
             tracking: settings.rules.tracking,
+            tender: None,
             server,
         };
         route.client(RedisConnectionInfo::default())?;
         Ok(route)
+    }
+
+    /// Leaves its connections for commands to `tender`.
+    pub(crate) fn tended_by(self, tender: &Arc<Tender>) -> Self {
+        Self { tender: Some(Arc::clone(tender)), ..self }
     }
 
     /// Returns where the server is.
@@ -133,7 +141,7 @@ impl Route {
     pub(crate) async fn connect(&self, layout: Layout) -> Result<Opened, Failure> {
         let client = self.new_client(ProtocolVersion::RESP2).await?;
         let config = self.timeouts().set_response_timeout(None);
-        let opened = dial::pumped(&client, &config, self.connect_timeout).await;
+        let opened = dial::pumped(&client, &config, self.connect_timeout, self.tender.as_deref()).await;
         let (untimed, pump) = opened.map_err(|error| self.not_opened(error))?;
         let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);

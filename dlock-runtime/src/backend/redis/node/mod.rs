@@ -33,7 +33,7 @@ pub(super) mod exchange;
 pub(super) mod health;
 pub(super) mod hearing;
 pub(super) mod link;
-mod pump;
+pub(super) mod pump;
 #[cfg(test)]
 pub(super) mod rig;
 pub(super) mod shards;

@@ -10,8 +10,12 @@
 //! whichever: nobody waits for another, as who polls looks again for those who came meanwhile. What wakes the connection when nobody
 //! polls it wakes the task.
 //!
+//! Connections whose answers count together have one task (`Tender`): several would be spread over the threads of a runtime, each of
+//! which is woken for its answer, and takes the processor from the servers that have still to give theirs.
+//!
 //! Not here: what is asked and answered (`exchange`), how a connection is made (`dial`).
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -30,7 +34,16 @@ use crate::telemetry;
 /// What drives a connection, until it is dropped.
 pub(crate) struct Pump {
     shared: Arc<Shared>,
-    task: AbortHandle,
+    /// Where it has one of its own.
+    task: Option<AbortHandle>,
+}
+
+/// The task of several connections.
+#[derive(Default)]
+pub(crate) struct Tender {
+    task: Arc<AtomicWaker>,
+    /// Connections that the task has not seen yet.
+    started: Mutex<Vec<Tending>>,
 }
 
 /// What the task and those who send share.
@@ -49,8 +62,10 @@ type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Whose turn it is; what the connection wakes.
 struct Turn {
     state: AtomicU8,
+    /// Whether the task is to poll.
+    is_due: AtomicBool,
     /// Who is woken while nobody polls.
-    task: AtomicWaker,
+    task: Arc<AtomicWaker>,
 }
 
 /// Nobody polls.
@@ -61,15 +76,26 @@ const TAKEN: u8 = 1;
 const AGAIN: u8 = 2;
 
 impl Pump {
-    /// Starts the task, on the current runtime.
-    pub(crate) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
-        let turn = Arc::new(Turn { state: AtomicU8::new(FREE), task: AtomicWaker::new() });
+    /// Leaves the connection to `tender`, or starts a task for it, on the current runtime.
+    pub(crate) fn start(
+        connection: impl Future<Output = ()> + Send + 'static,
+        tender: Option<&Tender>,
+    ) -> Self {
+        let task = tender.map(|tender| Arc::clone(&tender.task)).unwrap_or_default();
+        let turn = Arc::new(Turn { state: AtomicU8::new(FREE), is_due: AtomicBool::new(true), task });
         let connection = Mutex::new(Some(Box::pin(connection) as Connection));
         let (is_over, ended) = (AtomicBool::new(false), Notify::new());
         let shared = Arc::new(Shared { connection, turn, is_over, ended });
-        let task = Tending(Arc::clone(&shared));
-        let task = tokio::spawn(async move { poll_fn(|cx| task.0.tend(cx)).await });
-        Self { shared, task: task.abort_handle() }
+        let tending = Tending(Arc::clone(&shared));
+        let task = match tender {
+            Some(tender) => {
+                lock(&tender.started).push(tending);
+                shared.turn.task.wake();
+                None
+            }
+            None => Some(tokio::spawn(tending.run()).abort_handle()),
+        };
+        Self { shared, task }
     }
 
     /// Returns when the connection has ended: the other end has closed it, or is gone. It is for one who waits.
@@ -97,8 +123,31 @@ impl Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
         self.shared.end();
+        self.shared.turn.wake_the_task(); // it forgets what has ended
+    }
+}
+
+impl Tender {
+    /// Drives the connections that are left to it, without end. They end with it.
+    pub(crate) async fn run(&self) {
+        let mut tended = Vec::new();
+        poll_fn(|cx| {
+            self.task.register(cx.waker());
+            tended.append(&mut lock(&self.started));
+            tended.retain(|tending: &Tending| !tending.0.tend());
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+}
+
+impl fmt::Debug for Tender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tender").finish_non_exhaustive()
     }
 }
 
@@ -109,16 +158,17 @@ impl Shared {
         begun.is_ok().then(|| Begun(self))
     }
 
-    /// The task's turn.
-    fn tend(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.turn.task.register(cx.waker());
-        while !self.turn.nudge() {
-            if let Some(turn) = self.begin() {
-                turn.go();
-                break;
+    /// The task's turn, where it was woken for this connection. Returns whether that has ended.
+    fn tend(&self) -> bool {
+        if self.turn.is_due.swap(false, Ordering::AcqRel) {
+            while !self.turn.nudge() {
+                if let Some(turn) = self.begin() {
+                    turn.go();
+                    break;
+                }
             }
         }
-        if self.is_over.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Drops the connection, or leaves that to whoever is about it.
@@ -173,7 +223,7 @@ impl Drop for Begun<'_> {
         if self.0.is_over.load(Ordering::Acquire) {
             self.0.end(); // there may be no task any more
         } else {
-            self.0.turn.task.wake();
+            self.0.turn.wake_the_task();
         }
     }
 }
@@ -185,6 +235,11 @@ impl Turn {
         let again = |state| (state != FREE).then_some(AGAIN);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, again).is_ok()
     }
+
+    fn wake_the_task(&self) {
+        self.is_due.store(true, Ordering::Release);
+        self.task.wake();
+    }
 }
 
 impl Wake for Turn {
@@ -194,13 +249,24 @@ impl Wake for Turn {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.nudge() {
-            self.task.wake();
+            self.wake_the_task();
         }
     }
 }
 
 /// The task's hold of it: when its runtime ends, so does the connection.
 struct Tending(Arc<Shared>);
+
+impl Tending {
+    /// Drives the one connection, until it has ended.
+    async fn run(self) {
+        poll_fn(|cx| {
+            self.0.turn.task.register(cx.waker());
+            if self.0.tend() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
 
 impl Drop for Tending {
     fn drop(&mut self) {
@@ -243,10 +309,14 @@ mod tests {
         })
     }
 
+    fn has_ended(pump: &Pump) -> bool {
+        pump.shared.is_over.load(Ordering::SeqCst)
+    }
+
     /// Starts a pump whose task is never polled, as one of a busy runtime.
     fn alone() -> (Runtime, Pump, UnboundedSender<u32>, mpsc::Receiver<(u32, ThreadId)>) {
         let ((tell, told), (say, said), runtime) = (unbounded_channel(), mpsc::channel(), runtime());
-        let pump = runtime.block_on(async { Pump::start(connection(told, say)) });
+        let pump = runtime.block_on(async { Pump::start(connection(told, say), None) });
         (runtime, pump, tell, said)
     }
 
@@ -264,8 +334,8 @@ mod tests {
         let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
         let task = thread::spawn(move || {
             runtime().block_on(async {
-                let pump = Pump::start(connection(told, say));
-                while !pump.task.is_finished() {
+                let pump = Pump::start(connection(told, say), None);
+                while !has_ended(&pump) {
                     tokio::task::yield_now().await;
                 }
             });
@@ -311,7 +381,7 @@ mod tests {
             }
             Poll::Pending
         });
-        let pump = Arc::new(runtime.block_on(async { Pump::start(connection) }));
+        let pump = Arc::new(runtime.block_on(async { Pump::start(connection, None) }));
         *lock(&place) = Some(Arc::clone(&pump));
 
         pump.send(|| tell.send(1).expect("the connection listens"));
@@ -324,37 +394,75 @@ mod tests {
     #[test]
     fn nothing_is_left_lying_whoever_sends_when() {
         const EACH: u32 = 20_000;
-        let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
-        let (pass, pump) = mpsc::channel();
-        let task = thread::spawn(move || {
-            runtime().block_on(async {
-                let pump = Arc::new(Pump::start(connection(told, say)));
-                let _ = pass.send(Arc::clone(&pump));
-                while !pump.task.is_finished() {
-                    tokio::task::yield_now().await;
-                }
-            });
-        });
-        let pump = pump.recv().expect("it has started");
-
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for word in 0..EACH {
-                        pump.send(|| tell.send(word).expect("the connection listens"));
-                        if word % 7 == 0 {
-                            tell.send(word).expect("the connection listens");
-                        }
+        for tender in [None, Some(Arc::<Tender>::default())] {
+            let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
+            let (pass, pump) = mpsc::channel();
+            let task = thread::spawn(move || {
+                runtime().block_on(async {
+                    let pump = Arc::new(Pump::start(connection(told, say), tender.as_deref()));
+                    let _tending = tender.map(|tender| tokio::spawn(async move { tender.run().await }));
+                    let _ = pass.send(Arc::clone(&pump));
+                    while !has_ended(&pump) {
+                        tokio::task::yield_now().await;
                     }
                 });
-            }
-        });
+            });
+            let pump = pump.recv().expect("it has started");
 
-        for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
-            said.recv_timeout(SOON).expect("all that was sent arrives");
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        for word in 0..EACH {
+                            pump.send(|| tell.send(word).expect("the connection listens"));
+                            if word % 7 == 0 {
+                                tell.send(word).expect("the connection listens");
+                            }
+                        }
+                    });
+                }
+            });
+
+            for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
+                said.recv_timeout(SOON).expect("all that was sent arrives");
+            }
+            drop(tell);
+            task.join().expect("it ends with the connection");
         }
-        drop(tell);
-        task.join().expect("it ends with the connection");
+    }
+
+    #[test]
+    fn one_task_polls_those_of_its_connections_that_have_something_and_forgets_what_has_ended() {
+        let (tender, polls, runtime) = (Tender::default(), [0; 3].map(AtomicUsize::new), runtime());
+        let polls = Arc::new(polls);
+        let ((say, said), mut tell) = (mpsc::channel(), Vec::new());
+        let mut pumps: Vec<_> = (0..3)
+            .map(|number| {
+                let (asked, told) = unbounded_channel();
+                let (polls, mut inner) = (Arc::clone(&polls), Box::pin(connection(told, say.clone())));
+                tell.push(asked);
+                let counted = poll_fn(move |cx| {
+                    polls[number].fetch_add(1, Ordering::SeqCst);
+                    inner.as_mut().poll(cx)
+                });
+                Pump::start(counted, Some(&tender))
+            })
+            .collect();
+        let counts = || [0, 1, 2].map(|number| polls[number].load(Ordering::SeqCst));
+        let mut task = Box::pin(tender.run());
+        let mut run = || assert!(runtime.block_on(async { (&mut task).now_or_never() }).is_none());
+
+        run();
+        assert_eq!(counts(), [1; 3], "each is polled when it is new");
+        tell[1].send(7).expect("the connection listens");
+        run();
+        assert_eq!((counts(), said.try_iter().count()), ([1, 2, 1], 1));
+        let ended = Arc::downgrade(&pumps[1].shared);
+        drop(pumps.remove(1));
+        run();
+        assert_eq!((counts(), ended.strong_count()), ([1, 2, 1], 0));
+
+        drop(task);
+        assert!(pumps.iter().all(has_ended), "the others end with it");
     }
 
     /// Says when it is dropped.
@@ -372,11 +480,14 @@ mod tests {
             let dropped = Arc::new(AtomicUsize::new(0));
             let note = Dropped(Arc::clone(&dropped));
             let pump = runtime.block_on(async {
-                Pump::start(poll_fn(move |_| {
-                    let _note = &note;
-                    assert!(!panics, "this panic is part of the test");
-                    Poll::Pending
-                }))
+                Pump::start(
+                    poll_fn(move |_| {
+                        let _note = &note;
+                        assert!(!panics, "this panic is part of the test");
+                        Poll::Pending
+                    }),
+                    None,
+                )
             });
             (pump, dropped)
         };
@@ -401,11 +512,14 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
         let (gone, runtime) = (Arc::clone(&place), runtime());
         let pump = runtime.block_on(async {
-            Pump::start(poll_fn(move |_| {
-                let _note = &note;
-                drop(lock(&gone).take()); // as a reply may
-                Poll::Pending
-            }))
+            Pump::start(
+                poll_fn(move |_| {
+                    let _note = &note;
+                    drop(lock(&gone).take()); // as a reply may
+                    Poll::Pending
+                }),
+                None,
+            )
         });
         let shared = Arc::clone(&pump.shared);
         *lock(&place) = Some(pump);
@@ -421,15 +535,18 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<Pump>)));
         let (gone, runtime, mut polls) = (Arc::clone(&place), runtime(), 0);
         let pump = runtime.block_on(async {
-            Pump::start(poll_fn(move |cx| {
-                let _note = &note;
-                polls += 1;
-                if polls == IN_ONE_GO {
-                    drop(lock(&gone).take());
-                }
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }))
+            Pump::start(
+                poll_fn(move |cx| {
+                    let _note = &note;
+                    polls += 1;
+                    if polls == IN_ONE_GO {
+                        drop(lock(&gone).take());
+                    }
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }),
+                None,
+            )
         });
         let shared = Arc::clone(&pump.shared);
         *lock(&place) = Some(pump);

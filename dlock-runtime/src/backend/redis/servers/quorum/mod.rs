@@ -36,6 +36,7 @@ use crate::backend::redis::answers::{Answers, ToEngine};
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::{Grant, Route};
+use crate::backend::redis::node::pump::Tender;
 use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::quorum::ballots::Ballots;
 use crate::backend::redis::servers::quorum::outgoing::{Fan, Outgoing};
@@ -61,6 +62,8 @@ pub(crate) struct Quorum {
     ballots: Mutex<Ballots>,
     /// What has been decided with the ballots locked, and is to be sent.
     outgoing: Outgoing,
+    /// Who reads what the servers answer.
+    tender: Arc<Tender>,
 }
 
 /// One of the servers.
@@ -79,8 +82,9 @@ impl Quorum {
         let mut of_server = settings.clone();
         // A server that is away must not use up the lease that a majority grants.
         of_server.rules.response_timeout = settings.rules.response_timeout.min(settings.lease / 4);
-        let routes = voters.0.into_iter().map(|server| Route::new(server, &of_server).map(Arc::new));
-        let routes = routes.collect::<Result<Vec<_>>>()?;
+        let tender: Arc<Tender> = Arc::default();
+        let route = |server| Ok(Arc::new(Route::new(server, &of_server)?.tended_by(&tender)));
+        let routes = voters.0.into_iter().map(route).collect::<Result<Vec<_>>>()?;
         let roll = Arc::new(Roll::new(routes.len(), settings.lease));
         let shared = Arc::clone(&answers.shared);
         let quorum = Arc::new_cyclic(|quorum| {
@@ -99,7 +103,7 @@ impl Quorum {
             };
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
             let (roll, ballots, outgoing) = (Arc::clone(&roll), Mutex::default(), Outgoing::default());
-            Self { answers, voters, roll, ballots, outgoing }
+            Self { answers, voters, roll, ballots, outgoing, tender }
         });
         let _ = shared
             .undoing_of_servers
@@ -148,6 +152,8 @@ impl Quorum {
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
         let mut nodes = JoinSet::new(); // they end with it
+        let tender = Arc::clone(&self.tender);
+        nodes.spawn(async move { tender.run().await });
         let mut outcomes = Vec::new();
         for Voter { node, .. } in &self.voters {
             let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
