@@ -342,8 +342,9 @@ impl Engine {
 
     /// The backend may have missed hints, of any key.
     pub(crate) fn untold(&self) {
+        let now = self.now(); // one for all: those for which something is due at one time share a place among the timers
         for key in self.keys() {
-            self.on_lane(&key, Lane::untold);
+            self.on_lane_now(now, &key, Lane::untold);
         }
     }
 
