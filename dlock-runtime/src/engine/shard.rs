@@ -100,7 +100,8 @@ impl Shard {
         result
     }
 
-    fn due(&self) -> BootTime {
+    /// Returns when something is due for it first.
+    pub(super) fn due(&self) -> BootTime {
         BootTime::from_nanos(self.due.load(Ordering::SeqCst))
     }
 }

@@ -33,6 +33,15 @@ impl Alarm {
 
     /// Sleeps until `due`, or for a shorter time. Dropping it is harmless: the next sleep may be until another time.
     pub(super) async fn until(&mut self, due: BootTime) {
+        self.ring(due, LONGEST_SLEEP).await;
+    }
+
+    /// The same for what may come later, by as long as the machine was suspended.
+    pub(super) async fn until_about(&mut self, due: BootTime) {
+        self.ring(due, Duration::MAX).await;
+    }
+
+    async fn ring(&mut self, due: BootTime, longest: Duration) {
         if due == BootTime::NEVER {
             return std::future::pending().await;
         }
@@ -42,7 +51,7 @@ impl Alarm {
         {
             return;
         }
-        tokio::time::sleep(due.since(boot_time()).min(LONGEST_SLEEP)).await;
+        tokio::time::sleep(due.since(boot_time()).min(longest)).await;
     }
 }
 

@@ -256,7 +256,7 @@ impl State {
             }
             late.extend(self.under_way.pop_front());
         }
-        let is_used = self.watch == Watch::Used;
+        let is_used = self.watch == Watch::Used && self.sent.is_some_and(|sent| now.since(sent) <= A_WHILE);
         self.watch = if is_used { Watch::Idle } else { Watch::Resting };
         (late, is_used.then_some(timeout))
     }
@@ -265,7 +265,7 @@ impl State {
 const FEW_TASKS: usize = 16;
 
 /// After this what is sent comes alone.
-const A_WHILE: Duration = Duration::from_secs(1);
+const A_WHILE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn who_watches_is_told_what_is_late_and_when_the_next_will_be() {
         let timeout = Duration::from_millis(100);
-        let mut state = State { watch: Watch::Used, ..State::default() };
+        let mut state = State { watch: Watch::Used, sent: Some(ms(100)), ..State::default() };
         state.under_way.extend([0, 10, 20].map(of_state));
         state.under_way[0].is_over.store(true, Ordering::Release);
         let mut late = |now| {
@@ -310,6 +310,10 @@ mod tests {
         assert_eq!(late(121), (vec![ms(20)], Some(timeout)), "what is sent meanwhile is not late before");
         assert_eq!(late(221), (vec![], None), "nothing was sent meanwhile");
         assert_eq!(state.watch, Watch::Resting);
+
+        let mut silent = State { watch: Watch::Used, sent: Some(ms(100)), ..State::default() };
+        let (_, next) = silent.late(ms(151), timeout);
+        assert!(next.is_none() && silent.watch == Watch::Resting, "nothing was sent for a while");
     }
 
     #[test]
@@ -324,11 +328,11 @@ mod tests {
         };
 
         assert_eq!(sent(0, 0), (true, true), "he begins, and rests at the answer");
-        assert_eq!(sent(1_001, 1), (false, false), "others are likely to come");
-        assert_eq!(sent(2_001, 0), (false, false), "it is a second later, and no more");
-        assert_eq!(sent(3_002, 0), (false, true));
+        assert_eq!(sent(51, 1), (false, false), "others are likely to come");
+        assert_eq!(sent(101, 0), (false, false), "one came a moment before");
+        assert_eq!(sent(152, 0), (false, true));
 
-        let (late, next) = state.late(ms(3_003), LONG);
+        let (late, next) = state.late(ms(153), LONG);
         assert!(late.is_empty() && next.is_none() && state.watch == Watch::Resting);
         assert!(!state.is_answered(), "he rests already");
     }

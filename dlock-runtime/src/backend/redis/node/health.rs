@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
 
+use crate::backend::redis::alarm::Alarm;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::link::{Ear, Opened, Route};
 use crate::backend::redis::node::pump::Pump;
+use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 
 /// A connection that works.
@@ -44,26 +46,69 @@ pub(crate) struct Link {
     pub(crate) exchanges: Exchanges,
 }
 
-/// When connections to one server are asked whether they are alive: all at once, so that a process that only holds is woken once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beat(Instant);
+/// When connections to one server are asked whether they are alive: all at once, and where it can be when the process is awake for
+/// something else, since a processor that idles pays more for being woken than for what it is woken for.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    /// When they were asked last.
+    last: watch::Sender<BootTime>,
+}
 
 impl Beat {
     /// One that begins now.
     pub(crate) fn new() -> Self {
-        Self(Instant::now())
+        Self { last: watch::Sender::new(boot_time()) }
     }
 
-    /// Returns when the next of those comes that are `every` so often.
-    pub(crate) fn next(self, every: Duration) -> Instant {
-        let nanos = every.as_nanos().max(1);
-        let rest = nanos - self.0.elapsed().as_nanos() % nanos;
-        Instant::now() + Duration::from_nanos(u64::try_from(rest).unwrap_or(u64::MAX))
+    /// Returns what tells one connection when it is to be asked.
+    pub(crate) fn pulse(&self) -> Pulse {
+        Pulse(self.last.subscribe())
     }
 
+    /// Keeps it going, without end. What can be done while the process is awake for it is done `meanwhile`.
+    pub(crate) async fn keep(&self, meanwhile: impl Fn(BootTime)) {
+        let (mut alarm, mut last) = (Alarm::new(), self.last.subscribe());
+        loop {
+            let next = last.borrow_and_update().plus(PING_EVERY);
+            tokio::select! {
+                biased;
+                _ = last.changed() => {}
+                () = alarm.until_about(next) => {
+                    let now = boot_time();
+                    if now >= next {
+                        meanwhile(now);
+                        self.strike(now, PING_EVERY);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The process is awake at `now`: what would be asked in a while is asked with that.
+    pub(crate) fn ride(&self, now: BootTime) {
+        self.strike(now, PING_EVERY / 2);
+    }
+
+    /// Has all asked, where it is `after` the last time.
+    fn strike(&self, now: BootTime, after: Duration) {
+        if now.since(*self.last.borrow()) >= after {
+            self.last.send_replace(now);
+        }
+    }
+}
+
+/// The beat as one connection feels it.
+#[derive(Debug)]
+pub(crate) struct Pulse(watch::Receiver<BootTime>);
+
+impl Pulse {
     /// Returns what comes before the next time to ask a connection that may be idle; else nothing.
-    pub(crate) async fn before_a_ping<T>(self, what: impl Future<Output = T>) -> Option<T> {
-        tokio::time::timeout_at(self.next(PING_EVERY), what).await.ok()
+    pub(crate) async fn before_a_ping<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            what = what => Some(what),
+            Ok(()) = self.0.changed() => None,
+        }
     }
 }
 
@@ -175,33 +220,45 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
-    const EVERY: Duration = Duration::from_secs(5);
+    const HALF: Duration = Duration::from_millis(4_500);
 
-    #[tokio::test(start_paused = true)]
-    async fn all_who_go_by_a_beat_are_woken_at_once_and_soon_and_never_at_a_time_that_is_past() {
-        let (begun, beat) = (Instant::now(), Beat::new());
-        for millis in [0, 1, 4_999, 5_000, 5_001, 12_345] {
-            tokio::time::sleep_until(begun + Duration::from_millis(millis)).await;
-            let now = Instant::now();
-
-            let next = beat.next(EVERY);
-
-            assert!(next > now && next <= now + EVERY, "{millis}");
-            assert_eq!((next - begun).as_secs() % 5, 0, "{millis}: all have one grid");
-            assert_eq!((next - begun).subsec_nanos(), 0, "{millis}");
-        }
+    /// Returns a beat that began at `begun`, and whether it strikes when it is asked to at another time.
+    fn strikes(begun: BootTime, at: Duration, ask: impl Fn(&Beat, BootTime)) -> bool {
+        let beat = Beat { last: watch::Sender::new(begun) };
+        let mut pulse = beat.pulse();
+        ask(&beat, begun.plus(at));
+        pulse.before_a_ping(std::future::pending::<()>()).now_or_never() == Some(None)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_silent_is_pinged_with_the_beat_and_one_that_speaks_is_heard() {
-        let (begun, beat) = (Instant::now(), Beat::new());
-        tokio::time::sleep(Duration::from_secs(2)).await;
+    #[test]
+    fn connections_are_pinged_with_what_the_process_is_awake_for_once_half_the_time_is_over() {
+        let begun = boot_time();
 
-        assert_eq!(beat.before_a_ping(async { 7 }).await, Some(7));
-        assert_eq!(beat.before_a_ping(std::future::pending::<u32>()).await, None);
+        assert!(!strikes(begun, Duration::from_millis(4_499), Beat::ride));
+        assert!(strikes(begun, HALF, Beat::ride));
+    }
 
-        assert_eq!(begun.elapsed(), PING_EVERY);
+    #[tokio::test]
+    async fn a_connection_is_pinged_by_the_time_though_nothing_wakes_the_process() {
+        let early = BootTime::from_nanos(boot_time().nanos() - 8_900_000_000);
+        let beat = Beat { last: watch::Sender::new(early) };
+        let (mut pulse, mut later) = (beat.pulse(), beat.pulse());
+
+        let pinged = async {
+            tokio::select! {
+                () = beat.keep(|_| {}) => {}
+                nothing = pulse.before_a_ping(std::future::pending::<()>()) => assert_eq!(nothing, None),
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), pinged).await.expect("it is due in a tenth of a second");
+
+        let since = beat.last.borrow().since(early);
+        assert!(since >= PING_EVERY && since < Duration::from_secs(10), "{since:?}");
+        assert_eq!(later.before_a_ping(async { 7 }).await, Some(7), "one that speaks is heard");
+        assert_eq!(later.before_a_ping(std::future::pending::<u32>()).await, None, "and asked all the same");
     }
 }

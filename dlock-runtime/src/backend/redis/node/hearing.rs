@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Beat, Link};
+use crate::backend::redis::node::health::{Link, Pulse};
 use crate::backend::redis::node::link::{Ear, Grant};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::layout::Publish;
@@ -30,7 +30,7 @@ impl Node {
                 self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
-                    () = self.tell(&mut ear, link.beat) => {}
+                    () = self.tell(&mut ear, link.beat.pulse()) => {}
                     () = self.tell_of_shards(shards, link) => {}
                     () = self.bells.sweep(&self.engine) => {}
                 }
@@ -55,8 +55,9 @@ impl Node {
     async fn tell_of_shards(&self, ear: Option<ShardEar>, link: &Link) {
         match ear {
             Some(mut ear) => {
+                let mut pulse = link.beat.pulse();
                 let is_wanted = |channel: &str| self.bells.key_of(channel).is_some();
-                while let Some(channel) = ear.next(link.beat, is_wanted).await {
+                while let Some(channel) = ear.next(&mut pulse, is_wanted).await {
                     if let Some(key) = self.bells.key_of(&channel) {
                         self.answers.rung(&key);
                     }
@@ -68,9 +69,9 @@ impl Node {
     }
 
     /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
-    async fn tell(&self, ear: &mut Ear, beat: Beat) {
+    async fn tell(&self, ear: &mut Ear, mut pulse: Pulse) {
         for heard in 1_u64.. {
-            let Some(message) = ear.next(beat).await else { return };
+            let Some(message) = ear.next(&mut pulse).await else { return };
             if heard.is_multiple_of(IN_ONE_GO) {
                 tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
             }

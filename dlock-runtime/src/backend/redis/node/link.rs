@@ -18,7 +18,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::dial;
-use crate::backend::redis::node::health::{Beat, PONG_WITHIN};
+use crate::backend::redis::node::health::{PONG_WITHIN, Pulse};
 use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
@@ -342,9 +342,9 @@ impl Ear {
     }
 
     /// Returns the next message, or nothing when the connection has ended or does not answer a ping.
-    pub(crate) async fn next(&mut self, beat: Beat) -> Option<Msg> {
+    pub(crate) async fn next(&mut self, pulse: &mut Pulse) -> Option<Msg> {
         loop {
-            if let Some(message) = beat.before_a_ping(self.stream.next()).await {
+            if let Some(message) = pulse.before_a_ping(self.stream.next()).await {
                 return message;
             }
             let ping = tokio::time::timeout(PONG_WITHIN, self.sink.ping::<Value>()).await;

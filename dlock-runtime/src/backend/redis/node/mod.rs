@@ -66,6 +66,7 @@ use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 use crate::telemetry;
 use crate::token::ProcessId;
@@ -297,6 +298,7 @@ impl Node {
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
             () = self.track(link) => {}
+            () = link.beat.keep(|now| self.hasten(now)) => {}
             () = link.exchanges.watch(link.route.response_timeout) => {}
         }
         link.failure()
@@ -304,12 +306,25 @@ impl Node {
 
     /// Finds out that a connection is dead, or its server not what it was, before somebody needs it.
     async fn examine(&self, link: &Link) {
-        let every = self.whereabouts.look_every();
+        let mut pulse = link.beat.pulse();
         loop {
-            let _ = tokio::time::timeout_at(link.beat.next(every), link.doubt.notified()).await;
+            let doubted = link.doubt.notified();
+            if let Some(every) = self.whereabouts.look_every() {
+                let _ = tokio::time::timeout(every, doubted).await;
+                link.beat.ride(boot_time());
+            } else {
+                pulse.before_a_ping(doubted).await;
+            }
             if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {
                 link.give_up(failure);
             }
+        }
+    }
+
+    /// Has renewed what would wake the process soon, as it is awake.
+    fn hasten(&self, now: BootTime) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.hasten(now, SOON);
         }
     }
 
@@ -324,6 +339,7 @@ impl Node {
 
     /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
     fn send(self: &Arc<Self>, link: &Arc<Link>, mut requests: Vec<Request>, passage: Passage) {
+        let is_upkeep = requests.iter().any(|request| request.command.is_upkeep());
         let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
         if requests.iter().any(|request| !self.bells.lets_go(request)) {
             let (now, later): (Vec<_>, Vec<_>) =
@@ -345,6 +361,9 @@ impl Node {
             self.send_over(link, &Way::Tracked(wire), tracked, passage);
         }
         self.send_over(link, &way, requests, passage);
+        if is_upkeep {
+            link.beat.ride(boot_time());
+        }
     }
 
     /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
@@ -403,6 +422,9 @@ impl Drop for StandsDown<'_> {
         self.0.stand_down(Failure::new(FailureKind::Passing, text));
     }
 }
+
+/// What is pinged by [`PING_EVERY`](health::PING_EVERY), and the longest that a hold of the default lease is not renewed, are so far apart.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Ten thousand renewals in pipelines of this length leave other calls their place between them.
 const LONGEST_BATCH: usize = 100;

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::redis::node::health::Beat;
+use crate::backend::redis::node::health::Pulse;
 
 /// What hears messages of shards.
 pub(crate) struct ShardEar {
@@ -28,9 +28,13 @@ impl ShardEar {
 
     /// Returns the channel of the next message. There is none when the connection has ended or does not answer a ping, or when the
     /// server has dropped a channel that `is_wanted`: its slot goes to another.
-    pub(crate) async fn next(&mut self, beat: Beat, is_wanted: impl Fn(&str) -> bool) -> Option<String> {
+    pub(crate) async fn next(
+        &mut self,
+        pulse: &mut Pulse,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         loop {
-            let Some(told) = beat.before_a_ping(self.told.recv()).await else {
+            let Some(told) = pulse.before_a_ping(self.told.recv()).await else {
                 self.connection.send_packed_command(&redis::cmd("PING")).await.ok()?;
                 continue;
             };

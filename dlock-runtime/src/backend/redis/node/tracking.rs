@@ -19,6 +19,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hashbrown::HashTable;
 use redis::aio::MultiplexedConnection;
@@ -29,9 +30,10 @@ use tokio::time::Instant;
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Beat, Link};
-use crate::backend::redis::node::link::Route;
+use crate::backend::redis::node::health::{Link, Pulse};
+use crate::clock::boot_time;
 use crate::protocol::command::{Command, FailureKind};
+use crate::protocol::deadline::BootTime;
 use crate::protocol::value::MAX_WAITERS;
 use crate::sync::lock;
 use crate::telemetry;
@@ -56,6 +58,8 @@ pub(crate) struct Tracking {
 struct State {
     wire: Option<Wire>,
     armed: Armed,
+    /// When something was asked over the connection last.
+    asked: Option<BootTime>,
     /// Keys of strangers' locks that are to be armed.
     strangers: Vec<Arc<str>>,
 }
@@ -127,6 +131,9 @@ impl Tracking {
         };
         let (tracked, others) = std::mem::take(requests).into_iter().partition(|request| state.arms(request));
         *requests = others;
+        if !tracked.is_empty() {
+            state.asked = Some(boot_time());
+        }
         Some((wire, tracked))
     }
 
@@ -205,13 +212,13 @@ impl Node {
     pub(crate) async fn track(&self, link: &Link) {
         if link.route.tracking {
             self.tracking.until_wanted().await;
-            self.track_until_refused(&link.route, link.beat).await;
+            self.track_until_refused(link).await;
         }
         std::future::pending::<()>().await;
     }
 
-    async fn track_until_refused(&self, route: &Route, beat: Beat) {
-        let mut backoff = Backoff::new(&self.engine);
+    async fn track_until_refused(&self, link: &Link) {
+        let (route, mut backoff) = (&link.route, Backoff::new(&self.engine));
         loop {
             let since = Instant::now();
             match route.track().await {
@@ -219,7 +226,7 @@ impl Node {
                     let connection = route.timed(&untimed);
                     self.tracking.open(Wire { connection, untimed, epoch: self.next_epoch() });
                     self.untold();
-                    self.tell_changes(&mut told, beat).await;
+                    self.tell_changes(&mut told, link.beat.pulse()).await;
                     self.tracking.close();
                 }
                 Err(failure) => {
@@ -236,12 +243,12 @@ impl Node {
     }
 
     /// Tells what has changed, until the connection ends.
-    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, beat: Beat) {
+    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, mut pulse: Pulse) {
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.tracking.broken.notified() => return,
-                next = beat.before_a_ping(told.recv()) => next,
+                next = pulse.before_a_ping(told.recv()) => next,
                 () = self.tracking.more.notified() => {
                     self.arm_strangers().await;
                     continue;
@@ -251,6 +258,7 @@ impl Node {
                 Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.tell_change(&data),
                 Some(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return,
                 Some(Some(_)) => {}
+                None if self.asks() => {}
                 None if self.answers_a_ping().await => {}
                 None => return,
             }
@@ -307,6 +315,11 @@ impl Node {
         }
     }
 
+    /// Returns whether something is asked over the connection just now, which is answered or gives it up.
+    fn asks(&self) -> bool {
+        lock(&self.tracking.state).asked.is_some_and(|asked| boot_time().since(asked) < JUST_NOW)
+    }
+
     async fn answers_a_ping(&self) -> bool {
         let wire = lock(&self.tracking.state).wire.clone();
         match wire {
@@ -320,6 +333,9 @@ impl Node {
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
+
+/// Short beside what is missing between two pings and ten seconds.
+const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// So few that their room is not worth giving back.
 const LITTLE: usize = 64;

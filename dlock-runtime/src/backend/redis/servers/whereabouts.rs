@@ -10,7 +10,6 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use crate::backend::redis::layout::codec::{self, Redacted};
-use crate::backend::redis::node::health::PING_EVERY;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::quorum::roll::Place;
 use crate::backend::redis::servers::sentinel::Sentinels;
@@ -97,11 +96,11 @@ impl Whereabouts {
         }
     }
 
-    /// How often to look.
-    pub(crate) fn look_every(&self) -> Duration {
+    /// How often to look, where that is more often than connections are pinged.
+    pub(crate) fn look_every(&self) -> Option<Duration> {
         match self {
-            Self::Fixed(_) | Self::Quorum(..) => PING_EVERY,
-            Self::Master(_) | Self::Sentinel(_) => ROLE_EVERY,
+            Self::Fixed(_) | Self::Quorum(..) => None,
+            Self::Master(_) | Self::Sentinel(_) => Some(ROLE_EVERY),
         }
     }
 }

@@ -117,7 +117,11 @@ impl Sentinels {
             if let Ok(mut ear) = sentinel.subscribe(SWITCHES).await {
                 let (since, beat) = (Instant::now(), Beat::new());
                 self.catch_up(sentinel).await;
-                while let Some(message) = ear.next(beat).await {
+                let mut pulse = beat.pulse();
+                while let Some(message) = tokio::select! {
+                    message = ear.next(&mut pulse) => message,
+                    () = beat.keep(|_| {}) => None,
+                } {
                     if let Some(Switch { from, to }) = Switch::parse(message.get_payload_bytes(), &self.name)
                     {
                         self.note(from, to);
