@@ -22,6 +22,8 @@ pub(super) struct Lanes {
     /// The places of all, by the hashes of their keys.
     by_key: HashTable<u32>,
     timers: Timers,
+    /// Keys that were contended when their lanes were taken out, by their hashes: the last for each place.
+    contended: [Option<u32>; REMEMBERED],
 }
 
 /// One lane. There is one for every lock that is held.
@@ -30,6 +32,8 @@ struct Entry {
     key: Arc<str>,
     lane: Lane<Seat>,
     hash: u32,
+    /// Whether its lock is contended, as far as the lane knows.
+    contended: bool,
 }
 
 impl Lanes {
@@ -45,7 +49,8 @@ impl Lanes {
             return at;
         }
         let at = u32::try_from(self.row.len()).expect("no process has four billion locks");
-        self.row.push(Entry { key: Arc::clone(key), lane: Lane::new(), hash });
+        let contended = self.contended.get(place_of(hash)) == Some(&Some(hash));
+        self.row.push(Entry { key: Arc::clone(key), lane: Lane::new(), hash, contended });
         self.timers.push();
         let row = &self.row;
         let hash_of = |at: &u32| row.get(*at).map_or(0, |entry| spread(entry.hash));
@@ -53,8 +58,9 @@ impl Lanes {
         at
     }
 
-    pub(super) fn lane(&mut self, at: u32) -> Option<&mut Lane<Seat>> {
-        self.row.get_mut(at).map(|entry| &mut entry.lane)
+    /// Returns the lane, and whether its lock is contended.
+    pub(super) fn lane_and_hint(&mut self, at: u32) -> Option<(&mut Lane<Seat>, &mut bool)> {
+        self.row.get_mut(at).map(|entry| (&mut entry.lane, &mut entry.contended))
     }
 
     pub(super) fn key(&self, at: u32) -> Option<&Arc<str>> {
@@ -69,6 +75,7 @@ impl Lanes {
     /// Notes what has become of a lane: when something is due for it, or that it is of no use any more.
     pub(super) fn note(&mut self, at: u32, due: BootTime, is_idle: bool) {
         if is_idle {
+            self.remember(at);
             self.remove(at);
         } else {
             self.timers.set(at, due);
@@ -89,6 +96,19 @@ impl Lanes {
     pub(super) fn count(&self) -> (usize, usize) {
         let places = 0..u32::try_from(self.row.len()).unwrap_or(u32::MAX);
         (self.row.len(), places.filter(|at| self.timers.due(*at) != BootTime::NEVER).count())
+    }
+
+    /// Takes note of whether a lane is contended, for the next one of its key.
+    fn remember(&mut self, at: u32) {
+        let Some((hash, contended)) = self.entry(at).map(|of| (of.hash, of.contended)) else {
+            return;
+        };
+        let Some(place) = self.contended.get_mut(place_of(hash)) else { return };
+        if contended {
+            *place = Some(hash);
+        } else if *place == Some(hash) {
+            *place = None;
+        }
     }
 
     fn remove(&mut self, at: u32) {
@@ -128,6 +148,15 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
+/// Returns where it is remembered whether a key with this hash is contended.
+fn place_of(hash: u32) -> usize {
+    usize::try_from(hash).unwrap_or_default() % REMEMBERED
+}
+
+/// How many keys are remembered: of a few that many processes want the next call saves a trip, and a key that another one has taken the
+/// place of costs its call what it costs anyway.
+const REMEMBERED: usize = 8;
+
 /// So little room that it is not worth giving back.
 const LITTLE: usize = 64;
 
@@ -142,6 +171,28 @@ mod tests {
     #[test]
     fn an_entry_stays_small() {
         assert!(size_of::<Entry>() <= 112, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn that_a_key_was_contended_is_remembered_until_it_is_not_or_another_has_its_place() {
+        let mut lanes = Lanes::default();
+        let [hash, of_another, beside] = [7, 7 + 8, 8];
+        let mut come_and_go = |number: u32, hash: u32, contended: Option<bool>| {
+            let at = lanes.find_or_add(&key(number), hash);
+            let (_, hint) = lanes.lane_and_hint(at).expect("it was added");
+            let was = std::mem::replace(hint, contended.unwrap_or(*hint));
+            lanes.note(at, BootTime::NEVER, true);
+            was
+        };
+
+        assert!(!come_and_go(1, hash, Some(true)));
+        assert!(come_and_go(1, hash, None) && come_and_go(1, hash, None));
+        assert!(!come_and_go(2, beside, Some(true)) && !come_and_go(3, of_another, None));
+        assert!(come_and_go(1, hash, Some(false)), "nobody has its place");
+        assert!(!come_and_go(1, hash, Some(true)));
+        assert!(!come_and_go(3, of_another, Some(true)));
+        assert!(!come_and_go(1, hash, None), "another has its place");
+        assert!(come_and_go(3, of_another, None) && come_and_go(2, beside, None));
     }
 
     #[test]

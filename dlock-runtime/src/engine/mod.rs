@@ -156,8 +156,9 @@ impl Engine {
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
         let (mut actions, armed) = (std::mem::take(&mut slots.actions), slots.lanes.armed(at));
-        let lane = slots.lanes.lane(at).expect("nothing has been taken out since it was found or added");
-        let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions };
+        let found = slots.lanes.lane_and_hint(at);
+        let (lane, contended) = found.expect("nothing has been taken out since it was found or added");
+        let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions, contended };
         let result = event(lane, &mut cx);
         for action in actions.drain(..) {
             self.act(key, now, action, effects);
@@ -408,7 +409,7 @@ impl Engine {
         let (shard, hash) = self.shards.of_key(key);
         shard.look(|slots| {
             let at = slots.lanes.find(key, hash);
-            at.and_then(|at| slots.lanes.lane(at)).map_or(0, |lane| lane.waiting())
+            at.and_then(|at| slots.lanes.lane_and_hint(at)).map_or(0, |(lane, _)| lane.waiting())
         })
     }
 

@@ -85,13 +85,19 @@ impl Asking {
 }
 
 impl<S: Clone + PartialEq> Lane<S> {
-    /// Starts a fresh attempt for the head, under a token that was never used: a late effect of an older attempt cannot touch it.
+    /// Starts a fresh attempt for the head, under a token that was never used: a late effect of an older attempt cannot touch it. Where
+    /// others wanted the lock a moment ago the head queues up at once, if it will wait: what queues it takes a free lock, too, and what
+    /// only tries would have to be asked before, for a trip.
     pub(super) fn ask(&mut self, cx: &mut Cx<'_, S>) {
-        let Some(lease) = self.head_lease() else {
+        let Some(head) = self.queue.head() else {
             self.stage = Stage::Idle;
             return;
         };
         let (token, streak) = (cx.tokens.next(), self.stage.streak(cx.now));
+        if *cx.contended && head.patience.stays(cx.now) {
+            return self.enqueue(token, streak, cx);
+        }
+        let lease = head.terms.lease;
         self.stage = Stage::Asking(Asking::new(token, Step::Trying, streak));
         cx.send(token, Command::Acquire { lease });
     }
@@ -102,6 +108,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         let (token, hinted) = (*token, *hinted);
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
+        }
+        if let (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Ours | Reply::Queued { .. }) =
+            (*step, command, &reply)
+        {
+            *cx.contended = matches!(reply, Reply::Queued { .. });
         }
         match (*step, command, reply) {
             (Step::Trying, Command::Acquire { lease }, Reply::Ours)

@@ -350,7 +350,10 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.confirm_for(old, lease, cx);
                 }
             }
-            (Command::Yield { .. }, Reply::Yielded) => self.queued_by_yield(next, sent, cx),
+            (Command::Yield { .. }, Reply::Yielded) => {
+                *cx.contended = true;
+                self.queued_by_yield(next, sent, cx);
+            }
             (Command::Yield { .. }, Reply::NotOurs) => self.ask(cx),
             // Where nobody queues, the lock was let go of for others to take.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {

@@ -31,8 +31,18 @@ pub(super) fn happen(
     ms: u64,
     event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
 ) -> Vec<Action<u32>> {
+    happen_where(&mut false, lane, ms, event)
+}
+
+/// The same where it is remembered whether the lock is contended.
+pub(super) fn happen_where(
+    contended: &mut bool,
+    lane: &mut Lane<u32>,
+    ms: u64,
+    event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
+) -> Vec<Action<u32>> {
     let mut actions = Vec::new();
-    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &TOKENS, actions: &mut actions });
+    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &TOKENS, actions: &mut actions, contended });
     actions
 }
 

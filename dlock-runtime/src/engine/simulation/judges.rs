@@ -267,8 +267,13 @@ pub(super) fn token_of(engine: &Engine, turn: &Arc<Turn>) -> Option<Token> {
     shard.look(|slots| {
         let at = slots.lanes.find(name, hash)?;
         let mut actions = Vec::new();
-        let cx =
-            Cx { now: BootTime::START, rules: &engine.rules, tokens: &engine.tokens, actions: &mut actions };
-        slots.lanes.lane(at)?.token_of(&Seat(Arc::clone(turn)), &cx)
+        let cx = Cx {
+            now: BootTime::START,
+            rules: &engine.rules,
+            tokens: &engine.tokens,
+            actions: &mut actions,
+            contended: &mut false,
+        };
+        slots.lanes.lane_and_hint(at)?.0.token_of(&Seat(Arc::clone(turn)), &cx)
     })
 }

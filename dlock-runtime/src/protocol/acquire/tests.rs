@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::Rules;
 use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
-use crate::protocol::scene::{LIMITS, TERMS, at, happen, waiter};
+use crate::protocol::scene::{LIMITS, TERMS, at, happen, happen_where, waiter};
 
 /// A lane whose head tries once, its acquire on its way since 0 ms; and the acquire's token.
 fn trying_once(only_whether: bool) -> (Lane<u32>, Token) {
@@ -243,7 +243,13 @@ fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_
         let rules = Rules { replica_acks, told_is_given, ..Rules::DEFAULT };
 
         let actions = happen(&mut lane, 10, |lane, cx| {
-            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            let mut cx = Cx {
+                rules: &rules,
+                now: cx.now,
+                tokens: cx.tokens,
+                actions: &mut *cx.actions,
+                contended: &mut *cx.contended,
+            };
             let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
             assert!(lane.granted(token, offer, &mut cx));
         });
@@ -312,4 +318,41 @@ fn who_cannot_queue_and_has_retries_asks_at_its_next_try_and_not_before() {
     let asked = happen(&mut lane, 1_002, Lane::tick);
 
     assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+}
+
+/// What a call asks first where the lock is contended, or is not; the lane, and its token.
+fn first_asked(contended: bool, waiter: Waiter<u32>) -> (Lane<u32>, Token, Command) {
+    let mut lane = Lane::new();
+    let asked = happen_where(&mut { contended }, &mut lane, 0, |lane, cx| lane.join(waiter, cx));
+    let [Action::Send { token, command }] = asked[..] else { panic!("{asked:?}") };
+    (lane, token, command)
+}
+
+#[test]
+fn who_waits_for_a_contended_lock_queues_up_at_once_and_who_does_not_wait_tries() {
+    let once = Waiter { patience: Patience::new(at(0), LIMITS, 1), ..waiter(1, TERMS) };
+
+    assert_eq!(first_asked(true, waiter(1, TERMS)).2, enqueue(Enqueue::First));
+    assert_eq!(first_asked(true, once).2, ACQUIRE);
+    assert_eq!(first_asked(false, waiter(1, TERMS)).2, ACQUIRE);
+}
+
+#[test]
+fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
+    let not_queued = Reply::NotQueued { ttl: None };
+    for (before, reply, after) in [
+        (false, Reply::Queued { ttl: None }, true),
+        (true, Reply::Queued { ttl: None }, true),
+        (true, Reply::Ours, false),
+        (false, not_queued.clone(), false),
+        (true, not_queued, true),
+    ] {
+        let (mut lane, token, command) = first_asked(true, waiter(1, TERMS));
+
+        let mut contended = before;
+        let said = reply.clone();
+        happen_where(&mut contended, &mut lane, 2, |lane, cx| lane.reply(token, command, at(1), said, cx));
+
+        assert_eq!(contended, after, "{before}, {reply:?}");
+    }
 }

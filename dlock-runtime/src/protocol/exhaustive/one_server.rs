@@ -75,6 +75,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Client {
     lane: Lane<u8>,
+    contended: bool,
     tokens: u64,
     abandoned: AbandonList,
     epoch: u64,
@@ -130,7 +131,11 @@ impl State {
         let (now, client) = (self.time(), &mut self.clients[number]);
         let tokens = tokens_after(number as u64, client.tokens);
         let mut actions = Vec::new();
-        event(&mut client.lane, &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions });
+        let contended = &mut client.contended;
+        event(
+            &mut client.lane,
+            &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
+        );
         client.tokens = tokens.next().number();
         for action in actions {
             self.act(world, number, &action);
@@ -324,6 +329,7 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         let client = Client {
             lane: Lane::new(),
+            contended: false,
             tokens: 0,
             abandoned: AbandonList::default(),
             epoch: 1,

@@ -72,7 +72,13 @@ fn who_holds_back_looks_within_the_time_that_he_may() {
     let rules = Rules { hold_back: Duration::from_millis(5), ..RULES };
 
     let actions = happen(&mut lane, 20, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.touched(&mut cx);
     });
 
@@ -122,7 +128,16 @@ fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each
     let (tokens, rules) = (TokenSource::of_process(1), Rules { tracking: true, ..RULES });
     let happen = |lane: &mut Lane<u32>, ms, event: &dyn Fn(&mut Lane<u32>, &mut Cx<'_, u32>)| {
         let mut actions = Vec::new();
-        event(lane, &mut Cx { now: at(ms), rules: &rules, tokens: &tokens, actions: &mut actions });
+        event(
+            lane,
+            &mut Cx {
+                now: at(ms),
+                rules: &rules,
+                tokens: &tokens,
+                actions: &mut actions,
+                contended: &mut false,
+            },
+        );
         checks(&actions)
     };
     let mut lane = Lane::new();
@@ -152,7 +167,13 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
     let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
     happen(&mut lane, 7, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.reply(token, acquire, at(0), Reply::Ours, &mut cx);
     });
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Rules;
 use crate::protocol::command::Failure;
-use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
+use crate::protocol::scene::{RULES, TERMS, at, happen, happen_where, held, waiter};
 
 /// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
 fn yielding() -> (Lane<u32>, Token, Token) {
@@ -35,6 +35,18 @@ fn an_answer_that_is_heard_twice_does_not_answer_the_next_offer() {
         happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(earlier), at(50), Reply::Ours, cx));
 
     assert!(actions.is_empty() && matches!(lane.stage, Stage::Yielding(_)), "{actions:?}");
+}
+
+#[test]
+fn a_lock_that_somebody_takes_when_it_is_offered_is_contended() {
+    let (mut lane, old, next) = yielding();
+    let mut contended = false;
+
+    happen_where(&mut contended, &mut lane, 101, |lane, cx| {
+        lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx);
+    });
+
+    assert!(contended);
 }
 
 #[test]
@@ -88,7 +100,13 @@ fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
 fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(lane, ms, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.release(&2, &mut cx);
     })
 }
@@ -97,7 +115,13 @@ fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
 fn let_go(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
     let rules = Rules { hand_off: Duration::from_secs(60), ..RULES };
     happen(lane, ms, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.release(&seat, &mut cx);
     })
 }
@@ -250,7 +274,13 @@ fn a_hand_off_ends_however_often_the_lock_was_handed_on() {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     let mut let_go = |seat, ms| {
         happen(&mut lane, ms, |lane, cx| {
-            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            let mut cx = Cx {
+                rules: &rules,
+                now: cx.now,
+                tokens: cx.tokens,
+                actions: &mut *cx.actions,
+                contended: &mut *cx.contended,
+            };
             lane.release(&seat, &mut cx);
         })
     };
@@ -293,7 +323,13 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
         let (mut lane, old, next) = yielding_to(terms);
         happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
         let granted = happen(&mut lane, 110, |lane, cx| {
-            let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+            let mut cx = Cx {
+                rules: &rules,
+                now: cx.now,
+                tokens: cx.tokens,
+                actions: &mut *cx.actions,
+                contended: &mut *cx.contended,
+            };
             lane.granted(next, Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN }, &mut cx);
         });
 
@@ -399,7 +435,13 @@ fn confirming() -> (Lane<u32>, Token, Terms) {
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 100, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.release(&1, &mut cx);
     });
     (lane, held, terms)
@@ -523,7 +565,13 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
 
     let actions = happen(&mut lane, 500, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.release(&1, &mut cx);
     });
 

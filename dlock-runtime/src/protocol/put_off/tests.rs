@@ -96,7 +96,13 @@ fn a_check_is_put_off_as_well() {
     happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renewed, at(10_001), Reply::Ours, cx));
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 10_100, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.untold(&mut cx);
     });
     assert_eq!(lane.due(), at(10_100));
@@ -112,7 +118,13 @@ fn a_check_is_put_off_though_half_the_lease_has_gone() {
     let (mut lane, _) = held(Terms { renew: false, ..TERMS });
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 20_000, |lane, cx| {
-        let mut cx = Cx { rules: &rules, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &rules,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         lane.untold(&mut cx);
     });
 

@@ -20,7 +20,13 @@ fn sharing<R>(
 ) -> (R, Vec<Action<u32>>) {
     let mut result = None;
     let actions = happen(lane, ms, |lane, cx| {
-        let mut cx = Cx { rules: &RULES, now: cx.now, tokens: cx.tokens, actions: &mut *cx.actions };
+        let mut cx = Cx {
+            rules: &RULES,
+            now: cx.now,
+            tokens: cx.tokens,
+            actions: &mut *cx.actions,
+            contended: &mut *cx.contended,
+        };
         result = Some(event(lane, &mut cx));
     });
     (result.expect("it has happened"), actions)

@@ -12,6 +12,8 @@ use crate::token::{Token, TokenSource};
 pub(super) struct Process {
     pub(super) lane: Lane<u32>,
     pub(super) tokens: TokenSource,
+    /// Whether its lock is contended, as far as the lane knows.
+    pub(super) contended: bool,
     pub(super) abandoned: AbandonList,
     pub(super) key: Arc<str>,
     /// Which connection to the server it is.
@@ -32,6 +34,7 @@ impl Process {
     pub(super) fn new(number: u32, faster: i64) -> Self {
         Self {
             lane: Lane::new(),
+            contended: false,
             tokens: TokenSource::of_process(u64::from(number)),
             abandoned: AbandonList::default(),
             key: "k".into(),

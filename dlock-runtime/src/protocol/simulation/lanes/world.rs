@@ -573,7 +573,8 @@ impl<'a> World<'a> {
         let now = current.clock(self.now - slept);
         let shares = (process as u64) < self.weather.sharing;
         let rules = Rules { share: if shares { Share::SetNx } else { Share::Ours }, ..self.rules };
-        let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions };
+        let contended = &mut current.contended;
+        let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.lane, &mut cx);
         let due = current.lane.due();
         for action in actions.drain(..) {
