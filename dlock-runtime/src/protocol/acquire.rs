@@ -109,8 +109,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
         }
-        if let (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Ours | Reply::Queued { .. }) =
-            (*step, command, &reply)
+        // Where nobody is queued, as while nobody can be told, what queues up takes no free lock either: the next try does.
+        if let (
+            Step::Enqueuing(_),
+            Command::Enqueue { .. },
+            Reply::Ours | Reply::Queued { .. } | Reply::NotQueued { .. },
+        ) = (*step, command, &reply)
         {
             *cx.contended = matches!(reply, Reply::Queued { .. });
         }

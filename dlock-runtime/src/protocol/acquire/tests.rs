@@ -345,7 +345,7 @@ fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
         (true, Reply::Queued { ttl: None }, true),
         (true, Reply::Ours, false),
         (false, not_queued.clone(), false),
-        (true, not_queued, true),
+        (true, not_queued, false),
     ] {
         let (mut lane, token, command) = first_asked(true, waiter(1, TERMS));
 
@@ -355,4 +355,16 @@ fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
 
         assert_eq!(contended, after, "{before}, {reply:?}");
     }
+}
+
+/// Where nobody can be told of grants nobody is queued, and what would queue up takes no lock that is free.
+#[test]
+fn who_is_not_queued_though_the_lock_was_contended_tries_next() {
+    let (mut lane, token, command) = first_asked(true, waiter(1, TERMS));
+    let (mut contended, not_queued) = (true, Reply::NotQueued { ttl: None });
+    happen_where(&mut contended, &mut lane, 2, |lane, cx| lane.reply(token, command, at(1), not_queued, cx));
+
+    let asked = happen_where(&mut contended, &mut lane, 1_000, Lane::tick);
+
+    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
 }
