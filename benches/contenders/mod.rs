@@ -174,6 +174,7 @@ const OWN: &[Own] = &[
         floor: "raw, one thread",
         play: |servers| serve(Threads::One, Background::connect(url(servers, "io=runtime"))),
     },
+    Own { name: "raw, cluster", kind: Kind::Floor, floor: "raw", play: |servers| raw(Threads::Two, servers) },
     Own {
         name: "ours, cluster",
         kind: Kind::Ours,

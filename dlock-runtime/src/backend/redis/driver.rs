@@ -59,7 +59,7 @@ impl Driver {
     /// much: so the server is at work on one part while the tasks of the next one ask. Else it is gathered by the driver, which costs
     /// less for each: a release in the background leaves together with what its task asks for next.
     pub(super) fn flush(&self) {
-        let leaves_now = match self.servers.traffic() {
+        let leaves_now = match self.servers.traffic(&self.shared) {
             Traffic::Idle => self.shared.is_awaited() || self.shared.is_much(),
             Traffic::Busy => self.shared.is_much(),
             Traffic::OfTheDriver => false,
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_waker_that_asks_again_and_again_is_left_to_the_driver() {
-        let rig = Rig::down(false, LONG); // what is sent is answered on the spot
+        let rig = Rig::down(LONG); // what is sent is answered on the spot
         let driver = driver_of(&rig);
         let (again, depth) = (Arc::downgrade(&driver), AtomicUsize::new(0));
         rig.on_reply(move |_, _| {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_who_sends_leaves_the_rest_to_the_driver() {
-        let rig = Rig::down(false, LONG);
+        let rig = Rig::down(LONG);
         let driver = driver_of(&rig);
         rig.on_reply(|key, _| assert_ne!(key, "first", "this panic is part of the test"));
 
@@ -264,7 +264,7 @@ mod tests {
 
     #[tokio::test]
     async fn much_leaves_here_and_now_and_little_is_gathered_while_something_is_under_way() {
-        let mut rig = Rig::new(false, LONG).await;
+        let mut rig = Rig::new(LONG).await;
         let driver = driver_of(&rig);
         rig.hold();
         driver.shared.push(acquire("under way"));
@@ -285,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn what_threads_push_leaves_in_the_order_of_each() {
         const EACH: usize = 500;
-        let mut rig = Rig::new(false, LONG).await;
+        let mut rig = Rig::new(LONG).await;
         let driver = driver_of(&rig);
 
         std::thread::scope(|scope| {

@@ -84,7 +84,7 @@ async fn run(driver: Arc<Driver>, first: First) {
     let mut first = Some(first);
     loop {
         let is_first = first.is_some();
-        let running = driver.shared.in_turn(Arc::clone(&driver).run(first.take()));
+        let running = Arc::clone(&driver).run(first.take());
         let ended = AssertUnwindSafe(running).catch_unwind().await;
         match ended {
             Ok(Ok(())) => break,

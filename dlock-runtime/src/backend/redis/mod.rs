@@ -79,13 +79,6 @@ struct Redis {
     response_timeout: Duration,
 }
 
-/// What is connected to.
-struct Place {
-    shown: String,
-    /// Whether it reckons with one thread: keys move between its servers.
-    in_turns: bool,
-}
-
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
     let route = Route::new(server, settings)?;
@@ -100,8 +93,8 @@ pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) 
 
 /// Connects to the masters of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: format!("the cluster of {seeds}"), in_turns: true };
-    start(place, settings, rules_of(settings, true), |answers, process| {
+    let shown = format!("the cluster of {seeds}");
+    start(&shown, settings, rules_of(settings, true), |answers, process| {
         Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
     .await
@@ -109,9 +102,9 @@ pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Res
 
 /// Connects to servers of which a majority decides.
 pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: format!("the quorum of {voters}"), in_turns: false };
+    let shown = format!("the quorum of {voters}");
     let rules = Rules { hold_back: layout::HOLD_BACK, ..settings.rules };
-    start(place, settings, rules, |answers, process| {
+    start(&shown, settings, rules, |answers, process| {
         Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
     })
     .await
@@ -119,9 +112,9 @@ pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Re
 
 /// Connects to one server, wherever it is.
 async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
-    let place = Place { shown: whereabouts.to_string(), in_turns: false };
+    let shown = whereabouts.to_string();
     let moves = !matches!(whereabouts, Whereabouts::Fixed(_));
-    start(place, settings, rules_of(settings, moves), |answers, process| {
+    start(&shown, settings, rules_of(settings, moves), |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
         Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
@@ -139,13 +132,13 @@ fn rules_of(settings: &Settings, moves: bool) -> Rules {
 
 /// Starts a driver of what `serving` makes, and waits for its first connection.
 async fn start(
-    place: Place,
+    shown: &str,
     settings: &Settings,
     rules: Rules,
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = rules.response_timeout;
-    let shared = Arc::new(Shared::new(settings.io == Io::Runtime && place.in_turns));
+    let shared = Arc::new(Shared::default());
     let backend = Arc::new(Redis { shared: Arc::clone(&shared), driver: OnceCell::new(), response_timeout });
     let tokens = TokenSource::new();
     let process = tokens.process();
@@ -164,7 +157,7 @@ async fn start(
         (Ok(Ok(())), _) => Ok(engine),
         (Ok(Err(failure)), _) => Err(failure.of_the_server()),
         (Err(_), Io::Thread) => {
-            let text = format!("no connection to {}", place.shown);
+            let text = format!("no connection to {shown}");
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
         // It panicked on its way: tokio tells in no other way that a runtime lacks something.

@@ -3,7 +3,6 @@
 //! Not here: who takes it and sends it (`driver`, `servers`).
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,42 +38,13 @@ pub(super) struct Shared {
     runtime: Mutex<Option<Handle>>,
     /// Told when the driver is on another one.
     moved: Notify,
-    /// Where the masters of a cluster serve on the threads of a runtime: held by whichever task is at work, since they reckon with one
-    /// thread.
-    turns: Option<Arc<Mutex<()>>>,
 }
 
 impl Shared {
-    /// With `in_turns`, no two tasks that are [spawned](Self::spawn) or [wrapped](Self::in_turn) are polled side by side.
-    pub(super) fn new(in_turns: bool) -> Self {
-        Self { turns: in_turns.then(Arc::default), ..Self::default() }
-    }
-
-    /// Returns whether tasks are polled in turns, by whatever threads.
-    pub(super) fn is_in_turns(&self) -> bool {
-        self.turns.is_some()
-    }
-
-    /// Has a task polled while no other one is.
-    pub(super) fn in_turn<F: Future + Send>(
-        &self,
-        task: F,
-    ) -> impl Future<Output = F::Output> + Send + use<F> {
-        let turns = self.turns.clone();
-        async move {
-            let mut task = pin!(task);
-            std::future::poll_fn(|cx| {
-                let _turn = turns.as_deref().map(lock);
-                task.as_mut().poll(cx)
-            })
-            .await
-        }
-    }
-
-    /// Runs a task on the runtime of the driver, in its turn; on none while it moves, and then whatever needs it is dropped.
+    /// Runs a task on the runtime of the driver; on none while it moves, and then whatever needs it is dropped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let runtime = self.runtime()?;
-        Some(runtime.spawn(self.in_turn(task)).abort_handle())
+        Some(runtime.spawn(task).abort_handle())
     }
 
     /// The driver is on `runtime` from now on, or on none for a moment.
@@ -123,6 +93,17 @@ impl Shared {
         lock(&self.outbox).iter().any(Request::is_awaited)
     }
 
+    /// Returns whether nothing is under way but what is queued.
+    pub(super) fn is_alone(&self) -> bool {
+        let queued = lock(&self.outbox).len();
+        queued >= self.pending.load(Ordering::Acquire)
+    }
+
+    /// Returns the key of what is queued first.
+    pub(super) fn first_key(&self) -> Option<Arc<str>> {
+        lock(&self.outbox).first().map(|request| Arc::clone(&request.key))
+    }
+
     /// Returns whether what is queued is worth a write of its own, though others are under way.
     pub(super) fn is_much(&self) -> bool {
         let queued = lock(&self.outbox).len();
@@ -162,8 +143,6 @@ const PARTS: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use futures_util::FutureExt;
     use tokio::runtime::{Builder, Runtime};
 
@@ -175,29 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_several_threads_are_polled_in_turns() {
-        let shared = Shared::new(true);
-        let inside = Arc::new(AtomicBool::new(false));
-
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                let inside = Arc::clone(&inside);
-                let task = shared.in_turn(async move {
-                    for _ in 0..1_000 {
-                        assert!(!inside.swap(true, Ordering::SeqCst), "another one is polled");
-                        std::thread::yield_now();
-                        inside.store(false, Ordering::SeqCst);
-                        tokio::task::yield_now().await;
-                    }
-                });
-                scope.spawn(|| runtime().block_on(task));
-            }
-        });
-    }
-
-    #[test]
     fn much_is_what_is_worth_a_write_beside_all_that_is_under_way() {
-        let shared = Shared::new(false);
+        let shared = Shared::default();
         let push = |count: usize| (0..count).for_each(|_| shared.push(acquire("key")));
 
         push(MUCH - 1);
@@ -216,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_sleep_goes_on_where_the_driver_goes() {
-        let (shared, first, second) = (Arc::new(Shared::new(false)), runtime(), runtime());
+        let (shared, first, second) = (Arc::new(Shared::default()), runtime(), runtime());
         shared.moves_to(Some(first.handle().clone()));
         let mut sleep = Box::pin(Arc::clone(&shared).sleep(Duration::from_millis(20)));
         assert_eq!((&mut sleep).now_or_never(), None);

@@ -17,7 +17,6 @@ use crate::backend::Request;
 use crate::backend::redis::layout::codec;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::acks::Acks;
-use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
@@ -189,9 +188,14 @@ impl Batch {
         self.link.pump.clone().filter(|_| matches!(self.way, Way::Commands))
     }
 
-    /// Returns where it is among those that are under way.
-    pub(crate) fn exchanges(&self) -> &Exchanges {
-        &self.link.exchanges
+    /// Returns the link that it goes over.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Returns whether it goes over the connection that tells of changes.
+    pub(crate) fn is_tracked(&self) -> bool {
+        matches!(self.way, Way::Tracked(_))
     }
 
     /// Returns when it left.
@@ -254,7 +258,7 @@ impl Batch {
 
     /// What was asked about over the connection that tells of changes is not ours, or not there.
     fn asked_in_vain(&self, request: &Request) {
-        if let Way::Tracked(_) = self.way {
+        if self.is_tracked() {
             self.node.tracking.forget(&request.key);
         }
     }
@@ -331,28 +335,26 @@ mod tests {
 
     #[tokio::test]
     async fn requests_leave_in_their_order_however_many_wait_for_the_connection() {
-        for in_turns in [false, true] {
-            let mut rig = Rig::new(in_turns, Duration::from_secs(20)).await;
-            let keys: Vec<_> = (0..=MANY).map(|number| number.to_string()).collect();
+        let mut rig = Rig::new(Duration::from_secs(20)).await;
+        let keys: Vec<_> = (0..=MANY).map(|number| number.to_string()).collect();
 
-            for key in &keys[..MANY] {
-                rig.node.take(vec![acquire(key)], Passage::default());
-            }
-            // The connection has made room, and what waits for it has not been polled again.
-            tokio::task::yield_now().await;
-            rig.node.take(vec![acquire(&keys[MANY])], Passage::default());
-            let mut left = Vec::new();
-            while left.len() < keys.len() {
-                left.push(rig.asked().await);
-            }
-
-            assert_eq!(left, keys, "in turns: {in_turns}");
+        for key in &keys[..MANY] {
+            rig.node.take(vec![acquire(key)], Passage::default());
         }
+        // The connection has made room, and what waits for it has not been polled again.
+        tokio::task::yield_now().await;
+        rig.node.take(vec![acquire(&keys[MANY])], Passage::default());
+        let mut left = Vec::new();
+        while left.len() < keys.len() {
+            left.push(rig.asked().await);
+        }
+
+        assert_eq!(left, keys);
     }
 
     #[tokio::test]
     async fn requests_leave_in_the_order_in_which_they_were_given_whichever_task_is_polled_first() {
-        let mut rig = Rig::new(false, Duration::from_secs(20)).await;
+        let mut rig = Rig::new(Duration::from_secs(20)).await;
         let link = rig.node.link().expect("it is ready");
         let batch = |key| Batch::new(&rig.node, &link, Way::Commands, [acquire(key)], Passage::default());
 
@@ -364,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_no_answer_is_told_why_the_connection_was_given_up() {
-        let mut rig = Rig::new(false, Duration::from_secs(20)).await;
+        let mut rig = Rig::new(Duration::from_secs(20)).await;
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         rig.on_reply(move |_, reply| lock(&heard).push(format!("{reply:?}")));

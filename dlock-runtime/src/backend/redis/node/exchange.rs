@@ -8,80 +8,20 @@
 //! inside a waker, with nothing of ours locked but the connection, by whoever has its turn: on the connection's task, or in a call of
 //! somebody who sends. Who sends to several servers may hear answers of one before the next has its request.
 //!
-//! Not here: what bytes go out and what the answers lead to (`batch`).
+//! Not here: in which order they are dealt with (`line`), what bytes go out and what the answers lead to (`batch`).
 
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::backend::redis::node::batch::{Answered, Batch, Timing};
+use crate::backend::redis::node::batch::{Batch, Timing};
+use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::line::{Exchange, Line};
 use crate::clock::boot_time;
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
-use crate::telemetry;
-
-/// One batch under way.
-struct Exchange {
-    /// How often it was woken since somebody began to look at it; 0 while nobody does.
-    wakes: AtomicUsize,
-    /// Whoever takes it deals with it: so it is dealt with once.
-    under_way: Mutex<Option<(Batch, Answered)>>,
-    is_over: AtomicBool,
-    sent: BootTime,
-}
-
-impl Exchange {
-    /// Looks whether the answers are there, unless somebody is about it, who looks again then.
-    fn look(self: Arc<Self>) {
-        let mut seen = 1;
-        if self.wakes.fetch_add(seen, Ordering::AcqRel) > 0 {
-            return;
-        }
-        let waker = Waker::from(Arc::clone(&self));
-        while seen > 0 {
-            // Who polls the connection is foreign: it must not end by what happens here. The batch that is dropped then is answered.
-            let looked = catch_unwind(AssertUnwindSafe(|| self.look_once(&mut Context::from_waker(&waker))));
-            if looked.is_err() {
-                self.abandon();
-                telemetry::actor_failed(&"an answer could not be dealt with");
-            }
-            seen = self.wakes.fetch_sub(seen, Ordering::AcqRel) - seen;
-        }
-    }
-
-    fn look_once(&self, cx: &mut Context<'_>) {
-        let mut under_way = lock(&self.under_way);
-        let Some((_, answered)) = &mut *under_way else { return };
-        let Poll::Ready(answers) = answered.as_mut().poll(cx) else { return };
-        let taken = under_way.take();
-        drop(under_way); // dealt with, with nothing locked
-        let Some((batch, answered)) = taken else { return };
-        drop(answered);
-        batch.exchanges().ended(self);
-        if let Some(again) = batch.end(answers) {
-            again.send();
-        }
-    }
-
-    /// Drops it, which answers it.
-    fn abandon(&self) {
-        let taken = lock(&self.under_way).take();
-        self.is_over.store(true, Ordering::Release);
-        drop(taken); // with nothing locked
-    }
-}
-
-impl Wake for Exchange {
-    fn wake(self: Arc<Self>) {
-        self.look();
-    }
-}
 
 /// What is under way on the connections of a link.
 #[derive(Default)]
@@ -94,8 +34,10 @@ pub(crate) struct Exchanges {
 #[derive(Default)]
 struct State {
     is_closed: bool,
-    /// In the order in which they were sent.
-    under_way: VecDeque<Arc<Exchange>>,
+    /// Over the connection for commands.
+    commands: Line,
+    /// Over the one that tells of changes.
+    tracked: Line,
     /// Those that are tasks.
     tasks: Vec<AbortHandle>,
     /// So many tasks are put up with before those that have ended are sorted out.
@@ -124,22 +66,18 @@ enum Watch {
 impl Exchanges {
     /// Sends a batch, and has it dealt with when it is answered; drops it where the link was given up.
     pub(crate) fn start(&self, batch: Batch) {
-        let (sent, count) = (batch.sent(), batch.of_callers());
+        let (link, is_tracked, count) =
+            (Arc::downgrade(batch.link()), batch.is_tracked(), batch.of_callers());
         let pump = batch.pump();
         let answered = batch.begin(Timing::OfTheLink);
-        let exchange = Arc::new(Exchange {
-            wakes: AtomicUsize::new(0),
-            under_way: Mutex::new(Some((batch, answered))),
-            is_over: AtomicBool::new(false),
-            sent,
-        });
+        let exchange = Arc::new(Exchange::new(link, is_tracked, batch, answered));
         let mut state = lock(&self.state);
         if state.is_closed {
             drop(state);
-            return exchange.abandon();
+            return exchange.abandon_unsent();
         }
-        state.under_way.push_back(Arc::clone(&exchange));
-        let rested = state.is_sent(sent, count);
+        state.line(is_tracked).push(Arc::clone(&exchange));
+        let rested = state.is_sent(exchange.sent, count);
         drop(state);
         if rested {
             self.more.notify_one();
@@ -147,6 +85,38 @@ impl Exchanges {
         match pump {
             Some(pump) => pump.send(|| exchange.look()),
             None => exchange.look(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn push(&self, exchange: &Arc<Exchange>) {
+        lock(&self.state).commands.push(Arc::clone(exchange));
+    }
+
+    /// Drops `what` when all is dealt with that is under way on the connection for commands.
+    pub(crate) fn drop_behind(&self, link: &Arc<Link>, what: Box<dyn Send>) {
+        let last = Arc::new(Exchange::over(Arc::downgrade(link), boot_time(), what));
+        lock(&self.state).commands.push(last);
+        self.deal(false);
+    }
+
+    /// Deals with what is next on a connection, one after the other while they are over; unless somebody is about it, who looks again.
+    pub(super) fn deal(&self, is_tracked: bool) {
+        let mut count = 0;
+        loop {
+            let mut state = lock(&self.state);
+            if count == IN_ONE_GO && !state.is_closed {
+                state.line(is_tracked).leave();
+                return self.more.notify_one(); // it may be a task that has its own work to do
+            }
+            let Some(next) = state.line(is_tracked).next(count > 0) else { return };
+            let rests = state.is_answered();
+            drop(state);
+            if rests {
+                self.more.notify_one();
+            }
+            next.deal(); // with nothing locked
+            count += 1;
         }
     }
 
@@ -167,7 +137,7 @@ impl Exchanges {
     /// Returns whether nothing is under way, and nothing is likely to follow what is sent now.
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
-        state.under_way.is_empty() && state.last < 2
+        state.is_empty() && state.last < 2
     }
 
     /// The link is given up: what is under way is answered.
@@ -175,7 +145,7 @@ impl Exchanges {
         let (under_way, tasks) = {
             let mut state = lock(&self.state);
             state.is_closed = true;
-            (std::mem::take(&mut state.under_way), std::mem::take(&mut state.tasks))
+            (state.all().cloned().collect::<Vec<_>>(), std::mem::take(&mut state.tasks))
         };
         for task in tasks {
             task.abort();
@@ -183,20 +153,18 @@ impl Exchanges {
         for exchange in under_way {
             exchange.abandon();
         }
+        self.deal_with_both();
     }
 
-    /// Answers what is not answered in time, without end.
+    /// Answers what is not answered in time, and deals with what others have left, without end.
     pub(crate) async fn watch(&self, response_timeout: Duration) {
         loop {
             let more = self.more.notified();
             let (late, next) = lock(&self.state).late(boot_time(), response_timeout);
             for exchange in late {
-                let taken = lock(&exchange.under_way).take();
-                if let Some((batch, answered)) = taken {
-                    drop(answered);
-                    batch.give_up_waiting();
-                }
+                exchange.is_late();
             }
+            self.deal_with_both();
             match next {
                 Some(wait) => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -207,21 +175,23 @@ impl Exchanges {
         }
     }
 
-    fn ended(&self, exchange: &Exchange) {
-        exchange.is_over.store(true, Ordering::Release);
-        let rests = lock(&self.state).is_answered();
-        if rests {
-            self.more.notify_one();
-        }
+    fn deal_with_both(&self) {
+        self.deal(false);
+        self.deal(true);
     }
 }
 
 impl State {
-    /// Forgets what is over, of those that were sent first.
-    fn forget(&mut self) {
-        while self.under_way.front().is_some_and(|first| first.is_over.load(Ordering::Acquire)) {
-            self.under_way.pop_front();
-        }
+    fn line(&mut self, is_tracked: bool) -> &mut Line {
+        if is_tracked { &mut self.tracked } else { &mut self.commands }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Exchange>> {
+        self.commands.iter().chain(self.tracked.iter())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.tracked.is_empty()
     }
 
     /// Something is sent, for so many callers. Returns whether who looks for what is late has to be told.
@@ -235,32 +205,38 @@ impl State {
     /// of a process which only holds, and his timer would wake it for nothing. What comes often leaves him his timer, as to set one costs
     /// more than the answer.
     fn is_answered(&mut self) -> bool {
-        self.forget();
-        let rests = self.under_way.is_empty() && self.is_alone && self.watch != Watch::Resting;
+        let rests = self.is_empty() && self.is_alone && self.watch != Watch::Resting;
         if rests {
             self.watch = Watch::Idle;
         }
         rests
     }
 
-    /// Takes out what is late at `now`, and returns in what time to look again: what is sent meanwhile is not late before. Where nothing
-    /// is sent for that long, nobody looks.
+    /// Returns what is late at `now`, and in what time to look again: what is sent meanwhile is not late before. Where nothing is sent for
+    /// that long, nobody looks.
     fn late(&mut self, now: BootTime, timeout: Duration) -> (Vec<Arc<Exchange>>, Option<Duration>) {
-        let mut late = Vec::new();
-        loop {
-            self.forget();
-            let Some(first) = self.under_way.front() else { break };
-            let left = first.sent.plus(timeout).since(now);
-            if !left.is_zero() {
-                return (late, Some(left));
+        let (mut late, mut next) = (Vec::new(), None);
+        for line in [&self.commands, &self.tracked] {
+            for exchange in line.iter().filter(|exchange| !exchange.is_over()) {
+                let left = exchange.sent.plus(timeout).since(now);
+                if !left.is_zero() {
+                    next = Some(next.map_or(left, |next: Duration| next.min(left)));
+                    break;
+                }
+                late.push(Arc::clone(exchange));
             }
-            late.extend(self.under_way.pop_front());
+        }
+        if next.is_some() {
+            return (late, next);
         }
         let is_used = self.watch == Watch::Used && self.sent.is_some_and(|sent| now.since(sent) <= A_WHILE);
         self.watch = if is_used { Watch::Idle } else { Watch::Resting };
         (late, is_used.then_some(timeout))
     }
 }
+
+/// How many are dealt with before it is left to who watches.
+pub(super) const IN_ONE_GO: usize = 16;
 
 const FEW_TASKS: usize = 16;
 
@@ -290,18 +266,23 @@ mod tests {
     }
 
     fn of_state(sent: u64) -> Arc<Exchange> {
-        let (wakes, under_way) = (AtomicUsize::new(0), Mutex::new(None));
-        Arc::new(Exchange { wakes, under_way, is_over: AtomicBool::new(false), sent: ms(sent) })
+        Arc::new(Exchange::empty(ms(sent)))
     }
 
     #[test]
     fn who_watches_is_told_what_is_late_and_when_the_next_will_be() {
         let timeout = Duration::from_millis(100);
         let mut state = State { watch: Watch::Used, sent: Some(ms(100)), ..State::default() };
-        state.under_way.extend([0, 10, 20].map(of_state));
-        state.under_way[0].is_over.store(true, Ordering::Release);
+        let sent = [0, 10, 20].map(of_state);
+        sent[0].abandon();
+        for sent in sent {
+            state.commands.push(sent);
+        }
         let mut late = |now| {
             let (late, next) = state.late(ms(now), timeout);
+            for late in &late {
+                late.is_late();
+            }
             (late.iter().map(|late| late.sent).collect::<Vec<_>>(), next)
         };
 
@@ -321,9 +302,9 @@ mod tests {
         let mut state = State { watch: Watch::Resting, ..State::default() };
         let mut sent = |at, callers| {
             let is_told = state.is_sent(ms(at), callers);
-            state.under_way.push_back(of_state(at));
+            state.commands.push(of_state(at));
             assert!(!state.is_answered(), "something is under way");
-            state.under_way.clear();
+            state.commands = Line::default();
             (is_told, state.is_answered())
         };
 
@@ -339,7 +320,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_rests_after_a_renewal_watches_what_is_sent_next() {
-        let rig = Rig::new(false, SHORT).await;
+        let rig = Rig::new(SHORT).await;
         let link = rig.node.link().expect("it is ready");
         let renewal = Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
 
@@ -363,7 +344,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_answered_in_time_is_answered_once() {
-        let mut rig = Rig::new(false, SHORT).await;
+        let mut rig = Rig::new(SHORT).await;
         rig.hold();
 
         rig.node.take(vec![acquire("a")], Passage::default());
@@ -375,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_sent_after_an_idle_while_is_watched_as_well() {
-        let rig = Rig::new(false, SHORT).await;
+        let rig = Rig::new(SHORT).await;
         rig.hold();
         let of_rig = rig.node.link().expect("it is ready");
         let (connection, untimed) = (of_rig.connection.clone(), of_rig.untimed.clone());
@@ -398,7 +379,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_under_way_is_answered_once_when_the_link_is_given_up_and_what_comes_after_at_once() {
-        let mut rig = Rig::new(false, LONG).await;
+        let mut rig = Rig::new(LONG).await;
         rig.hold();
         let link = rig.node.link().expect("it is ready");
 
@@ -407,14 +388,14 @@ mod tests {
         Batch::new(&rig.node, &link, Way::Commands, [acquire("b")], Passage::default()).send();
 
         assert_eq!(rig.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
-        assert!(lock(&link.exchanges.state).under_way.is_empty());
+        assert!(lock(&link.exchanges.state).is_empty());
     }
 
     #[test]
     fn requests_leave_while_the_runtime_of_their_connection_stands_still() {
         let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
         let of_connection = runtime();
-        let mut rig = of_connection.block_on(Rig::new(false, LONG));
+        let mut rig = of_connection.block_on(Rig::new(LONG));
 
         for key in ["a", "b"] {
             rig.node.take(vec![acquire(key)], Passage::default());
@@ -425,7 +406,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_told_an_answer_may_send_at_once() {
-        let rig = Rig::new(false, LONG).await;
+        let rig = Rig::new(LONG).await;
         let node = Arc::downgrade(&rig.node);
         rig.on_reply(move |key, _| {
             let next = key.parse::<u32>().expect("the keys are numbers") + 1;
@@ -442,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_renewals_do_not_say_that_many_requests_are_likely_to_come() {
-        let rig = Rig::new(false, LONG).await;
+        let rig = Rig::new(LONG).await;
         let renewal = |key| Request { command: Command::Renew { lease: LONG }, ..acquire(key) };
 
         rig.node.take(vec![renewal("a"), renewal("b")], Passage::default());
@@ -456,7 +437,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_outlives_a_panic_of_who_is_told() {
-        let rig = Rig::new(false, LONG).await;
+        let rig = Rig::new(LONG).await;
         rig.on_reply(|key, _| assert_ne!(key, "a", "this panic is part of the test"));
 
         rig.node.take(vec![acquire("a")], Passage::default());

@@ -15,7 +15,7 @@
 //! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
 //! | `health` | a connection in use, and when it is given up |
 //! | `pump` | what sends requests at once, and reads answers |
-//! | `batch`, `exchange` | requests that go out together, and what is under way |
+//! | `batch`, `exchange`, `line` | requests that go out together, what is under way, and in which order it is dealt with |
 //! | `hearing` | messages: grants, and the bells |
 //! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `tracking` | being told of changes of keys |
@@ -32,6 +32,7 @@ mod dial;
 pub(super) mod exchange;
 pub(super) mod health;
 pub(super) mod hearing;
+mod line;
 pub(super) mod link;
 pub(super) mod pump;
 #[cfg(test)]
@@ -164,6 +165,13 @@ impl Node {
                 }
             }
             _ => Traffic::OfTheDriver,
+        }
+    }
+
+    /// Drops `what` when all is dealt with that is under way on the connection for commands; at once where there is none.
+    pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
+        if let Ok(link) = self.link() {
+            link.exchanges.drop_behind(&link, Box::new(what));
         }
     }
 
@@ -377,7 +385,7 @@ impl Node {
         while requests.peek().is_some() {
             let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
             // What waits for replicas waits in its own order, by the timers of the driver.
-            if self.shared.is_in_turns() || matches!(way, Way::Acks) {
+            if let Way::Acks = way {
                 self.spawn(link, batch.exchange());
             } else {
                 batch.send();

@@ -15,6 +15,7 @@ use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::layout::codec;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::{Grant, Route};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::shared::Shared;
@@ -33,20 +34,22 @@ pub(crate) struct Rig {
     pub(crate) node: Arc<Node>,
     pub(crate) shared: Arc<Shared>,
     server: FakeServer,
+    asked: mpsc::UnboundedReceiver<String>,
     told: Arc<Told>,
     running: JoinSet<()>,
 }
 
 impl Rig {
     /// Makes a node that is not connected.
-    pub(crate) fn down(in_turns: bool, response_timeout: Duration) -> Self {
-        let server = FakeServer::start();
+    pub(crate) fn down(response_timeout: Duration) -> Self {
+        let (ask, asked) = mpsc::unbounded_channel();
+        let server = FakeServer::start(ask);
         let mut settings = Settings::default();
         settings.rules.tracking = false;
         settings.rules.response_timeout = response_timeout;
         let at = Server { host: "127.0.0.1".to_owned(), port: server.port, ..Server::default() };
         let route = Arc::new(Route::new(at, &settings).expect("the address is one"));
-        let shared = Arc::new(Shared::new(in_turns));
+        let shared = Arc::new(Shared::default());
         let told = Arc::new(Told::default());
         let node = Arc::new(Node::new(
             Whereabouts::Fixed(route),
@@ -56,17 +59,22 @@ impl Rig {
             TokenSource::of_process(1).process(),
             &settings,
         ));
-        Self { node, shared, server, told, running: JoinSet::new() }
+        Self { node, shared, server, asked, told, running: JoinSet::new() }
     }
 
     /// Connects a node on the runtime of the test.
-    pub(crate) async fn new(in_turns: bool, response_timeout: Duration) -> Self {
-        let mut rig = Self::down(in_turns, response_timeout);
+    pub(crate) async fn new(response_timeout: Duration) -> Self {
+        let mut rig = Self::down(response_timeout);
         rig.shared.moves_to(Some(tokio::runtime::Handle::current()));
         let (first, connected) = oneshot::channel();
         rig.running.spawn(Arc::clone(&rig.node).run(Some(first)));
         connected.await.expect("it tells").expect("the server takes connections");
         rig
+    }
+
+    /// Returns the connection of a node that is ready.
+    pub(crate) fn link(&self) -> Arc<Link> {
+        self.node.link().expect("it is ready")
     }
 
     /// What runs the node ends.
@@ -76,12 +84,12 @@ impl Rig {
 
     /// From now on the server says nothing to locks being taken.
     pub(crate) fn hold(&self) {
-        *lock(&self.server.is_silent) = true;
+        self.server.hold();
     }
 
     /// Returns the next key that the server was asked to lock.
     pub(crate) async fn asked(&mut self) -> String {
-        self.server.asked.recv().await.expect("the server runs")
+        self.asked.recv().await.expect("the server runs")
     }
 
     /// Returns what was answered so far: keys, and whether they are ours.
@@ -135,18 +143,17 @@ impl Answers for Told {
     fn connected(&self, _moved: bool) {}
 }
 
-/// A server on threads of its own.
-struct FakeServer {
-    port: u16,
+/// A master on threads of its own.
+pub(crate) struct FakeServer {
+    pub(crate) port: u16,
     is_silent: Arc<Mutex<bool>>,
-    asked: mpsc::UnboundedReceiver<String>,
 }
 
 impl FakeServer {
-    fn start() -> Self {
+    /// Starts one that says which keys it was asked to lock.
+    pub(crate) fn start(ask: mpsc::UnboundedSender<String>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let (ask, asked) = mpsc::unbounded_channel();
         let is_silent = Arc::new(Mutex::new(false));
         let silent = Arc::clone(&is_silent);
         std::thread::spawn(move || {
@@ -155,7 +162,12 @@ impl FakeServer {
                 std::thread::spawn(move || serve(stream, &ask, &silent));
             }
         });
-        Self { port, is_silent, asked }
+        Self { port, is_silent }
+    }
+
+    /// From now on it says nothing to locks being taken.
+    pub(crate) fn hold(&self) {
+        *lock(&self.is_silent) = true;
     }
 }
 
@@ -174,6 +186,7 @@ fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, silent: &Mu
                 "+OK\r\n"
             }
             ["SUBSCRIBE", ..] => "-ERR nobody subscribes here\r\n",
+            ["ROLE", ..] => "*1\r\n$6\r\nmaster\r\n",
             ["PING", ..] => "+PONG\r\n",
             ["SCRIPT", ..] => "+name\r\n",
             _ => "+OK\r\n",

@@ -5,12 +5,14 @@
 //! | `cluster` | several nodes: which one serves a key |
 //! | `quorum` | several nodes that vote |
 //! | `sentinel` | who says where the master is |
+//! | `outgoing` | in which order requests leave for several nodes |
 //! | `whereabouts`, `address` | where a node's server is, and when it is elsewhere |
 //!
 //! Not here: one server (`node`), when something is sent (`driver`).
 
 pub(super) mod address;
 pub(super) mod cluster;
+mod outgoing;
 pub(super) mod quorum;
 pub(super) mod sentinel;
 pub(super) mod whereabouts;
@@ -54,20 +56,22 @@ impl Servers {
     /// Has requests sent, or answers them while they cannot be sent; here and now.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         match self {
-            Self::Quorum(quorum) => quorum.take(requests), // and what others have left to be sent
-            _ if requests.is_empty() => {}
-            Self::One(node) => node.take(requests, Passage::default()),
+            // And what others have left to be sent.
             Self::Cluster(cluster) => cluster.take(requests),
+            Self::Quorum(quorum) => quorum.take(requests),
+            Self::One(_) if requests.is_empty() => {}
+            Self::One(node) => node.take(requests, Passage::default()),
         }
     }
 
-    /// Returns what is under way to them.
-    pub(crate) fn traffic(&self) -> Traffic {
+    /// Returns what is under way to whom what is queued goes to.
+    pub(crate) fn traffic(&self, shared: &Shared) -> Traffic {
         match self {
             Self::One(node) => node.traffic(),
+            // Whose master it is would tell nothing that makes it leave.
+            Self::Cluster(_) if !shared.is_alone() && !shared.is_much() => Traffic::Busy,
+            Self::Cluster(cluster) => cluster.traffic(shared.first_key().as_deref()),
             Self::Quorum(quorum) => quorum.traffic(),
-            // What goes out to servers among which keys move is put in order on one thread.
-            Self::Cluster(_) => Traffic::OfTheDriver,
         }
     }
 
@@ -98,7 +102,7 @@ impl Servers {
         let mut tasks = JoinSet::new(); // they end with it
         match self {
             Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
-            Self::Cluster(cluster) => tasks.spawn(cluster.shared().in_turn(Arc::clone(cluster).run(first))),
+            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
             Self::Quorum(quorum) => return quorum.run(first).await,
         };
         tasks.join_next().await.unwrap_or(Ok(()))

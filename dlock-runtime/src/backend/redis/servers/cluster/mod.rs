@@ -6,6 +6,10 @@
 //!   MOVED: one slot ----+---- the map: all slots, where more than half of the servers that are asked agree
 //! ```
 //!
+//! Whoever has requests has them sent, on any thread. Who is asked what is decided with all of this locked, and leaves in the order in
+//! which it was decided (`outgoing`); answers of one connection are dealt with in theirs (`node/line`). So requests on one key keep their
+//! order, wherever they are sent on to.
+//!
 //! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
 //! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
 
@@ -24,23 +28,26 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
-use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::answers::{Answers as _, ToEngine};
 use crate::backend::redis::layout::redisson;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::Route;
+use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::cluster::members::{Member, Voice};
+use crate::backend::redis::servers::cluster::moving::Settles;
 use crate::backend::redis::servers::cluster::redirects::Errand;
 use crate::backend::redis::servers::cluster::slots::{Slot, Table};
+use crate::backend::redis::servers::outgoing::{Fan, Outgoing};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
-use crate::backend::redis::shared::Shared;
+use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::url::Server;
 use crate::error::Result as Outcome;
 use crate::layout::Layout;
-use crate::protocol::command::{Command, Failure, FailureKind};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::ProcessId;
 
@@ -56,6 +63,8 @@ pub(crate) struct Cluster {
     /// How to get into a server; its host and port are the cluster's to say.
     access: Server,
     state: Mutex<State>,
+    /// What has been decided with the state locked, and is to be sent.
+    outgoing: Outgoing<Leaving>,
     /// Told when the map may be another.
     doubt: Notify,
     /// Told when a request waits to be sent.
@@ -82,6 +91,42 @@ struct State {
     just_told: HashSet<Slot>,
     /// Whether a server has said so, and it is not known yet to be up again.
     is_down: bool,
+}
+
+/// What leaves next.
+enum Leaving {
+    Requests(Fan<Leg>),
+    /// What is to come behind all that a server was asked.
+    Behind(Arc<Member>, Settles),
+}
+
+/// Who is asked, and how what he is asked has come to him.
+struct Leg {
+    member: Arc<Member>,
+    passage: Passage,
+}
+
+impl PartialEq for Leg {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.member, &other.member) && self.passage == other.passage
+    }
+}
+
+/// What becomes of requests.
+#[derive(Default)]
+struct Decided {
+    fan: Fan<Leg>,
+    refused: Vec<(Request, Failure)>,
+}
+
+impl Decided {
+    fn ask(&mut self, member: &Arc<Member>, passage: Passage, request: Request) {
+        self.fan.ask(Leg { member: Arc::clone(member), passage }, request);
+    }
+
+    fn refuse(&mut self, request: Request, kind: FailureKind, why: &str) {
+        self.refused.push((request, Failure::new(kind, why)));
+    }
 }
 
 impl Cluster {
@@ -112,6 +157,7 @@ impl Cluster {
             seeds,
             access,
             state: Mutex::new(state),
+            outgoing: Outgoing::default(),
             doubt: Notify::new(),
             parked: Notify::new(),
             joined: Notify::new(),
@@ -119,48 +165,80 @@ impl Cluster {
         }))
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.engine.shared
+    /// Has requests sent to the masters of their slots, or answers them while they cannot be sent; and has sent what others have left.
+    pub(crate) fn take(&self, requests: Vec<Request>) {
+        if requests.is_empty() {
+            self.send();
+        } else {
+            self.route(|_| requests);
+        }
     }
 
-    /// Has requests sent to the masters of their slots, or answers them while they cannot be sent.
-    pub(crate) fn take(&self, requests: Vec<Request>) {
-        let mut parcels: Vec<(Arc<Member>, Vec<Request>)> = Vec::new();
-        let (mut unserved, mut torn) = (Vec::new(), Vec::new());
+    /// Has what is taken `out` sent to the masters of its slots.
+    fn route(&self, out: impl FnOnce(&mut State) -> Vec<Request>) {
+        self.decide(|state, decided| {
+            let requests = out(state);
+            let mut behind = state.parked_keys();
+            behind.extend(state.held_back.iter().map(|request| Arc::clone(&request.key)));
+            for request in requests {
+                let slot = Slot::of(&request.key);
+                if self.tears(&request, slot) {
+                    decided.refuse(request, FailureKind::InvalidKey, TORN);
+                    continue;
+                }
+                let whom = if let Command::Ping = request.command {
+                    let down = state.serving().find(|member| !member.node.is_ready());
+                    down.or_else(|| state.table.owner(slot))
+                } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
+                    behind.insert(Arc::clone(&request.key));
+                    state.held_back.push(request);
+                    continue;
+                } else {
+                    state.table.owner(slot)
+                };
+                match whom {
+                    Some(member) => decided.ask(member, Passage::default(), request),
+                    None => decided.refuse(request, FailureKind::Passing, UNSERVED),
+                }
+            }
+        });
+    }
+
+    /// Decides what becomes of requests, and has it done. What is to be sent stands in the queue before anybody else decides.
+    fn decide<T>(&self, decide: impl FnOnce(&mut State, &mut Decided) -> T) -> T {
+        let mut decided = Decided::default();
         let mut state = lock(&self.state);
-        let mut behind = state.parked_keys();
-        behind.extend(state.held_back.iter().map(|request| Arc::clone(&request.key)));
-        for request in requests {
-            let slot = Slot::of(&request.key);
-            if self.tears(&request, slot) {
-                torn.push(request);
-                continue;
-            }
-            let whom = if let Command::Ping = request.command {
-                let down = state.serving().find(|member| !member.node.is_ready());
-                down.or_else(|| state.table.owner(slot))
-            } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
-                behind.insert(Arc::clone(&request.key));
-                state.held_back.push(request);
-                continue;
-            } else {
-                state.table.owner(slot)
-            };
-            let Some(member) = whom else {
-                unserved.push(request);
-                continue;
-            };
-            match parcels.iter_mut().find(|(other, _)| Arc::ptr_eq(other, member)) {
-                Some((_, requests)) => requests.push(request),
-                None => parcels.push((Arc::clone(member), vec![request])),
-            }
+        let returned = decide(&mut state, &mut decided);
+        if !decided.fan.is_empty() {
+            self.outgoing.push(Leaving::Requests(decided.fan));
         }
         drop(state);
-        for (member, requests) in parcels {
-            member.node.take(requests, Passage::default());
+        self.send();
+        if !decided.refused.is_empty() {
+            let refused = decided.refused.into_iter();
+            let refused = refused.map(|(request, failure)| (request, Reply::Refused(failure))).collect();
+            self.engine.replies(refused, boot_time(), None);
         }
-        self.refuse(unserved, FailureKind::Passing, "nobody serves the slot of the key in the cluster");
-        self.refuse(torn, FailureKind::InvalidKey, TORN);
+        returned
+    }
+
+    /// Sends what was decided, or has it sent.
+    fn send(&self) {
+        self.outgoing.send(&self.engine.shared, |leaving| match leaving {
+            Leaving::Requests(fan) => {
+                for (Leg { member, passage }, requests) in fan {
+                    member.node.take(requests, passage);
+                }
+            }
+            Leaving::Behind(member, settles) => member.node.drop_behind(settles),
+        });
+    }
+
+    /// Returns what is under way to the master that serves `key`.
+    pub(crate) fn traffic(&self, key: Option<&str>) -> Traffic {
+        let Some(slot) = key.map(Slot::of) else { return Traffic::OfTheDriver };
+        let state = lock(&self.state);
+        state.table.owner(slot).map_or(Traffic::OfTheDriver, |master| master.node.traffic())
     }
 
     /// Returns whether what belongs to a lock would be in another slot than the lock, so that no script can have both.
@@ -189,15 +267,16 @@ impl Cluster {
             }
         } else {
             let mut state = lock(&self.state);
-            (state.members, state.table) = (Vec::new(), Table::new()); // what ran before has ended: all are made anew
+            let members = std::mem::take(&mut state.members); // what ran before has ended: all are made anew
+            let table = std::mem::replace(&mut state.table, Table::new());
+            drop(state);
+            drop((members, table)); // with nothing locked
         }
         let forever = async { tokio::join!(self.watch(), self.send_what_waits()) };
         tokio::pin!(forever);
         loop {
             for member in &lock(&self.state).members {
-                member
-                    .running
-                    .get_or_init(|| nodes.spawn(self.shared().in_turn(Arc::clone(&member.node).run(None))));
+                member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
             }
             tokio::select! {
                 Some(ended) = nodes.join_next() => if let Err(error) = ended && error.is_panic() {
@@ -215,9 +294,7 @@ impl Cluster {
         let mut connecting = Vec::new();
         for member in &lock(&self.state).members {
             let (first, connected) = oneshot::channel();
-            member.running.get_or_init(|| {
-                nodes.spawn(self.shared().in_turn(Arc::clone(&member.node).run(Some(first))))
-            });
+            member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(Some(first))));
             connecting.push((member.address.clone(), connected));
         }
         let mut failures = Vec::new();
@@ -238,16 +315,16 @@ impl Cluster {
 
     /// Returns the member at an address.
     fn known(&self, address: &Address) -> Option<Arc<Member>> {
-        lock(&self.state).members.iter().find(|member| member.address == *address).cloned()
+        lock(&self.state).known(address).cloned()
     }
 
     /// Returns the member at an address, a new one where there is none yet; `None` where there can be none.
-    fn member_at(&self, address: &Address) -> Option<Arc<Member>> {
-        if let Some(member) = self.known(address) {
+    fn member_at(&self, state: &mut State, address: &Address) -> Option<Arc<Member>> {
+        if let Some(member) = state.known(address) {
             member.is_needed();
-            return Some(member);
+            return Some(Arc::clone(member));
         }
-        let has_room = lock(&self.state).members.len() < MOST_MEMBERS;
+        let has_room = state.members.len() < MOST_MEMBERS;
         let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
         let voice = Arc::new(Voice { cluster: Weak::clone(&self.me), address: address.clone() });
         let node = Node::new(
@@ -259,7 +336,7 @@ impl Cluster {
             &self.settings,
         );
         let member = Arc::new(Member::new(address.clone(), route, Arc::new(node)));
-        lock(&self.state).members.push(Arc::clone(&member));
+        state.members.push(Arc::clone(&member));
         self.joined.notify_one();
         Some(member)
     }
@@ -271,6 +348,10 @@ impl Cluster {
 }
 
 impl State {
+    fn known(&self, address: &Address) -> Option<&Arc<Member>> {
+        self.members.iter().find(|member| member.address == *address)
+    }
+
     /// Returns the keys of requests that cannot be sent yet: what comes in for them waits behind.
     fn parked_keys(&self) -> HashSet<Arc<str>> {
         self.parked.iter().map(|errand| Arc::clone(&errand.request.key)).collect()
@@ -290,6 +371,9 @@ fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
         None => failures.pop(),
     }
 }
+
+/// What is wrong with a key whose slot has no master.
+const UNSERVED: &str = "nobody serves the slot of the key in the cluster";
 
 /// What is wrong with a name that is torn.
 const TORN: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
@@ -317,14 +401,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_left_of_one_that_ends_is_gone_before_the_next_one_runs() {
-        let engine = ToEngine { shared: Arc::new(Shared::new(true)), engine: Weak::new() };
+        let engine = ToEngine { shared: Arc::default(), engine: Weak::new() };
         let seeds = Seeds { servers: Vec::new(), access: Server::default() };
         let process = TokenSource::of_process(1).process();
         let cluster = Cluster::new(seeds, &Settings::default(), engine, process).expect("no server is wrong");
         let old = Address { host: "10.0.0.1".to_owned(), port: 1 };
         let mut left = Box::pin(Arc::clone(&cluster).run(None));
         assert_eq!((&mut left).now_or_never(), None);
-        assert!(cluster.member_at(&old).is_some());
+        assert!(cluster.member_at(&mut lock(&cluster.state), &old).is_some());
 
         let mut next = Box::pin(Arc::clone(&cluster).run(None));
         assert_eq!((&mut next).now_or_never(), None);

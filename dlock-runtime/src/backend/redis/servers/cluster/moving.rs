@@ -1,6 +1,6 @@
 //! Slots whose master is another one now.
 //!
-//! What comes in for them waits until the old one has answered all that it was sent, since it sends that on: requests on one key keep
+//! What comes in for them waits until all is dealt with that the old one was asked, since it sends that on: requests on one key keep
 //! their order. And what is held and waited for in them is looked at again, since the new one may not have all that the old one had.
 //!
 //! Not here: how a move is found out (`redirects`, `watching`).
@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use crate::backend::redis::servers::address::Address;
-use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::cluster::members::Member;
 use crate::backend::redis::servers::cluster::slots::Slot;
+use crate::backend::redis::servers::cluster::{Cluster, Leaving, State};
 use crate::sync::lock;
 
 /// Who says that a slot has another master.
@@ -24,17 +24,21 @@ pub(super) enum Source {
 }
 
 impl Cluster {
-    /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until the old one
-    /// has answered everything.
+    /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until all is dealt with
+    /// that the old one was asked.
     ///
     /// A map does not take back what a server has said since it was asked for: the request that was sent on would go to the old master
     /// again, behind others of its key that are on their way there.
-    pub(super) fn give(&self, owners: Vec<(Slot, Address)>, source: Source) -> HashSet<Slot> {
+    pub(super) fn give(
+        &self,
+        state: &mut State,
+        owners: Vec<(Slot, Address)>,
+        source: Source,
+    ) -> HashSet<Slot> {
         let mut moved = HashSet::new();
         let mut left: Vec<(Arc<Member>, u64)> = Vec::new();
         for (slot, address) in owners {
-            let Some(member) = self.member_at(&address) else { continue };
-            let mut state = lock(&self.state);
+            let Some(member) = self.member_at(state, &address) else { continue };
             match source {
                 Source::Redirect => _ = state.just_told.insert(slot),
                 Source::Map if state.just_told.contains(&slot) => continue,
@@ -59,31 +63,16 @@ impl Cluster {
             }
         }
         for (old, number) in left {
-            self.settle_after(number, async move {
-                let _ = old.node.ask(redis::pipe().cmd("PING")).await;
-            });
+            // Behind all that is on its way to him.
+            let settles = Settles { cluster: Weak::clone(&self.me), number };
+            self.outgoing.push(Leaving::Behind(old, settles));
         }
         moved
-    }
-
-    /// Has what waits for a move sent once its old master has `answered`.
-    fn settle_after(&self, number: u64, answered: impl Future<Output = ()> + Send + 'static) {
-        let settles = Settles { cluster: Weak::clone(&self.me), number };
-        self.shared().spawn(async move {
-            let _settles = settles;
-            answered.await;
-        });
     }
 
     /// Has what is held and waited for, and what is to be undone, in some slots looked at again.
     pub(super) fn look_again(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
         self.engine.reconnected(moved, |key| concerns(Slot::of(key)));
-    }
-
-    /// Has requests that waited behind others sent, where these are out of the way.
-    pub(super) fn take_held_back(&self) {
-        let held_back = std::mem::take(&mut lock(&self.state).held_back);
-        self.take(held_back);
     }
 
     /// Has what is held and waited for in slots that another serves now looked at again, where that one can be asked; else it is as soon
@@ -99,8 +88,9 @@ impl Cluster {
     }
 }
 
-/// However what waits for an answer ends. Where that is with its runtime, the connections end as well: there is nothing to wait for.
-struct Settles {
+/// Has what waits for a move sent when it is dropped: all is dealt with that its old master was asked, or there is no connection to him
+/// any more, and nothing to wait for.
+pub(super) struct Settles {
     cluster: Weak<Cluster>,
     number: u64,
 }
@@ -108,67 +98,152 @@ struct Settles {
 impl Drop for Settles {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.upgrade() {
-            lock(&cluster.state).settling.retain(|_, last| *last != self.number);
-            cluster.take_held_back();
+            cluster.route(|state| {
+                state.settling.retain(|_, last| *last != self.number);
+                std::mem::take(&mut state.held_back)
+            });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use tokio::sync::{mpsc, oneshot};
+    use tokio::task::JoinSet;
+
     use super::*;
     use crate::backend::redis::answers::ToEngine;
-    use crate::backend::redis::node::rig::acquire;
+    use crate::backend::redis::node::rig::{FakeServer, acquire};
     use crate::backend::redis::shared::Shared;
     use crate::config::Settings;
     use crate::config::cluster::Seeds;
     use crate::config::url::Server;
     use crate::token::TokenSource;
 
-    fn cluster(shared: Shared) -> Arc<Cluster> {
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn cluster() -> Arc<Cluster> {
         let seeds = Seeds { servers: Vec::new(), access: Server::default() };
-        let answers = ToEngine { shared: Arc::new(shared), engine: Weak::new() };
+        let answers = ToEngine { shared: Arc::new(Shared::default()), engine: Weak::new() };
         let process = TokenSource::of_process(1).process();
-        Cluster::new(seeds, &Settings::default(), answers, process).expect("no server is wrong")
+        let mut settings = Settings::default();
+        settings.rules.tracking = false;
+        Cluster::new(seeds, &settings, answers, process).expect("no server is wrong")
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    fn give(cluster: &Cluster, slot: Slot, to: &Address, source: Source) -> usize {
+        cluster.decide(|state, _| cluster.give(state, vec![(slot, to.clone())], source)).len()
+    }
+
+    /// A cluster with masters that are connected to.
+    struct Masters {
+        cluster: Arc<Cluster>,
+        addresses: Vec<Address>,
+        servers: Vec<FakeServer>,
+        /// The keys that they were asked to lock.
+        asked: mpsc::UnboundedReceiver<String>,
+        running: JoinSet<()>,
+    }
+
+    impl Masters {
+        async fn start(count: usize) -> Self {
+            let (cluster, mut running) = (cluster(), JoinSet::new());
+            cluster.engine.shared.moves_to(Some(tokio::runtime::Handle::current()));
+            let (ask, asked) = mpsc::unbounded_channel();
+            let servers: Vec<_> = (0..count).map(|_| FakeServer::start(ask.clone())).collect();
+            let addresses: Vec<_> = servers.iter().map(|server| at("127.0.0.1", server.port)).collect();
+            for address in &addresses {
+                let member = cluster.member_at(&mut lock(&cluster.state), address).expect("there is room");
+                let (first, connected) = oneshot::channel();
+                running.spawn(Arc::clone(&member.node).run(Some(first)));
+                connected.await.expect("it tells").expect("the server takes connections");
+            }
+            Self { cluster, addresses, servers, asked, running }
+        }
+
+        async fn asked(&mut self) -> String {
+            tokio::time::timeout(SOON, self.asked.recv()).await.expect("it is asked").expect("servers run")
+        }
     }
 
     #[test]
     fn a_map_does_not_take_back_what_a_server_said_since_it_was_asked_for() {
-        let cluster = cluster(Shared::new(true));
+        let cluster = cluster();
         let (slot, other) = (Slot::of("order:7"), Slot::of("order:8"));
-        let at = |port| Address { host: "10.0.0.1".to_owned(), port };
-        let all_at = |port| vec![(slot, at(port)), (other, at(port))];
+        let give = |slot, port, source| give(&cluster, slot, &at("10.0.0.1", port), source);
         let owner = |slot| lock(&cluster.state).table.owner(slot).map(|member| member.address.port);
-        cluster.give(all_at(1), Source::Map);
+        give(slot, 1, Source::Map);
+        give(other, 1, Source::Map);
 
         cluster.begin_look();
-        let moved = cluster.give(vec![(slot, at(2))], Source::Redirect);
-        let by_the_older_map = cluster.give(all_at(3), Source::Map);
-        assert_eq!((moved.len(), by_the_older_map.contains(&slot)), (1, false));
+        assert_eq!(give(slot, 2, Source::Redirect), 1);
+        assert_eq!((give(slot, 3, Source::Map), give(other, 3, Source::Map)), (0, 1));
         assert_eq!((owner(slot), owner(other)), (Some(2), Some(3)));
 
         cluster.begin_look();
-        cluster.give(all_at(3), Source::Map);
+        give(slot, 3, Source::Map);
         assert_eq!(owner(slot), Some(3), "a map that was asked for later is believed");
     }
 
-    #[test]
-    fn a_slot_whose_move_is_waited_for_is_settled_though_the_runtime_ends() {
-        for is_on_a_runtime in [true, false] {
-            let shared = Shared::new(true);
-            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("one can be made");
-            shared.moves_to(is_on_a_runtime.then(|| runtime.handle().clone()));
-            let cluster = cluster(shared);
-            let request = acquire("order:7");
-            lock(&cluster.state).settling.insert(Slot::of(&request.key), 1);
-            cluster.take(vec![request]);
-            assert_eq!(lock(&cluster.state).held_back.len(), 1);
+    #[tokio::test]
+    async fn what_comes_in_for_a_slot_that_moves_waits_for_its_old_master_and_not_for_one_that_is_gone() {
+        let mut masters = Masters::start(2).await;
+        let (cluster, slot) = (Arc::clone(&masters.cluster), Slot::of("{7}"));
+        give(&cluster, slot, &masters.addresses[0], Source::Map);
+        masters.servers[0].hold();
+        cluster.take(vec![acquire("{7}a")]);
+        assert_eq!(masters.asked().await, "{7}a");
 
-            cluster.settle_after(1, std::future::pending());
-            drop(runtime);
+        give(&cluster, slot, &masters.addresses[1], Source::Redirect);
+        cluster.take(vec![acquire("{7}b")]);
+        tokio::task::yield_now().await;
+        assert_eq!(lock(&cluster.state).held_back.len(), 1);
+        masters.running.abort_all();
+        while masters.running.join_next().await.is_some() {}
 
-            let state = lock(&cluster.state);
-            assert!(state.settling.is_empty() && state.held_back.is_empty(), "{is_on_a_runtime}");
+        let state = lock(&cluster.state);
+        assert!(state.settling.is_empty() && state.held_back.is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_on_a_key_keep_their_order_whoever_sends_them_while_its_slot_goes_to_and_fro() {
+        const EACH: usize = 1_000;
+        let mut masters = Masters::start(2).await;
+        let (cluster, slot) = (Arc::clone(&masters.cluster), Slot::of("{7}"));
+        give(&cluster, slot, &masters.addresses[0], Source::Map);
+
+        std::thread::scope(|scope| {
+            for thread in ["a", "b", "c"] {
+                let cluster = &cluster;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        cluster.take(vec![acquire(&format!("{{7}}{thread}{number}"))]);
+                    }
+                });
+            }
+            let mut moves = 0;
+            while lock(&cluster.state).moves < 200 && moves < 100_000 {
+                moves += 1;
+                give(&cluster, slot, &masters.addresses[moves % 2], Source::Redirect);
+                std::thread::yield_now();
+            }
+        });
+        cluster.take(Vec::new()); // as the driver would, where one has been at it for long
+
+        let mut next = HashMap::new();
+        for _ in 0..3 * EACH {
+            let asked = masters.asked().await;
+            let (thread, number) = asked.trim_start_matches("{7}").split_at(1);
+            let expected = next.entry(thread.to_owned()).or_insert(0);
+            assert_eq!(number.parse(), Ok(*expected), "{thread}");
+            *expected += 1;
         }
     }
 }

@@ -17,16 +17,14 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::Request;
-use crate::backend::redis::answers::Answers as _;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::servers::address::Address;
-use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::cluster::members::Member;
 use crate::backend::redis::servers::cluster::moving::Source;
 use crate::backend::redis::servers::cluster::slots::Slot;
+use crate::backend::redis::servers::cluster::{Cluster, Decided, State};
 use crate::clock::boot_time;
-use crate::protocol::command::{Failure, FailureKind, Reply};
-use crate::sync::lock;
+use crate::protocol::command::FailureKind;
 
 /// Where a server says that a request belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,83 +81,66 @@ pub(super) struct Errand {
 impl Cluster {
     /// Takes over requests that the server at `from` did not run.
     pub(super) fn follow(&self, from: &Address, sent_away: Vec<(Request, Elsewhere)>, passage: Passage) {
-        let onward = Passage { hops: passage.hops + 1, asking: false, ..passage };
-        let (mut owners, mut errands, mut late, mut nowhere) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (request, elsewhere) in sent_away {
-            let why = elsewhere.said_by(from).into();
-            match elsewhere {
-                Elsewhere::Moved(slot, address) => {
-                    owners.push((slot, address));
-                    errands.push(Errand { request, passage: onward, to: None, why });
+        let (moved, is_down) = self.decide(|state, decided| {
+            let onward = Passage { hops: passage.hops + 1, asking: false, ..passage };
+            let (mut owners, mut errands, mut late) = (Vec::new(), Vec::new(), Vec::new());
+            for (request, elsewhere) in sent_away {
+                let why = elsewhere.said_by(from);
+                match elsewhere {
+                    Elsewhere::Moved(slot, address) => {
+                        owners.push((slot, address));
+                        errands.push(Errand { request, passage: onward, to: None, why: why.into() });
+                    }
+                    Elsewhere::Ask(address) => {
+                        let passage = Passage { asking: true, ..onward };
+                        let to = self.member_at(state, &address);
+                        errands.push(Errand { request, passage, to, why: why.into() });
+                    }
+                    Elsewhere::Both => {
+                        let passage = Passage { hops: 0, ..onward };
+                        late.push(Errand { request, passage, to: None, why: why.into() });
+                    }
+                    Elsewhere::Nobody => {
+                        state.is_down = true;
+                        decided.refuse(request, FailureKind::Passing, &why);
+                    }
                 }
-                Elsewhere::Ask(address) => {
-                    let (to, passage) = (self.member_at(&address), Passage { asking: true, ..onward });
-                    errands.push(Errand { request, passage, to, why });
-                }
-                Elsewhere::Both => {
-                    late.push(Errand { request, passage: Passage { hops: 0, ..onward }, to: None, why });
-                }
-                Elsewhere::Nobody => nowhere.push((request, why)),
             }
-        }
-        let moved = self.give(owners, Source::Redirect);
-        self.dispatch(errands);
-        if !late.is_empty() {
-            lock(&self.state).parked.extend(late);
-            self.parked.notify_one();
-        }
-        if !nowhere.is_empty() {
-            lock(&self.state).is_down = true;
-            self.doubt.notify_one();
-        }
-        for (request, why) in nowhere {
-            self.refuse(vec![request], FailureKind::Passing, &why);
-        }
-        if !moved.is_empty() {
+            let moved = self.give(state, owners, Source::Redirect);
+            self.dispatch(state, errands, decided);
+            if !late.is_empty() {
+                state.parked.extend(late);
+                self.parked.notify_one();
+            }
+            (moved, state.is_down)
+        });
+        if is_down || !moved.is_empty() {
             self.doubt.notify_one();
         }
         self.look_again_at(&moved);
     }
 
     /// Sends requests to whom they belong. What cannot be sent yet waits, and so does what is behind it for the same key.
-    pub(super) fn dispatch(&self, errands: Vec<Errand>) {
+    fn dispatch(&self, state: &mut State, errands: Vec<Errand>, decided: &mut Decided) {
         let now = boot_time();
-        let mut parcels: Vec<(Arc<Member>, Passage, Vec<Request>)> = Vec::new();
-        let (mut waiting, mut too_long) = (Vec::new(), Vec::new());
-        let mut state = lock(&self.state);
         let mut behind = state.parked_keys();
         for errand in errands {
-            let Errand { request, passage, to, .. } = &errand;
+            let Errand { request, passage, to, why } = &errand;
             let since = passage.since.unwrap_or(now);
             if passage.hops > MOST_HOPS || now.since(since) >= self.settings.rules.response_timeout {
-                too_long.push(errand);
+                let why = Arc::clone(why);
+                decided.refuse(errand.request, FailureKind::Passing, &why);
                 continue;
             }
             let member = to.as_ref().or_else(|| state.table.owner(Slot::of(&request.key)));
             let can_go = |member: &&Arc<Member>| member.node.is_ready() && !behind.contains(&request.key);
-            let Some(member) = member.filter(can_go) else {
-                behind.insert(Arc::clone(&request.key));
-                waiting.push(errand);
+            if let Some(member) = member.filter(can_go).cloned() {
+                decided.ask(&member, *passage, errand.request);
                 continue;
-            };
-            let goes_along =
-                |(other, by, _): &&mut (Arc<Member>, Passage, _)| Arc::ptr_eq(other, member) && by == passage;
-            match parcels.iter_mut().find(goes_along) {
-                Some((_, _, requests)) => requests.push(errand.request),
-                None => parcels.push((Arc::clone(member), *passage, vec![errand.request])),
             }
-        }
-        if !waiting.is_empty() {
-            state.parked.extend(waiting);
+            behind.insert(Arc::clone(&request.key));
+            state.parked.push(errand);
             self.parked.notify_one();
-        }
-        drop(state);
-        for (member, passage, requests) in parcels {
-            member.node.take(requests, passage);
-        }
-        for Errand { request, why, .. } in too_long {
-            self.refuse(vec![request], FailureKind::Passing, &why);
         }
     }
 
@@ -168,20 +149,12 @@ impl Cluster {
         loop {
             self.parked.notified().await;
             tokio::time::sleep(A_LITTLE).await;
-            let parked = std::mem::take(&mut lock(&self.state).parked);
-            self.dispatch(parked);
-            self.take_held_back();
+            self.decide(|state, decided| {
+                let parked = std::mem::take(&mut state.parked);
+                self.dispatch(state, parked, decided);
+            });
+            self.route(|state| std::mem::take(&mut state.held_back));
         }
-    }
-
-    /// Answers requests that were not sent.
-    pub(super) fn refuse(&self, requests: Vec<Request>, kind: FailureKind, why: &str) {
-        if requests.is_empty() {
-            return;
-        }
-        let failure = Failure::new(kind, why);
-        let refused = requests.into_iter().map(|request| (request, Reply::Refused(failure.clone())));
-        self.engine.replies(refused.collect(), boot_time(), None);
     }
 }
 

@@ -103,17 +103,17 @@ impl Cluster {
             let is_known = lock(&self.state).table.owner(slot).is_some_and(|known| known.address == *owner);
             (!is_known).then(|| (slot, owner.clone()))
         });
-        let moved = self.give(changed.collect(), Source::Map);
-        let mut state = lock(&self.state);
-        let serving: Vec<_> = state.serving().cloned().collect();
-        for member in &serving {
-            member.is_needed();
-        }
-        state.members.retain(|member| !member.is_forgotten());
-        if let Some(view) = views.first() {
-            state.replicas.clone_from(&view.replicas);
-        }
-        drop(state);
+        let changed = changed.collect();
+        let (moved, forgotten) = self.decide(|state, _| {
+            let moved = self.give(state, changed, Source::Map);
+            state.serving().for_each(|member| member.is_needed());
+            if let Some(view) = views.first() {
+                state.replicas.clone_from(&view.replicas);
+            }
+            let forgotten = state.members.extract_if(.., |member| member.is_forgotten()).collect::<Vec<_>>();
+            (moved, forgotten)
+        });
+        drop(forgotten); // with nothing locked
         self.look_again_at(&moved);
     }
 

@@ -12,16 +12,14 @@
 //! | file | owns |
 //! |---|---|
 //! | `ballots` | the ballots that are open, and what their votes lead to |
-//! | `outgoing` | in which order it leaves |
 //! | `telling` | the outcome, to the engine |
 //! | `muster` | the first connections: whether there are enough |
 //! | `roll` | what the servers say of themselves: which are one, which have just come up |
 //!
-//! Not here: what votes come to (`protocol::quorum`), one server (`node`).
+//! Not here: what votes come to (`protocol::quorum`), in which order it leaves (`outgoing`), one server (`node`).
 
 mod ballots;
 mod muster;
-mod outgoing;
 pub(crate) mod roll;
 mod telling;
 
@@ -38,11 +36,10 @@ use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::{Grant, Route};
 use crate::backend::redis::node::pump::Tender;
 use crate::backend::redis::servers::Traffic;
+use crate::backend::redis::servers::outgoing::{self, Outgoing};
 use crate::backend::redis::servers::quorum::ballots::Ballots;
-use crate::backend::redis::servers::quorum::outgoing::{Fan, Outgoing};
 use crate::backend::redis::servers::quorum::roll::{Place, Roll};
 use crate::backend::redis::servers::whereabouts::Whereabouts;
-use crate::backend::redis::shared::Shared;
 use crate::backend::redis::undoing::Undoing;
 use crate::clock::boot_time;
 use crate::config::Settings;
@@ -61,10 +58,13 @@ pub(crate) struct Quorum {
     roll: Arc<Roll>,
     ballots: Mutex<Ballots>,
     /// What has been decided with the ballots locked, and is to be sent.
-    outgoing: Outgoing,
+    outgoing: Outgoing<Fan>,
     /// Who reads what the servers answer.
     tender: Arc<Tender>,
 }
+
+/// What the servers are asked, by their numbers.
+type Fan = outgoing::Fan<usize>;
 
 /// One of the servers.
 struct Voter {
@@ -138,7 +138,7 @@ impl Quorum {
         let next = ready.map(|(server, Voter { undoing, .. })| {
             let mut fan = Fan::default();
             undoing.due_leaves().into_iter().for_each(|leave| fan.ask(server, leave));
-            self.outgoing.push(fan);
+            self.push(fan);
             undoing.due_in()
         });
         let next = next.min().unwrap_or(longest).min(longest);
@@ -159,12 +159,12 @@ impl Quorum {
             let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
             outcomes.extend(outcome);
             let node = Arc::clone(node);
-            nodes.spawn(self.answers.shared.in_turn(async move {
+            nodes.spawn(async move {
                 if told.is_some() {
                     Arc::clone(&node).run(told).await;
                 }
                 node.run(None).await; // it could not be reached at the start, and may be later
-            }));
+            });
         }
         let mustered = async {
             let Some(first) = first else { return std::future::pending().await };
@@ -185,7 +185,13 @@ impl Quorum {
     fn decide(&self, decide: impl FnOnce(&mut Ballots, &mut Fan)) {
         let (mut ballots, mut fan) = (lock(&self.ballots), Fan::default());
         decide(&mut ballots, &mut fan);
-        self.outgoing.push(fan);
+        self.push(fan);
+    }
+
+    fn push(&self, fan: Fan) {
+        if !fan.is_empty() {
+            self.outgoing.push(fan);
+        }
     }
 
     /// Has every server asked the same.
@@ -198,15 +204,13 @@ impl Quorum {
 
     /// Sends to each server what it is asked, or has it sent.
     fn send(&self) {
-        let left = Left(&self.answers.shared);
-        let is_left = self.outgoing.send(|server, asked| {
-            if let Some(voter) = self.voters.get(server) {
-                voter.node.take(asked, Passage::default());
+        self.outgoing.send(&self.answers.shared, |fan| {
+            for (server, asked) in fan {
+                if let Some(voter) = self.voters.get(server) {
+                    voter.node.take(asked, Passage::default());
+                }
             }
         });
-        if !is_left {
-            std::mem::forget(left);
-        }
     }
 
     /// A server has answered what it was asked at `sent` over the connection of `epoch`, or will not.
@@ -270,15 +274,6 @@ impl Quorum {
         self.abandon(server, failed.map(|(request, _)| (request.key, request.token)).collect());
         self.answers.shared.undoing.more.notify_one();
         self.answers.shared.settled.notify_waiters();
-    }
-}
-
-/// Leaves to the driver what is still to be sent, where who sends has been at it for long, or has panicked.
-struct Left<'a>(&'a Shared);
-
-impl Drop for Left<'_> {
-    fn drop(&mut self) {
-        self.0.wake.notify_one();
     }
 }
 
