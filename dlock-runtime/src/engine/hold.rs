@@ -59,7 +59,7 @@ impl Held {
     pub(super) fn not_wanted(mut self) {
         let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&self.turn, cx));
         self.taken_up = false;
-        *self.released.get_mut() = was_waiting;
+        self.released.store(was_waiting, Ordering::Release);
     }
 
     /// The turn that holds the lock: its own, or that of the hold it joined.
