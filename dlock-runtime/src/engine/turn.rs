@@ -294,7 +294,10 @@ impl Until {
     }
 
     fn prolong(&self, deadline: Deadline, ends: BootTime) {
-        self.0.fetch_max(Self::written(deadline, ends), Ordering::AcqRel);
+        let known = self.0.load(Ordering::Relaxed);
+        if known & ENDED == 0 {
+            self.0.store(known.max(Self::written(deadline, ends)), Ordering::Release);
+        }
     }
 
     fn get(&self) -> (BootTime, LossCause) {
@@ -517,6 +520,24 @@ mod tests {
 
         assert_eq!(turn.believed(at(9)), Ok(()));
         assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
+    }
+
+    #[test]
+    fn what_is_lost_or_let_go_of_is_not_believed_again_though_a_renewal_comes_late() {
+        let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
+        let lease = Duration::from_secs(30);
+        for is_lost in [true, false] {
+            let (turn, deadline) = (turn(), Deadline::of_lease(at(0), lease));
+            let seat = Seat(Arc::clone(&turn));
+            drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
+            assert_eq!(turn.believed(at(1)), Ok(()));
+
+            drop(if is_lost { seat.lose(LossCause::NotOurs, None, at(1)) } else { turn.end(at(1)).wakers });
+            seat.prolong(Deadline::of_lease(at(2), lease), BootTime::NEVER);
+
+            let cause = if is_lost { LossCause::NotOurs } else { LossCause::Released };
+            assert_eq!(turn.believed(at(3)).map_err(|(cause, _)| cause), Err(cause));
+        }
     }
 
     #[test]
