@@ -63,15 +63,11 @@ impl Entering {
         Ok(Waiting::join(engine, key.clone(), options, scope.as_ref()))
     }
 
-    pub(crate) fn poll(
-        &mut self,
-        telemetry: &Hold,
-        cx: &mut Context<'_>,
-    ) -> Poll<std::result::Result<Held, Box<Error>>> {
+    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
             Ok(waiting) => ready!(Pin::new(waiting).poll(cx)).and_then(Held::if_believed),
-            Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
+            Err(error) => Err(*error.take().expect("a future is not polled again after it has ended")),
         };
         telemetry.entered(&entered);
         Poll::Ready(entered)

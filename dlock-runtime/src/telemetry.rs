@@ -71,7 +71,7 @@ impl Hold {
     }
 
     /// The call has the lock, or does not get it.
-    pub(crate) fn entered(&self, entered: &Result<Held, Box<Error>>) {
+    pub(crate) fn entered(&self, entered: &Result<Held>) {
         match entered {
             Ok(held) => {
                 if self.is_silent() {
@@ -83,7 +83,7 @@ impl Hold {
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
-                if let Error::Unavailable { key: Some(key), reason, .. } = &**error {
+                if let Error::Unavailable { key: Some(key), reason, .. } = error {
                     let reason = &**reason;
                     tracing::warn!(
                         name: "dlock.unavailable",
@@ -93,7 +93,7 @@ impl Hold {
                         "dlock.unavailable"
                     );
                 }
-                if let Error::Contended { key, attempts, waited, .. } = &**error {
+                if let Error::Contended { key, attempts, waited, .. } = error {
                     self.record(*attempts, *waited);
                     tracing::debug!(
                         name: "dlock.contended",

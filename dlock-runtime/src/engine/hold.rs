@@ -68,12 +68,12 @@ impl Held {
     }
 
     /// Gives the hold up where it is lost before anything could run under it: the task may come late to its turn.
-    pub(crate) fn if_believed(mut self) -> Result<Self, Box<Error>> {
+    pub(crate) fn if_believed(mut self) -> Result<Self, Error> {
         match self.believed() {
             Ok(()) => Ok(self),
             Err(loss) => {
                 self.taken_up = false;
-                Err(Box::new(self.lost_error(loss)))
+                Err(self.lost_error(loss))
             }
         }
     }

@@ -91,7 +91,7 @@ impl Waiting {
 }
 
 impl Future for Waiting {
-    type Output = Result<Held, Box<Error>>;
+    type Output = Result<Held, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -111,7 +111,7 @@ impl Future for Waiting {
                 }
                 Some(Err(refusal)) => {
                     let refusal = refusal.map_or(Refusal::Shutdown, |refusal| *refusal);
-                    return Poll::Ready(Err(Box::new(error(seat.key.clone(), refusal))));
+                    return Poll::Ready(Err(error(seat.key.clone(), refusal)));
                 }
                 None if this.alarm.ring(&held.engine, cx).is_pending() => return Poll::Pending,
                 None => {} // time has passed: look again

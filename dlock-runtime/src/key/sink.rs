@@ -47,7 +47,6 @@ pub(crate) enum Form {
 }
 
 impl Sink {
-    #[inline]
     pub(crate) fn new(form: Form) -> Self {
         Self { form, several: false, empty: true, problem: None }
     }
@@ -114,7 +113,6 @@ impl Sink {
     }
 
     /// Gives the name with the values, of which nothing can be said when there is a problem.
-    #[inline]
     pub(crate) fn finish(self) -> (String, Option<Problem>) {
         let name = match self.form {
             Form::Escaped(name) | Form::Optional(name) | Form::Raw(name) => name,
@@ -134,23 +132,13 @@ impl fmt::Write for Sink {
 /// Adds `bytes` to `out`, with `%XX` for what a key gives a meaning to and for what is no printable ASCII.
 fn escape(bytes: &[u8], out: &mut String) {
     out.reserve(bytes.len());
-    let mut rest = bytes;
-    while let Some(plain) = rest.iter().position(|byte| !is_plain(*byte)) {
-        let (before, from) = rest.split_at(plain);
-        out.push_str(ascii(before));
-        let Some((&byte, behind)) = from.split_first() else { break };
-        hex(byte, out);
-        rest = behind;
+    for &byte in bytes {
+        match byte {
+            b':' | b'%' | b'{' | b'}' | b'<' | b'>' | b'~' | b'#' => hex(byte, out),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => hex(byte, out),
+        }
     }
-    out.push_str(ascii(rest)); // all of it, for nearly every value
-}
-
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && !matches!(byte, b':' | b'%' | b'{' | b'}' | b'<' | b'>' | b'~' | b'#')
-}
-
-fn ascii(plain: &[u8]) -> &str {
-    std::str::from_utf8(plain).expect("printable ASCII is UTF-8")
 }
 
 fn hex(byte: u8, out: &mut String) {
