@@ -71,3 +71,11 @@ pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {
     happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
     (lane, token)
 }
+
+impl<S> Cx<'_, S> {
+    /// The same under other rules.
+    pub(super) fn under<'a>(&'a mut self, rules: &'a Rules) -> Cx<'a, S> {
+        let Self { now, tokens, .. } = *self;
+        Cx { now, rules, tokens, actions: &mut *self.actions, contended: &mut *self.contended }
+    }
+}

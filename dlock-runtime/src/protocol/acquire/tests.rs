@@ -243,13 +243,7 @@ fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_
         let rules = Rules { replica_acks, told_is_given, ..Rules::DEFAULT };
 
         let actions = happen(&mut lane, 10, |lane, cx| {
-            let mut cx = Cx {
-                rules: &rules,
-                now: cx.now,
-                tokens: cx.tokens,
-                actions: &mut *cx.actions,
-                contended: &mut *cx.contended,
-            };
+            let mut cx = cx.under(&rules);
             let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
             assert!(lane.granted(token, offer, &mut cx));
         });

@@ -72,13 +72,7 @@ fn who_holds_back_looks_within_the_time_that_he_may() {
     let rules = Rules { hold_back: Duration::from_millis(5), ..RULES };
 
     let actions = happen(&mut lane, 20, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.touched(&mut cx);
     });
 
@@ -167,13 +161,7 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
     let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
     happen(&mut lane, 7, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.reply(token, acquire, at(0), Reply::Ours, &mut cx);
     });
 

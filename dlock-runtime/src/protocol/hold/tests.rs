@@ -100,13 +100,7 @@ fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
 fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(lane, ms, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&2, &mut cx);
     })
 }
@@ -115,13 +109,7 @@ fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
 fn let_go(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
     let rules = Rules { hand_off: Duration::from_secs(60), ..RULES };
     happen(lane, ms, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&seat, &mut cx);
     })
 }
@@ -274,13 +262,7 @@ fn a_hand_off_ends_however_often_the_lock_was_handed_on() {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     let mut let_go = |seat, ms| {
         happen(&mut lane, ms, |lane, cx| {
-            let mut cx = Cx {
-                rules: &rules,
-                now: cx.now,
-                tokens: cx.tokens,
-                actions: &mut *cx.actions,
-                contended: &mut *cx.contended,
-            };
+            let mut cx = cx.under(&rules);
             lane.release(&seat, &mut cx);
         })
     };
@@ -323,13 +305,7 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
         let (mut lane, old, next) = yielding_to(terms);
         happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
         let granted = happen(&mut lane, 110, |lane, cx| {
-            let mut cx = Cx {
-                rules: &rules,
-                now: cx.now,
-                tokens: cx.tokens,
-                actions: &mut *cx.actions,
-                contended: &mut *cx.contended,
-            };
+            let mut cx = cx.under(&rules);
             lane.granted(next, Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN }, &mut cx);
         });
 
@@ -435,13 +411,7 @@ fn confirming() -> (Lane<u32>, Token, Terms) {
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 100, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     });
     (lane, held, terms)
@@ -565,13 +535,7 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
 
     let actions = happen(&mut lane, 500, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     });
 

@@ -68,13 +68,7 @@ fn a_turn_that_was_handed_on_has_an_at_least_of_its_own() {
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, JOB), cx));
     let hand_off = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
         let rules = crate::protocol::Rules { hand_off: Duration::from_secs(1), ..RULES };
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     };
     happen(&mut lane, 100, hand_off);

@@ -105,13 +105,7 @@ fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
     happen(&mut lane, 10, |lane, cx| lane.join(waiter(7, TERMS), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 20, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     });
     assert!(matches!(&lane.stage, Stage::Held(hold) if hold.seat == 7), "{lane:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
-use crate::protocol::lane::{Action, Cx};
+use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
 use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
@@ -96,13 +96,7 @@ fn a_check_is_put_off_as_well() {
     happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renewed, at(10_001), Reply::Ours, cx));
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 10_100, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.untold(&mut cx);
     });
     assert_eq!(lane.due(), at(10_100));
@@ -118,13 +112,7 @@ fn a_check_is_put_off_though_half_the_lease_has_gone() {
     let (mut lane, _) = held(Terms { renew: false, ..TERMS });
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 20_000, |lane, cx| {
-        let mut cx = Cx {
-            rules: &rules,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&rules);
         lane.untold(&mut cx);
     });
 

@@ -20,13 +20,7 @@ fn sharing<R>(
 ) -> (R, Vec<Action<u32>>) {
     let mut result = None;
     let actions = happen(lane, ms, |lane, cx| {
-        let mut cx = Cx {
-            rules: &RULES,
-            now: cx.now,
-            tokens: cx.tokens,
-            actions: &mut *cx.actions,
-            contended: &mut *cx.contended,
-        };
+        let mut cx = cx.under(&RULES);
         result = Some(event(lane, &mut cx));
     });
     (result.expect("it has happened"), actions)
