@@ -24,8 +24,9 @@ pub(crate) fn all(target: &Path, names: &[String]) -> Result<Vec<Result<Contende
         RIVALS.iter().filter(|rival| names.is_empty() || names.iter().any(|name| name == rival.name));
     let contenders = wanted.map(|rival| {
         let kind = match rival.release {
-            Release::Awaited => Kind::Rival,
             Release::Background => Kind::BackgroundRival,
+            Release::Awaited if rival.tracks => Kind::TrackingRival,
+            Release::Awaited => Kind::Rival,
         };
         match rival.command(target) {
             Ok(command) => Ok(Contender::rival(rival.name, kind, &command)),

@@ -47,11 +47,24 @@ pub(crate) enum Kind {
     Rival,
     /// A rival that does not wait for the server when it releases: it stands beside our background release.
     BackgroundRival,
+    /// A rival that the server tells of a theft, as it does us by default.
+    TrackingRival,
 }
 
 impl Kind {
     pub(crate) fn is_rival(self) -> bool {
-        matches!(self, Self::Rival | Self::BackgroundRival)
+        matches!(self, Self::Rival | Self::BackgroundRival | Self::TrackingRival)
+    }
+
+    /// Returns the ways of ours that do what a rival of this kind does and no more, where ours by default does more, or does it elsewhere.
+    pub(crate) fn ways_alike(self) -> &'static [&'static str] {
+        match self {
+            Self::Floor | Self::Ours => &[],
+            // Most drive their connection where their callers run, and find a theft out by their next renewal.
+            Self::Rival => &["ours, io=runtime", "ours, tracking=off"],
+            Self::BackgroundRival => &["ours, background, io=runtime"],
+            Self::TrackingRival => &["ours, io=runtime"],
+        }
     }
 }
 
@@ -131,6 +144,12 @@ const OWN: &[Own] = &[
         kind: Kind::Ours,
         floor: "raw",
         play: |servers| ours(Threads::Two, servers, "io=runtime"),
+    },
+    Own {
+        name: "ours, tracking=off",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| ours(Threads::Two, servers, "tracking=off"),
     },
     Own {
         name: "ours, io=runtime, one thread",

@@ -130,21 +130,30 @@ fn ahead(figures: &Figures) -> String {
     };
     let (always, sometimes): (Vec<_>, Vec<_>) =
         figures.ahead().partition(|line| line.ahead_in() == line.runs);
-    let (of_default, of_all): (Vec<_>, Vec<_>) = always.into_iter().partition(|line| line.behind.is_some());
+    let (without, of_all): (Vec<_>, Vec<_>) =
+        always.into_iter().partition(|line| line.behind.as_deref() == Some(WITHOUT_TRACKING));
+    let (of_default, of_all): (Vec<_>, Vec<_>) = of_all.into_iter().partition(|line| line.behind.is_some());
+    let of_default_alone = |option: &str| {
+        format!("Ahead of ours as it is by default in {runs}, and not of ours with `{option}`")
+    };
     let mut text = String::new();
-    for (says, lines) in [
-        (format!("Ahead of ours in {runs}:"), of_all),
+    for (says, way, lines) in [
+        (format!("Ahead of ours in {runs}:"), ON_THE_RUNTIME, of_all),
         (
-            format!(
-                "Ahead of ours as it is by default in {runs}, and not of ours with `io=runtime`, which drives its connection where its \
-                 callers run, as they do:"
-            ),
+            of_default_alone("io=runtime")
+                + ", which drives its connection where its callers run, as they do:",
+            ON_THE_RUNTIME,
             of_default,
         ),
-        ("Ahead of ours in some runs, and behind in others:".to_owned(), sometimes),
+        (
+            of_default_alone("tracking=off") + ", which finds a theft out by its next renewal, as they do:",
+            WITHOUT_TRACKING,
+            without,
+        ),
+        ("Ahead of ours in some runs, and behind in others:".to_owned(), ON_THE_RUNTIME, sometimes),
     ] {
         if !lines.is_empty() {
-            let _ = write!(text, "\n{says}\n\n{}", table_of_those_ahead(figures, &lines));
+            let _ = write!(text, "\n{says}\n\n{}", table_of_those_ahead(figures, way, &lines));
         }
     }
     if text.is_empty() {
@@ -153,10 +162,9 @@ fn ahead(figures: &Figures) -> String {
     text + "\n"
 }
 
-/// A line for each row, with all who are ahead in it.
-fn table_of_those_ahead(figures: &Figures, lines: &[&Line]) -> String {
-    let mut text =
-        "| scenario | what | ours | ours, io=runtime | who is ahead |\n|---|---|---|---|---|\n".to_owned();
+/// A line for each row, with what ours has by default and in another `way`, and all who are ahead in it.
+fn table_of_those_ahead(figures: &Figures, way: &str, lines: &[&Line]) -> String {
+    let mut text = format!("| scenario | what | ours | {way} | who is ahead |\n|---|---|---|---|---|\n");
     for same in lines.chunk_by(|one, other| (&one.scenario, &one.what) == (&other.scenario, &other.what)) {
         let Line { scenario, what, .. } = same[0];
         let of = |who| figures.median(scenario, what, who).map_or("-".to_owned(), shown);
@@ -169,13 +177,7 @@ fn table_of_those_ahead(figures: &Figures, lines: &[&Line]) -> String {
                 format!("{} {theirs}{times}", line.contender)
             })
             .collect();
-        let _ = writeln!(
-            text,
-            "| {scenario} | {what} | {} | {} | {} |",
-            of("ours"),
-            of("ours, io=runtime"),
-            who.join("; ")
-        );
+        let _ = writeln!(text, "| {scenario} | {what} | {} | {} | {} |", of("ours"), of(way), who.join("; "));
     }
     text
 }
@@ -185,6 +187,9 @@ const PICTURES: [(&str, &str); 2] = [
     ("throughput.svg", "Throughput by number of tasks, beside other libraries"),
     ("hot_key.svg", "Hand-overs a second of a lock that 64 tasks want, beside other libraries"),
 ];
+
+const ON_THE_RUNTIME: &str = "ours, io=runtime";
+const WITHOUT_TRACKING: &str = "ours, tracking=off";
 
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
@@ -267,6 +272,7 @@ mod tests {
             row("first", r#","ahead":true,"ahead_in":3"#),
             row("second", r#","ahead":true,"ahead_in":3"#),
             row("behind", r#","ahead":true,"ahead_in":3,"behind":"ours, io=runtime""#),
+            row("told later", r#","ahead":true,"ahead_in":3,"behind":"ours, tracking=off""#),
             row("once", r#","ahead_in":1"#),
             row("never", ""),
         ];
@@ -279,6 +285,9 @@ mod tests {
             "| s | w | - | - | first 2; second 2 |",
             "not of ours with `io=runtime`",
             "| s | w | - | - | behind 2 |",
+            "not of ours with `tracking=off`",
+            "| scenario | what | ours | ours, tracking=off | who is ahead |",
+            "| s | w | - | - | told later 2 |",
             "in some runs, and behind in others",
             "| s | w | - | - | once 2 (1 of 3) |",
         ];

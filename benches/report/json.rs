@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"scenario", "what", "contender", "kind", "unit", "at", "median", "min", "max", "rounds", "goal", "ok", "ahead", "behind"}
-//!     kind   floor | ours | rival | background rival
+//!     kind   floor | ours | rival | background rival | tracking rival
 //!     at     the number of tasks, waiters or held locks that the row is for, in rows that are a series
 //!     goal   {"at_least": N} or {"at_most": N}, and `ok` with it, in rows that have a goal
 //!     ahead  true where a rival is ahead of ours; absent else
@@ -48,6 +48,7 @@ fn of_row(row: &Row, ahead: Option<Ahead>) -> String {
         Kind::Ours => "ours",
         Kind::Rival => "rival",
         Kind::BackgroundRival => "background rival",
+        Kind::TrackingRival => "tracking rival",
     };
     let mut text = format!(
         r#"{{"scenario":{},"what":{},"contender":{},"kind":"{kind}","unit":{}"#,

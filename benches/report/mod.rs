@@ -106,14 +106,10 @@ impl Report {
         };
         let is_ahead = match row.kind {
             Kind::Floor | Kind::Ours => return None,
-            Kind::Rival => is_ahead_of("ours"),
+            Kind::Rival | Kind::TrackingRival => is_ahead_of("ours"),
             Kind::BackgroundRival => is_ahead_of("ours, background").or_else(|| is_ahead_of("ours")),
         };
-        let on_the_runtime = match row.kind {
-            Kind::BackgroundRival => "ours, background, io=runtime",
-            _ => "ours, io=runtime",
-        };
-        let behind = (is_ahead_of(on_the_runtime) == Some(false)).then_some(on_the_runtime);
+        let behind = row.kind.ways_alike().iter().copied().find(|way| is_ahead_of(way) == Some(false));
         is_ahead.filter(|is_ahead| *is_ahead).map(|_| Ahead { behind })
     }
 }
@@ -121,7 +117,7 @@ impl Report {
 /// A rival is ahead of ours as it is by default.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
-    /// Whom it is not ahead of: ours on the runtime of its callers, as most rivals are.
+    /// Whom it is not ahead of: ours in a way that is like it.
     behind: Option<&'static str>,
 }
 

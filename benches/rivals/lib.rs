@@ -27,6 +27,8 @@ pub struct Rival {
     pub renews: bool,
     /// Whether it tells a holder of a loss, in whatever way; one that does not says `cannot` to `lose`.
     pub tells_of_loss: bool,
+    /// Whether the server tells it when somebody changes a key that it holds.
+    pub tracks: bool,
 }
 
 /// Whether a release is waited for.
@@ -65,7 +67,7 @@ pub const RIVALS: [Rival; 13] = [
     // The floor of its language: no library at all.
     Rival::new("go-redis", Go),
     Rival::new("redsync", Go).votes(),
-    Rival::new("rueidislock", Go).renews().tells_of_loss(),
+    Rival::new("rueidislock", Go).renews().tells_of_loss().tracks(),
     Rival::new("redisson", Java).votes().renews(),
     Rival::new("redisson-fair", Java).votes().renews(),
     Rival::new("redis-py", Python),
@@ -76,7 +78,15 @@ pub const RIVALS: [Rival; 13] = [
 
 impl Rival {
     const fn new(name: &'static str, language: Language) -> Self {
-        Self { name, language, release: Release::Awaited, votes: false, renews: false, tells_of_loss: false }
+        Self {
+            name,
+            language,
+            release: Release::Awaited,
+            votes: false,
+            renews: false,
+            tells_of_loss: false,
+            tracks: false,
+        }
     }
 
     const fn votes(self) -> Self {
@@ -89,6 +99,10 @@ impl Rival {
 
     const fn tells_of_loss(self) -> Self {
         Self { tells_of_loss: true, ..self }
+    }
+
+    const fn tracks(self) -> Self {
+        Self { tracks: true, ..self }
     }
 
     /// Installs it below `target`, the folder that cargo builds into, unless it is there, and returns the command that starts it, to

@@ -3,6 +3,7 @@
 //! Each manager stands for a process. Its tasks hold for longer than a lease, hand one lock to and fro among all processes, and take
 //! a lock of their own again and again.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use crate::clock::{Moment, within};
 pub const LEASE: Duration = Duration::from_secs(1);
 /// How long a call waits for its lock.
 pub const WAIT: Duration = Duration::from_millis(700);
+
+/// For how long work may not go on, or not end.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// One call for a lock.
 #[derive(Clone, Debug)]
@@ -59,6 +63,20 @@ impl History {
         let holds = self.holds.iter().filter(|hold| is_meant(&hold.key)).cloned();
         let own = self.own.iter().filter(|key| is_meant(key)).cloned();
         Self { tries: self.tries.clone(), holds: holds.collect(), own: own.collect() }
+    }
+
+    /// Says what has been seen since a moment: how often each lock was had, and why calls did not get theirs.
+    fn since(&self, since: Moment) -> String {
+        let (mut holds, mut refusals) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, usize>::new());
+        for hold in self.holds.iter().filter(|hold| hold.enter > since) {
+            *holds.entry(&hold.key).or_default() += 1;
+        }
+        for refused in
+            self.tries.iter().filter(|call| call.ended > since).filter_map(|call| call.refused.as_ref())
+        {
+            *refusals.entry(refused.to_string()).or_default() += 1;
+        }
+        format!("holds: {holds:?}, refusals: {refusals:?}")
     }
 }
 
@@ -138,7 +156,12 @@ impl Work {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        within(Duration::from_secs(15), "work goes on", entered).await;
+        let is_late = tokio::time::timeout(LIMIT, entered).await.is_err();
+        assert!(
+            !is_late,
+            "work goes on: not within {LIMIT:?}; {}",
+            with(&self.history, |history| history.since(since))
+        );
     }
 
     /// Ends the work and returns what was seen.
@@ -153,7 +176,7 @@ impl Work {
                 ended.expect("no task panics");
             }
         };
-        within(Duration::from_secs(15), "the end of all tasks", all_end).await;
+        within(LIMIT, "the end of all tasks", all_end).await;
         with(&self.history, |history| history.clone())
     }
 }

@@ -17,7 +17,7 @@
 //! Not here: what can be put off, and for how long (`protocol::put_off`).
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::protocol::command::Command;
@@ -32,6 +32,8 @@ pub(super) struct Pace {
     others: AtomicU64,
     /// How many renewals and checks are on their way.
     unanswered: AtomicUsize,
+    /// Whether there is a line, readable without its lock.
+    has_line: AtomicBool,
     line: Mutex<Line>,
 }
 
@@ -57,8 +59,8 @@ impl Few {
 /// The places of those who were put off.
 #[derive(Debug)]
 struct Line {
-    /// Since when there is one.
-    since: BootTime,
+    /// Since when there is one, if there is.
+    since: Option<BootTime>,
     /// The last place.
     last: BootTime,
     /// How many have that one.
@@ -67,13 +69,14 @@ struct Line {
 
 impl Default for Line {
     fn default() -> Self {
-        Self { since: BootTime::START, last: BootTime::START, taken: 0 }
+        Self { since: None, last: BootTime::START, taken: 0 }
     }
 }
 
 impl Pace {
     pub(super) fn new(few: Few) -> Self {
-        Self { few, others: AtomicU64::new(0), unanswered: AtomicUsize::new(0), line: Mutex::default() }
+        let (others, unanswered, has_line) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Self { few, others, unanswered, has_line, line: Mutex::default() }
     }
 
     /// A command is sent at `now`.
@@ -107,11 +110,14 @@ impl Pace {
     /// Returns where in the line to wait, if something that is due at `now` has to.
     pub(super) fn puts_off(&self, now: BootTime) -> Option<BootTime> {
         let (unanswered, few) = (self.unanswered.load(Ordering::Relaxed), self.few(now));
-        if unanswered < few {
+        if unanswered < few && !self.has_line.load(Ordering::Relaxed) {
             return None;
         }
         let mut line = lock(&self.line);
-        (unanswered >= line.room(few, now)).then(|| line.place(few, now))
+        let place =
+            if unanswered < line.room(few, now) { line.goes(now) } else { Some(line.place(few, now)) };
+        self.has_line.store(line.since.is_some(), Ordering::Relaxed);
+        place
     }
 
     /// Returns how many may be on their way at `now` where there is no line.
@@ -127,17 +133,17 @@ impl Pace {
 impl Line {
     /// Returns how many may be on their way at `now`, of which a few always may.
     fn room(&self, few: usize, now: BootTime) -> usize {
-        if self.is_over(now) {
+        let Some(since) = self.since.filter(|_| !self.is_over(now)) else {
             return few;
-        }
-        let times = now.since(self.since).as_millis() / AS_MANY_MORE_EVERY.as_millis();
+        };
+        let times = now.since(since).as_millis() / AS_MANY_MORE_EVERY.as_millis();
         few.saturating_add(MORE.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX)))
     }
 
     /// Gives the next place away; each is for a few. Who finds no room there has another one.
     fn place(&mut self, few: usize, now: BootTime) -> BootTime {
         if self.is_over(now) {
-            self.since = now;
+            self.since = Some(now);
         }
         let first = now.plus(BETWEEN);
         if self.last < first || self.last > now.plus(LONGEST) {
@@ -149,9 +155,17 @@ impl Line {
         self.last
     }
 
-    /// Returns whether nobody has been put off lately.
+    /// Somebody finds room at `now`, and has no place: who has the last one, or comes later, ends the line.
+    fn goes(&mut self, now: BootTime) -> Option<BootTime> {
+        if now >= self.last {
+            self.since = None;
+        }
+        None
+    }
+
+    /// Returns whether there is none, or nobody has been put off lately.
     fn is_over(&self, now: BootTime) -> bool {
-        now.since(self.last) >= AS_MANY_MORE_EVERY
+        self.since.is_none() || now.since(self.last) >= AS_MANY_MORE_EVERY
     }
 }
 
@@ -230,6 +244,35 @@ mod tests {
         assert!(places.first() == Some(&at(1)) && places.last().is_some_and(|last| *last <= at(1_001)));
         let crowded = places.chunk_by(|one, other| one == other).map(<[_]>::len).max();
         assert!(crowded <= Some(4 * FEW), "{crowded:?}");
+    }
+
+    #[test]
+    fn a_line_that_is_dealt_with_again_and_again_makes_no_room() {
+        let pace = Pace::new(Few { beside_others: 2, alone: 2 });
+        let mut most = 0;
+
+        // Five are due each four milliseconds, and are answered before the next place.
+        for start in (0..10_000).step_by(4) {
+            let mut places: Vec<_> = (0..5).map(|_| at(start)).collect();
+            while let Some(now) = places.iter().min().copied() {
+                let (due, later): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| *place == now);
+                let (went, put_off): (Vec<_>, Vec<_>) = due
+                    .into_iter()
+                    .map(|_| {
+                        let place = pace.puts_off(now);
+                        if place.is_none() {
+                            pace.sent(RENEW, now);
+                        }
+                        place
+                    })
+                    .partition(Option::is_none);
+                most = most.max(pace.unanswered());
+                went.iter().for_each(|_| pace.answered(RENEW));
+                places = later.into_iter().chain(put_off.into_iter().flatten()).collect();
+            }
+        }
+
+        assert_eq!(most, 2, "nobody waited for long");
     }
 
     #[test]

@@ -134,6 +134,11 @@ impl Exchanges {
         }
     }
 
+    /// Returns whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.state).is_empty()
+    }
+
     /// Returns whether nothing is under way, and nothing is likely to follow what is sent now.
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);

@@ -320,8 +320,8 @@ impl Node {
             if let Some(every) = self.whereabouts.look_every() {
                 let _ = tokio::time::timeout(every, doubted).await;
                 link.beat.ride(boot_time());
-            } else {
-                pulse.before_a_ping(doubted).await;
+            } else if pulse.before_a_ping(doubted).await.is_none() && !link.exchanges.is_empty() {
+                continue; // what is under way is answered, or gives it up
             }
             if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {
                 link.give_up(failure);
