@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dlock_bench_rivals::{RIVALS, Release};
+use dlock_bench_rivals::{RIVALS, Release, Tells};
 
 use crate::Failure;
 use crate::contenders::{Contender, Kind};
@@ -25,7 +25,7 @@ pub(crate) fn all(target: &Path, names: &[String]) -> Result<Vec<Result<Contende
     let contenders = wanted.map(|rival| {
         let kind = match rival.release {
             Release::Background => Kind::BackgroundRival,
-            Release::Awaited if rival.tracks => Kind::TrackingRival,
+            Release::Awaited if rival.tells_of_loss == Tells::AtOnce => Kind::TrackingRival,
             Release::Awaited => Kind::Rival,
         };
         match rival.command(target) {

@@ -26,9 +26,18 @@ pub struct Rival {
     /// Whether it renews what is held, without being told to each time.
     pub renews: bool,
     /// Whether it tells a holder of a loss, in whatever way; one that does not says `cannot` to `lose`.
-    pub tells_of_loss: bool,
-    /// Whether the server tells it when somebody changes a key that it holds.
-    pub tracks: bool,
+    pub tells_of_loss: Tells,
+}
+
+/// How a holder is told of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tells {
+    /// Not at all.
+    Never,
+    /// When it is renewed the next time.
+    Late,
+    /// When somebody changes its key: the server says so.
+    AtOnce,
 }
 
 /// Whether a release is waited for.
@@ -67,7 +76,7 @@ pub const RIVALS: [Rival; 13] = [
     // The floor of its language: no library at all.
     Rival::new("go-redis", Go),
     Rival::new("redsync", Go).votes(),
-    Rival::new("rueidislock", Go).renews().tells_of_loss().tracks(),
+    Rival::new("rueidislock", Go).renews().tracks(),
     Rival::new("redisson", Java).votes().renews(),
     Rival::new("redisson-fair", Java).votes().renews(),
     Rival::new("redis-py", Python),
@@ -84,8 +93,7 @@ impl Rival {
             release: Release::Awaited,
             votes: false,
             renews: false,
-            tells_of_loss: false,
-            tracks: false,
+            tells_of_loss: Tells::Never,
         }
     }
 
@@ -98,11 +106,11 @@ impl Rival {
     }
 
     const fn tells_of_loss(self) -> Self {
-        Self { tells_of_loss: true, ..self }
+        Self { tells_of_loss: Tells::Late, ..self }
     }
 
     const fn tracks(self) -> Self {
-        Self { tracks: true, ..self }
+        Self { tells_of_loss: Tells::AtOnce, ..self }
     }
 
     /// Installs it below `target`, the folder that cargo builds into, unless it is there, and returns the command that starts it, to

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dlock_bench_peer::Entry;
 use dlock_bench_peer::usage::now;
-use dlock_bench_rivals::{RIVALS, Rival};
+use dlock_bench_rivals::{RIVALS, Rival, Tells};
 use tempfile::TempDir;
 
 macro_rules! of_every_rival {
@@ -61,7 +61,7 @@ fn obeys(name: &str) {
     nobody_is_inside_with_another(&mut process);
     what_is_taken_is_free_again(&mut process, &server);
     what_is_held_is_as_the_list_says(&mut process, &server, rival.renews);
-    a_loss_is_told_as_the_list_says(&mut process, &server, rival.tells_of_loss);
+    a_loss_is_told_as_the_list_says(&mut process, &server, rival.tells_of_loss != Tells::Never);
     assert!(process.number("usage", "usage") > usage, "processor time grows");
     let refused = process.ask("dance 7");
     assert!(refused.starts_with("cannot "), "{refused}");

@@ -378,26 +378,6 @@ impl Engine {
         self.due()
     }
 
-    /// The process is awake at `now` for something else, and would be woken again `soon` by renewals: those that come first are sent with
-    /// that. They are few, since many are to stay spread over their time.
-    pub(crate) fn hasten(&self, now: BootTime, soon: Duration) {
-        let (mut effects, until) = (Effects::default(), now.plus(soon));
-        for _ in 0..HASTENED {
-            let (due, shard) = self.shards.first_due();
-            let Some(shard) = shard.filter(|_| due <= until) else { break };
-            shard.change(&mut effects, |slots, effects| {
-                let first = slots.lanes.first_due();
-                if let Some((at, key)) = first.and_then(|(_, at)| Some((at, slots.lanes.key(at).cloned()?))) {
-                    self.on_locked(slots, (&key, at), now, effects, |lane, cx| lane.hasten(until, cx));
-                }
-            });
-            if shard.due() == due {
-                break; // something else is due there, and has its own time
-            }
-        }
-        self.finish(now, &mut effects);
-    }
-
     /// Returns when something is due next.
     pub(crate) fn due(&self) -> BootTime {
         self.shards.first_due().0
@@ -479,9 +459,6 @@ impl Engine {
 
 /// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so.
 const LOOKED_AT: usize = 1_024;
-
-/// How many holds are renewed early at once: a company of them (`protocol::renew`).
-const HASTENED: usize = 16;
 
 /// How far apart the two leaves of what went out on a lost connection are (`protocol::abandon`).
 const SAID_AGAIN: Duration = Duration::from_secs(1);

@@ -249,26 +249,23 @@ mod tests {
     #[test]
     fn a_line_that_is_dealt_with_again_and_again_makes_no_room() {
         let pace = Pace::new(Few { beside_others: 2, alone: 2 });
-        let mut most = 0;
+        let (mut waiting, mut most) = (Vec::new(), 0);
 
-        // Five are due each four milliseconds, and are answered before the next place.
-        for start in (0..10_000).step_by(4) {
-            let mut places: Vec<_> = (0..5).map(|_| at(start)).collect();
-            while let Some(now) = places.iter().min().copied() {
-                let (due, later): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| *place == now);
-                let (went, put_off): (Vec<_>, Vec<_>) = due
-                    .into_iter()
-                    .map(|_| {
-                        let place = pace.puts_off(now);
-                        if place.is_none() {
-                            pace.sent(RENEW, now);
-                        }
-                        place
-                    })
-                    .partition(Option::is_none);
-                most = most.max(pace.unanswered());
-                went.iter().for_each(|_| pace.answered(RENEW));
-                places = later.into_iter().chain(put_off.into_iter().flatten()).collect();
+        // Five are due each four milliseconds, and what was sent is answered within one.
+        for ms in 0..10_000 {
+            if ms % 4 == 0 {
+                waiting.resize(waiting.len() + 5, at(ms));
+            }
+            let due: Vec<_> = waiting.extract_if(.., |until| *until <= at(ms)).collect();
+            for _ in due {
+                match pace.puts_off(at(ms)) {
+                    Some(later) => waiting.push(later),
+                    None => pace.sent(RENEW, at(ms)),
+                }
+            }
+            most = most.max(pace.unanswered());
+            while pace.unanswered() > 0 {
+                pace.answered(RENEW);
             }
         }
 

@@ -161,9 +161,6 @@ impl Net {
         let Some(engine) = self.engine(process) else { return };
         let now = self.look();
         let mut effects = Effects::default();
-        if now.nanos().is_multiple_of(3) {
-            engine.hasten(now, Duration::from_millis(now.nanos() % 1_000)); // as where connections are pinged
-        }
         let due = engine.tick(now, &mut effects);
         effects.wake();
         self.send(process, &engine);

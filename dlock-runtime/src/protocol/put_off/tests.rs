@@ -147,28 +147,3 @@ fn the_end_of_a_wait_is_not_put_off() {
     let refused = happen(&mut lane, 5_000, Lane::tick);
     assert!(matches!(refused[..], [Action::Refuse { seat: 2, .. }]), "{refused:?}");
 }
-
-#[test]
-fn a_renewal_comes_early_once_and_not_before_it_would_be_due_in_a_while() {
-    let (mut lane, _) = held(TERMS);
-    let due = lane.due();
-    let before = |early: u64| BootTime::from_nanos(due.nanos() - early * 1_000_000);
-
-    let mut hasten = |now: u64, until| renewals(&happen(&mut lane, now, |lane, cx| lane.hasten(until, cx)));
-
-    assert_eq!(hasten(5_000, before(1)), 0);
-    assert_eq!(hasten(5_000, due), 1);
-    assert_eq!(hasten(5_000, due), 0, "it is on its way");
-}
-
-#[test]
-fn what_is_over_is_not_renewed_early() {
-    let max_hold = Some(Duration::from_secs(6));
-    for (terms, over) in [(TERMS, 30_000), (Terms { max_hold, ..TERMS }, 6_001)] {
-        let (mut lane, _) = held(terms);
-
-        let actions = happen(&mut lane, over, |lane, cx| lane.hasten(at(over + 60_000), cx));
-
-        assert!(actions.is_empty(), "{terms:?}: {actions:?}");
-    }
-}

@@ -134,6 +134,11 @@ impl Exchanges {
         }
     }
 
+    /// Returns when something was sent last.
+    pub(crate) fn sent_last(&self) -> Option<BootTime> {
+        lock(&self.state).sent
+    }
+
     /// Returns whether nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.state).is_empty()
@@ -256,7 +261,7 @@ mod tests {
     use super::*;
     use crate::backend::Request;
     use crate::backend::redis::node::batch::{Passage, Way};
-    use crate::backend::redis::node::health::Link;
+    use crate::backend::redis::node::health::{Beat, Link};
     use crate::backend::redis::node::link::Opened;
     use crate::backend::redis::node::rig::{Rig, acquire};
     use crate::backend::redis::servers::Traffic;
@@ -366,7 +371,7 @@ mod tests {
         let of_rig = rig.node.link().expect("it is ready");
         let (connection, untimed) = (of_rig.connection.clone(), of_rig.untimed.clone());
         let opened = Opened { connection, untimed, scripts: of_rig.scripts.clone(), pump: None };
-        let link = Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None));
+        let link = Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None, Beat::new(LONG)));
         let mut watch = Box::pin(link.exchanges.watch(SHORT));
         assert!((&mut watch).now_or_never().is_none() && lock(&link.exchanges.state).watch == Watch::Resting);
 

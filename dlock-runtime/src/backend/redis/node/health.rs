@@ -2,6 +2,7 @@
 //!
 //! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,14 +51,15 @@ pub(crate) struct Link {
 /// something else, since a processor that idles pays more for being woken than for what it is woken for.
 #[derive(Debug)]
 pub(crate) struct Beat {
+    every: Duration,
     /// When they were asked last.
     last: watch::Sender<BootTime>,
 }
 
 impl Beat {
     /// One that begins now.
-    pub(crate) fn new() -> Self {
-        Self { last: watch::Sender::new(boot_time()) }
+    pub(crate) fn new(every: Duration) -> Self {
+        Self { every, last: watch::Sender::new(boot_time()) }
     }
 
     /// Returns what tells one connection when it is to be asked.
@@ -65,28 +67,22 @@ impl Beat {
         Pulse(self.last.subscribe())
     }
 
-    /// Keeps it going, without end. What can be done while the process is awake for it is done `meanwhile`.
-    pub(crate) async fn keep(&self, meanwhile: impl Fn(BootTime)) {
+    /// Keeps it going, without end.
+    pub(crate) async fn keep(&self) {
         let (mut alarm, mut last) = (Alarm::new(), self.last.subscribe());
         loop {
-            let next = last.borrow_and_update().plus(PING_EVERY);
+            let next = last.borrow_and_update().plus(self.every);
             tokio::select! {
                 biased;
                 _ = last.changed() => {}
-                () = alarm.until_about(next) => {
-                    let now = boot_time();
-                    if now >= next {
-                        meanwhile(now);
-                        self.strike(now, PING_EVERY);
-                    }
-                }
+                () = alarm.until_about(next) => self.strike(boot_time(), self.every),
             }
         }
     }
 
     /// The process is awake at `now`: what would be asked in a while is asked with that.
     pub(crate) fn ride(&self, now: BootTime) {
-        self.strike(now, PING_EVERY / 2);
+        self.strike(now, self.every / 2);
     }
 
     /// Has all asked, where it is `after` the last time.
@@ -112,10 +108,49 @@ impl Pulse {
     }
 }
 
-/// How often a connection that may be idle is asked whether it is alive: whether what stands between still passes on what is said. Whether
-/// the other machine is there finds the kernel, and wakes nobody for it (`dial`). Often enough for servers and proxies that end what is
-/// idle for ten seconds: what the kernel asks does not count there.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(9);
+/// Whether connections are ended because they are idle: by a server (`timeout` of redis.conf), or by a proxy.
+///
+/// A connection that may be idle is asked now and then whether what stands between still passes on what is said. Whether the other machine
+/// is there finds the kernel, and wakes nobody for it (`dial`); but what the kernel asks counts for no server's or proxy's limit. Most
+/// limits are a minute or more. Where two connections that were idle have been ended one after the other, and the server was there at once
+/// both times, there is a shorter one, and they are asked more often from then on. (A server that restarts is away for a moment.)
+#[derive(Debug, Default)]
+pub(crate) struct Idleness {
+    ended_in_a_row: AtomicU32,
+}
+
+impl Idleness {
+    /// Returns how often connections are to be asked.
+    pub(crate) fn ping_every(&self) -> Duration {
+        if self.is_limited() { PING_OFTEN } else { PING_EVERY }
+    }
+
+    /// The other side has ended a connection over which nothing was said for so long.
+    pub(crate) fn ended(&self, idle: Duration) {
+        if idle >= PING_OFTEN {
+            self.ended_in_a_row.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.failed();
+        }
+    }
+
+    /// No connection could be had, or one has ended for another reason.
+    pub(crate) fn failed(&self) {
+        if !self.is_limited() {
+            self.ended_in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.ended_in_a_row.load(Ordering::Relaxed) >= 2
+    }
+}
+
+/// Below the minute after which many proxies end what is idle.
+const PING_EVERY: Duration = Duration::from_secs(55);
+
+/// Below the ten seconds that some set.
+pub(crate) const PING_OFTEN: Duration = Duration::from_secs(9);
 
 /// For how long a connection for messages, which has no limit for its answers, is waited for then.
 pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -134,6 +169,7 @@ impl Link {
         epoch: u64,
         acks: Option<Acks>,
         ear: Option<Ear>,
+        beat: Beat,
     ) -> Self {
         let Opened { connection, untimed, scripts, pump } = opened;
         Self {
@@ -148,7 +184,7 @@ impl Link {
             broken: Notify::new(),
             doubt: Notify::new(),
             health: Mutex::default(),
-            beat: Beat::new(),
+            beat,
             exchanges: Exchanges::default(),
         }
     }
@@ -159,6 +195,12 @@ impl Link {
             Some(pump) => pump.ended().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Returns for how long nothing has been said over the connection for commands, at `now`.
+    pub(crate) fn idle_at(&self, now: BootTime) -> Duration {
+        let asked = *self.beat.last.borrow();
+        now.since(self.exchanges.sent_last().map_or(asked, |sent| sent.max(asked)))
     }
 
     /// Takes what hears of grants, to listen to it.
@@ -224,11 +266,9 @@ mod tests {
 
     use super::*;
 
-    const HALF: Duration = Duration::from_millis(4_500);
-
     /// Returns a beat that began at `begun`, and whether it strikes when it is asked to at another time.
     fn strikes(begun: BootTime, at: Duration, ask: impl Fn(&Beat, BootTime)) -> bool {
-        let beat = Beat { last: watch::Sender::new(begun) };
+        let beat = Beat { every: PING_OFTEN, last: watch::Sender::new(begun) };
         let mut pulse = beat.pulse();
         ask(&beat, begun.plus(at));
         pulse.before_a_ping(std::future::pending::<()>()).now_or_never() == Some(None)
@@ -239,26 +279,47 @@ mod tests {
         let begun = boot_time();
 
         assert!(!strikes(begun, Duration::from_millis(4_499), Beat::ride));
-        assert!(strikes(begun, HALF, Beat::ride));
+        assert!(strikes(begun, PING_OFTEN / 2, Beat::ride));
     }
 
     #[tokio::test]
     async fn a_connection_is_pinged_by_the_time_though_nothing_wakes_the_process() {
         let early = BootTime::from_nanos(boot_time().nanos() - 8_900_000_000);
-        let beat = Beat { last: watch::Sender::new(early) };
+        let beat = Beat { every: PING_OFTEN, last: watch::Sender::new(early) };
         let (mut pulse, mut later) = (beat.pulse(), beat.pulse());
 
         let pinged = async {
             tokio::select! {
-                () = beat.keep(|_| {}) => {}
+                () = beat.keep() => {}
                 nothing = pulse.before_a_ping(std::future::pending::<()>()) => assert_eq!(nothing, None),
             }
         };
         tokio::time::timeout(Duration::from_secs(5), pinged).await.expect("it is due in a tenth of a second");
 
         let since = beat.last.borrow().since(early);
-        assert!(since >= PING_EVERY && since < Duration::from_secs(10), "{since:?}");
+        assert!(since >= PING_OFTEN && since < Duration::from_secs(10), "{since:?}");
         assert_eq!(later.before_a_ping(async { 7 }).await, Some(7), "one that speaks is heard");
         assert_eq!(later.before_a_ping(std::future::pending::<u32>()).await, None, "and asked all the same");
+    }
+
+    #[test]
+    fn pings_become_frequent_once_two_idle_connections_were_ended_in_a_row() {
+        let of = |happen: &[Option<u64>]| {
+            let idleness = Idleness::default();
+            for ended in happen {
+                match ended {
+                    Some(idle) => idleness.ended(Duration::from_secs(*idle)),
+                    None => idleness.failed(),
+                }
+            }
+            idleness.ping_every()
+        };
+
+        assert_eq!(of(&[]), PING_EVERY);
+        assert_eq!(of(&[Some(10)]), PING_EVERY, "a server may have been started anew");
+        assert_eq!(of(&[Some(10), Some(10)]), PING_OFTEN);
+        assert_eq!(of(&[Some(10), None, Some(10)]), PING_EVERY, "it was away in between");
+        assert_eq!(of(&[Some(10), Some(8), Some(10)]), PING_EVERY, "it was not idle");
+        assert_eq!(of(&[Some(10), Some(10), None, Some(1)]), PING_OFTEN, "what was found out is kept");
     }
 }

@@ -57,7 +57,7 @@ use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::batch::{Batch, Passage, Way};
 use crate::backend::redis::node::bells::Bells;
-use crate::backend::redis::node::health::Link;
+use crate::backend::redis::node::health::{Beat, Idleness, Link};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::node::tracking::Tracking;
 use crate::backend::redis::servers::Traffic;
@@ -67,7 +67,6 @@ use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
-use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 use crate::telemetry;
 use crate::token::ProcessId;
@@ -90,6 +89,7 @@ pub(crate) struct Node {
     hope: Notify,
     pub(crate) bells: Bells,
     pub(crate) tracking: Tracking,
+    idleness: Idleness,
     /// Held by what runs the node: what is left of one that has ended must not meddle with the next.
     running: tokio::sync::Mutex<()>,
 }
@@ -124,6 +124,7 @@ impl Node {
             hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
+            idleness: Idleness::default(),
             running: tokio::sync::Mutex::default(),
         }
     }
@@ -242,7 +243,10 @@ impl Node {
                     let _ = told.send(Err(failure));
                     return;
                 }
-                (Err(failure), None) => self.stand_down(failure),
+                (Err(failure), None) => {
+                    self.idleness.failed();
+                    self.stand_down(failure);
+                }
             }
             tokio::select! {
                 biased;
@@ -270,7 +274,8 @@ impl Node {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
             Acks::new(connection, epoch, Arc::clone(&route), answers)
         });
-        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok()))
+        let beat = Beat::new(self.idleness.ping_every());
+        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat))
     }
 
     fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
@@ -302,11 +307,14 @@ impl Node {
             biased;
             () = self.whereabouts.news() => link.give_up_since("is the master no longer, by what a sentinel says"),
             () = link.broken.notified() => {}
-            () = link.ended() => link.give_up_since("has ended the connection"),
+            () = link.ended() => {
+                self.idleness.ended(link.idle_at(boot_time()));
+                link.give_up_since("has ended the connection");
+            }
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
             () = self.track(link) => {}
-            () = link.beat.keep(|now| self.hasten(now)) => {}
+            () = link.beat.keep() => {}
             () = link.exchanges.watch(link.route.response_timeout) => {}
         }
         link.failure()
@@ -326,13 +334,6 @@ impl Node {
             if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {
                 link.give_up(failure);
             }
-        }
-    }
-
-    /// Has renewed what would wake the process soon, as it is awake.
-    fn hasten(&self, now: BootTime) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.hasten(now, SOON);
         }
     }
 
@@ -430,9 +431,6 @@ impl Drop for StandsDown<'_> {
         self.0.stand_down(Failure::new(FailureKind::Passing, text));
     }
 }
-
-/// What is pinged by [`PING_EVERY`](health::PING_EVERY), and the longest that a hold of the default lease is not renewed, are so far apart.
-const SOON: Duration = Duration::from_secs(1);
 
 /// Ten thousand renewals in pipelines of this length leave other calls their place between them.
 const LONGEST_BATCH: usize = 100;

@@ -31,6 +31,8 @@ pub(super) struct Machine {
     /// Told when connections are to be cut, by their clients.
     cuts: RefCell<BTreeMap<u64, Rc<Notify>>>,
     refuses: Notify,
+    /// For how long a connection may be idle before it is ended, where there is a limit.
+    pub(super) ends_idle: Cell<Option<Duration>>,
     /// What happens, where it is to be shown.
     pub(super) trace: Option<RefCell<Vec<String>>>,
 }
@@ -167,9 +169,10 @@ impl Machine {
                         return;
                     }
                 }
-                match from.read(&mut piece).await {
-                    Ok(0) | Err(_) => return,
-                    Ok(count) => heard.extend_from_slice(&piece[..count]),
+                let limit = self.ends_idle.get().unwrap_or(Duration::MAX);
+                match tokio::time::timeout(limit, from.read(&mut piece)).await {
+                    Err(_) | Ok(Ok(0) | Err(_)) => return,
+                    Ok(Ok(count)) => heard.extend_from_slice(&piece[..count]),
                 }
             }
         };

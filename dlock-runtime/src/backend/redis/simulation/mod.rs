@@ -15,12 +15,14 @@
 //! | `faults`, `machine` | what goes wrong, and with which connections |
 //! | `small_redis`, `said` | what a server does, and how it says it |
 //! | `contract` | that a real one says the same |
+//! | `idleness` | what becomes of connections that nobody uses |
 //! | `draws`, `panics` | what a seed decides; panics that somebody catches |
 
 mod clients;
 mod contract;
 mod draws;
 mod faults;
+mod idleness;
 mod judges;
 mod machine;
 mod panics;

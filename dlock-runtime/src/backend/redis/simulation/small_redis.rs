@@ -72,6 +72,11 @@ impl SmallRedis {
         self.last_client
     }
 
+    /// Returns how many clients have connected so far.
+    pub(super) fn connections(&self) -> u64 {
+        self.last_client
+    }
+
     pub(super) fn disconnect(&mut self, client: u64) {
         self.clients.remove(&client);
         self.readers.values_mut().for_each(|readers| {

@@ -17,6 +17,7 @@ use crate::backend::redis::simulation::faults::{Counts, Fault};
 use crate::backend::redis::simulation::judges::{self, Hold};
 use crate::backend::redis::simulation::machine::{Machine, PORT};
 use crate::backend::redis::simulation::panics;
+use crate::manager::LockManager;
 use crate::protocol::deadline::BootTime;
 use crate::simulated;
 
@@ -212,6 +213,26 @@ pub(super) fn run(seed: u64, traced: bool) -> Outcome {
         trace,
         holds: had_holds,
         lasted: sim_time(),
+    }
+}
+
+/// Has one client be connected for so long, and want nothing, in a world where all is well.
+pub(super) fn idle(machine: &Rc<Machine>, time: Duration) {
+    STEP.set(Duration::ZERO);
+    DRIFTS.take();
+    let _simulated = simulated::begin(clock);
+    let mut builder = turmoil::Builder::new();
+    builder.epoch(SystemTime::UNIX_EPOCH).tick_duration(TICK).simulation_duration(time * 2);
+    let mut sim = builder.build();
+    let server = Rc::clone(machine);
+    sim.host(SERVER, move || Rc::clone(&server).serve());
+    sim.client(name(0), async move {
+        let _locks = LockManager::connect(&format!("redis://{SERVER}:{PORT}/?io=runtime")).await?;
+        tokio::time::sleep(time).await;
+        Ok(())
+    });
+    while !sim.step().expect("no machine fails") {
+        STEP.set(sim.elapsed());
     }
 }
 

@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::Beat;
+use crate::backend::redis::node::health::{Beat, PING_OFTEN};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::sentinel::said::{Said, Tally};
@@ -115,12 +115,12 @@ impl Sentinels {
         loop {
             let mut worked = Duration::ZERO;
             if let Ok(mut ear) = sentinel.subscribe(SWITCHES).await {
-                let (since, beat) = (Instant::now(), Beat::new());
+                let (since, beat) = (Instant::now(), Beat::new(PING_OFTEN));
                 self.catch_up(sentinel).await;
                 let mut pulse = beat.pulse();
                 while let Some(message) = tokio::select! {
                     message = ear.next(&mut pulse) => message,
-                    () = beat.keep(|_| {}) => None,
+                    () = beat.keep() => None,
                 } {
                     if let Some(Switch { from, to }) = Switch::parse(message.get_payload_bytes(), &self.name)
                     {
