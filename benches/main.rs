@@ -54,6 +54,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help") {
+        print!("{}", options::help());
+        return ExitCode::SUCCESS;
+    }
     let done = match arguments.as_slice() {
         [first, name, servers @ ..] if first == contenders::ARGUMENT => contenders::play(name, servers),
         _ => run(&arguments),

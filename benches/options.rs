@@ -53,7 +53,7 @@ impl Options {
                     }
                     options.only.push(name.clone());
                 }
-                other => return Err(format!("`{other}` is not known; {USAGE}").into()),
+                other => return Err(format!("`{other}` is not known; {USAGE}, or --help").into()),
             }
         }
         Ok(options)
@@ -62,6 +62,26 @@ impl Options {
 
 const USAGE: &str =
     "write [--short] [--large] [--rivals [NAME]..] [--json FILE] [--only SCENARIO].. [--rounds N]";
+
+/// Returns what `--help` says.
+pub(crate) fn help() -> String {
+    let scenarios = SCENARIOS.map(|(name, _)| name).join(", ");
+    format!(
+        "\
+Measures locks over Redis servers that it starts on free ports of 127.0.0.1.
+
+--only SCENARIO    measures that one, and may be said again; else all: {scenarios}
+--rivals [NAME]..  beside other libraries, all or those named: they are built or installed once, which takes minutes and the tools of
+                   their languages; one that cannot be had is printed as skipped
+--rounds N         so many rounds, of which figures are the medians: 5, with --short 1
+--short            shorter slices and fewer locks: whether all runs, not how fast it is
+--large            a million locks, too, which takes some gigabytes of memory
+--json FILE        writes the figures as lines of JSON, for `plot`
+
+The published figures are those of three runs with `--rivals --rounds 1`.
+"
+    )
+}
 
 #[cfg(test)]
 mod tests {

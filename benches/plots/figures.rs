@@ -41,6 +41,19 @@ pub(crate) struct Line {
     ahead_in: u64,
     /// Whom of ours it is not ahead of, or not in each run.
     pub(crate) behind: Option<String>,
+    /// What it is to reach, where it has a goal.
+    pub(crate) goal: Option<Goal>,
+    /// Whether it does.
+    #[serde(default)]
+    pub(crate) ok: bool,
+}
+
+/// A bound that figures are measured by.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
 }
 
 /// Whose figures they are.
@@ -60,6 +73,11 @@ impl Figures {
     /// Returns the rows in which a rival is ahead, in one run at least.
     pub(crate) fn ahead(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.ahead_in() > 0)
+    }
+
+    /// Returns the rows that are short of their goals, with these.
+    pub(crate) fn short_of_goals(&self) -> impl Iterator<Item = (&Line, Goal)> {
+        self.lines.iter().filter(|line| !line.ok).filter_map(|line| Some((line, line.goal?)))
     }
 
     /// Returns of how many runs they are.

@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use crate::Failure;
-use crate::figures::{Figures, Line};
+use crate::figures::{Figures, Goal, Line};
 use crate::svg::shown;
 
 /// Returns `text` with every place for figures filled anew.
@@ -23,6 +23,7 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
             "table" => table(figures),
             "headline" => headline(figures),
             "ahead" => ahead(figures),
+            "goals" => goals(figures),
             other => return Err(format!("there are no figures called `{other}`").into()),
         };
         let _ = write!(filled, "{before}{BEGIN}{name} -->\n{written}{END}");
@@ -75,24 +76,31 @@ fn table(figures: &Figures) -> String {
 
 /// What the README says; each sentence names its command.
 fn headline(figures: &Figures) -> String {
-    let ours = |scenario: &str, what: &str| Some(shown(figures.median(scenario, what, "ours")?));
+    let of = |scenario: &str, what: &str, who| Some(shown(figures.median(scenario, what, who)?));
+    let ours = |scenario: &str, what: &str| of(scenario, what, "ours");
     let of_pairs = || {
-        let pairs = |tasks| ours("uncontended", &format!("{tasks}, pairs, to raw"));
-        let (one, many) = (pairs("1 task")?, pairs("64 tasks")?);
-        let processor = ours("uncontended", "64 tasks, processor time, to raw")?;
+        let pairs = |tasks, who| of("uncontended", &format!("{tasks}, pairs, to raw"), who);
+        let processor = |tasks, who| of("uncontended", &format!("{tasks}, processor time, to raw"), who);
         Some(format!(
-            "- A call that nobody contends with: {many} times the pairs a second of the two bare commands that such a lock needs, with 64 \
-             tasks, for {processor} times their processor time; {one} times with 1 task (`{RUN} --only uncontended`).\n"
+            "- A call that nobody contends with, beside the two bare commands that such a lock needs: with 64 tasks {} times the calls a \
+             second for {} times the processor time of each; with 1 task {} times for {}, and with `io=runtime` {} times for {} \
+             (`{RUN} --only uncontended`).\n",
+            pairs("64 tasks", "ours")?,
+            processor("64 tasks", "ours")?,
+            pairs("1 task", "ours")?,
+            processor("1 task", "ours")?,
+            pairs("1 task", ON_THE_RUNTIME)?,
+            processor("1 task", ON_THE_RUNTIME)?,
         ))
     };
     let of_hand_overs = || {
-        let (tasks, processes) = (
-            ours("hot-key", "empty body, hand-overs")?,
-            ours("processes", "4 x 16, empty body, hand-overs")?,
-        );
+        let among = "4 x 16, empty body, hand-overs";
         Some(format!(
-            "- A lock that 64 tasks want changes hands {tasks} times a second in one process, {processes} times among 4, nearly \
-             always within one of them (`{RUN} --only hot-key --only processes`).\n"
+            "- A lock that 64 tasks want changes hands {} times a second in one process, and {} times among 4, nearly always within one of \
+             them; {} times where each turn goes through Redis (`hand_off=0ms`; `{RUN} --only hot-key --only processes`).\n",
+            ours("hot-key", "empty body, hand-overs")?,
+            ours("processes", among)?,
+            of("processes", among, "ours, no hand-off")?,
         ))
     };
     let of_wake_up = || {
@@ -160,6 +168,27 @@ fn ahead(figures: &Figures) -> String {
         text = format!("\nNo rival is ahead of ours in any row of {runs}.\n");
     }
     text + "\n"
+}
+
+/// Where ours is not what it is to be.
+fn goals(figures: &Figures) -> String {
+    if figures.contenders().is_empty() {
+        return String::new();
+    }
+    let mut text = String::new();
+    for (line, goal) in figures.short_of_goals() {
+        let (bound, word) = match goal {
+            Goal::AtLeast(bound) => (bound, "at least"),
+            Goal::AtMost(bound) => (bound, "at most"),
+        };
+        let Line { scenario, what, contender, .. } = line;
+        let figure = line.median.map_or("-".to_owned(), shown);
+        let _ = writeln!(text, "| {scenario} | {what} | {contender} | {figure} | {word} {} |", shown(bound));
+    }
+    if text.is_empty() {
+        return "\nEvery goal is met.\n\n".to_owned();
+    }
+    format!("\n| scenario | what | who | figure | goal |\n|---|---|---|---|---|\n{text}\n")
 }
 
 /// A line for each row, with what ours has by default and in another `way`, and all who are ahead in it.
@@ -251,7 +280,7 @@ mod tests {
         let ahead = filled("ahead", &planted());
 
         assert!(
-            ahead.contains("| uncontended | 1 task, pairs, to raw | 0.93 | - | slowlock 1.06 |"),
+            ahead.contains("| uncontended | 1 task, pairs, to raw | 0.93 | 0.97 | slowlock 1.06 |"),
             "{ahead}"
         );
         assert!(
@@ -296,8 +325,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_short_of_its_goal_is_told_and_what_meets_it_is_not() {
+        let row = |what: &str, goal: &str, ok: bool| {
+            format!(
+                r#"{{"scenario":"s","what":"{what}","contender":"ours","kind":"ours","median":2.0,"goal":{{{goal}}},"ok":{ok}}}"#
+            )
+        };
+        let of = |rows: &[String]| filled("goals", &rows.join("\n").parse().expect("lines of JSON"));
+        let met = row("met", r#""at_least":1.5"#, true);
+
+        let text = of(&[
+            met.clone(),
+            row("slow", r#""at_least":3.0"#, false),
+            row("big", r#""at_most":1.0"#, false),
+        ]);
+
+        assert!(
+            text.contains("| s | slow | ours | 2 | at least 3 |\n| s | big | ours | 2 | at most 1 |"),
+            "{text}"
+        );
+        assert!(!text.contains("met"), "{text}");
+        assert!(of(&[met]).contains("Every goal is met."));
+    }
+
+    #[test]
     fn nothing_is_said_of_no_figures() {
-        for name in ["table", "headline", "ahead"] {
+        for name in ["table", "headline", "ahead", "goals"] {
             let text = filled(name, &Figures::default());
             assert_eq!(text, format!("Before.\n{BEGIN}{name} -->\n{END}\nAfter.\n"));
         }

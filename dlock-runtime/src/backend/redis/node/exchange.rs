@@ -371,7 +371,8 @@ mod tests {
         let of_rig = rig.node.link().expect("it is ready");
         let (connection, untimed) = (of_rig.connection.clone(), of_rig.untimed.clone());
         let opened = Opened { connection, untimed, scripts: of_rig.scripts.clone(), pump: None };
-        let link = Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None, Beat::new(LONG)));
+        let link =
+            Arc::new(Link::new(opened, Arc::clone(&of_rig.route), 1, None, None, Beat::new(&Arc::default())));
         let mut watch = Box::pin(link.exchanges.watch(SHORT));
         assert!((&mut watch).now_or_never().is_none() && lock(&link.exchanges.state).watch == Watch::Resting);
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,15 +51,15 @@ pub(crate) struct Link {
 /// something else, since a processor that idles pays more for being woken than for what it is woken for.
 #[derive(Debug)]
 pub(crate) struct Beat {
-    every: Duration,
+    idleness: Arc<Idleness>,
     /// When they were asked last.
     last: watch::Sender<BootTime>,
 }
 
 impl Beat {
     /// One that begins now.
-    pub(crate) fn new(every: Duration) -> Self {
-        Self { every, last: watch::Sender::new(boot_time()) }
+    pub(crate) fn new(idleness: &Arc<Idleness>) -> Self {
+        Self { idleness: Arc::clone(idleness), last: watch::Sender::new(boot_time()) }
     }
 
     /// Returns what tells one connection when it is to be asked.
@@ -71,18 +71,24 @@ impl Beat {
     pub(crate) async fn keep(&self) {
         let (mut alarm, mut last) = (Alarm::new(), self.last.subscribe());
         loop {
-            let next = last.borrow_and_update().plus(self.every);
+            let next = last.borrow_and_update().plus(self.idleness.ping_every());
             tokio::select! {
                 biased;
                 _ = last.changed() => {}
-                () = alarm.until_about(next) => self.strike(boot_time(), self.every),
+                () = alarm.until_about(next) => self.strike(boot_time(), self.idleness.ping_every()),
             }
         }
     }
 
     /// The process is awake at `now`: what would be asked in a while is asked with that.
     pub(crate) fn ride(&self, now: BootTime) {
-        self.strike(now, self.every / 2);
+        self.strike(now, self.idleness.ping_every() / 2);
+    }
+
+    /// Returns for how long nothing has been said at `now` over a connection over which something else was said at `heard`.
+    pub(crate) fn idle_at(&self, now: BootTime, heard: Option<BootTime>) -> Duration {
+        let asked = *self.last.borrow();
+        now.since(heard.map_or(asked, |heard| heard.max(asked)))
     }
 
     /// Has all asked, where it is `after` the last time.
@@ -112,37 +118,49 @@ impl Pulse {
 ///
 /// A connection that may be idle is asked now and then whether what stands between still passes on what is said. Whether the other machine
 /// is there finds the kernel, and wakes nobody for it (`dial`); but what the kernel asks counts for no server's or proxy's limit. Most
-/// limits are a minute or more. Where two connections that were idle have been ended one after the other, and the server was there at once
-/// both times, there is a shorter one, and they are asked more often from then on. (A server that restarts is away for a moment.)
+/// limits are a minute or more. Where two connections for the same use have been ended one after the other while they were idle, and the
+/// server was there at once both times, there is a shorter one, and all are asked more often from then on. (A server that restarts is away
+/// for a moment.)
 #[derive(Debug, Default)]
 pub(crate) struct Idleness {
-    ended_in_a_row: AtomicU32,
+    /// How many of each use were ended in a row.
+    ended: [AtomicU32; 3],
+    /// Whether there is a limit below the minute, as far as we know.
+    is_limited: AtomicBool,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    Commands,
+    Messages,
+    Tracking,
 }
 
 impl Idleness {
+    /// One for connections that are to be asked often in any case.
+    pub(crate) fn limited() -> Self {
+        Self { is_limited: AtomicBool::new(true), ..Self::default() }
+    }
+
     /// Returns how often connections are to be asked.
-    pub(crate) fn ping_every(&self) -> Duration {
-        if self.is_limited() { PING_OFTEN } else { PING_EVERY }
+    fn ping_every(&self) -> Duration {
+        if self.is_limited.load(Ordering::Relaxed) { PING_OFTEN } else { PING_EVERY }
     }
 
     /// The other side has ended a connection over which nothing was said for so long.
-    pub(crate) fn ended(&self, idle: Duration) {
-        if idle >= PING_OFTEN {
-            self.ended_in_a_row.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.failed();
+    pub(crate) fn ended(&self, of: Use, idle: Duration) {
+        let Some(ended) = self.ended.get(of as usize) else { return };
+        if idle < PING_OFTEN {
+            ended.store(0, Ordering::Relaxed);
+        } else if ended.fetch_add(1, Ordering::Relaxed) > 0 {
+            self.is_limited.store(true, Ordering::Relaxed);
         }
     }
 
-    /// No connection could be had, or one has ended for another reason.
+    /// No connection could be had.
     pub(crate) fn failed(&self) {
-        if !self.is_limited() {
-            self.ended_in_a_row.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn is_limited(&self) -> bool {
-        self.ended_in_a_row.load(Ordering::Relaxed) >= 2
+        self.ended.iter().for_each(|ended| ended.store(0, Ordering::Relaxed));
     }
 }
 
@@ -150,7 +168,7 @@ impl Idleness {
 const PING_EVERY: Duration = Duration::from_secs(55);
 
 /// Below the ten seconds that some set.
-pub(crate) const PING_OFTEN: Duration = Duration::from_secs(9);
+const PING_OFTEN: Duration = Duration::from_secs(9);
 
 /// For how long a connection for messages, which has no limit for its answers, is waited for then.
 pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -195,12 +213,6 @@ impl Link {
             Some(pump) => pump.ended().await,
             None => std::future::pending().await,
         }
-    }
-
-    /// Returns for how long nothing has been said over the connection for commands, at `now`.
-    pub(crate) fn idle_at(&self, now: BootTime) -> Duration {
-        let asked = *self.beat.last.borrow();
-        now.since(self.exchanges.sent_last().map_or(asked, |sent| sent.max(asked)))
     }
 
     /// Takes what hears of grants, to listen to it.
@@ -268,7 +280,7 @@ mod tests {
 
     /// Returns a beat that began at `begun`, and whether it strikes when it is asked to at another time.
     fn strikes(begun: BootTime, at: Duration, ask: impl Fn(&Beat, BootTime)) -> bool {
-        let beat = Beat { every: PING_OFTEN, last: watch::Sender::new(begun) };
+        let beat = Beat { idleness: Arc::new(Idleness::limited()), last: watch::Sender::new(begun) };
         let mut pulse = beat.pulse();
         ask(&beat, begun.plus(at));
         pulse.before_a_ping(std::future::pending::<()>()).now_or_never() == Some(None)
@@ -285,7 +297,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_pinged_by_the_time_though_nothing_wakes_the_process() {
         let early = BootTime::from_nanos(boot_time().nanos() - 8_900_000_000);
-        let beat = Beat { every: PING_OFTEN, last: watch::Sender::new(early) };
+        let beat = Beat { idleness: Arc::new(Idleness::limited()), last: watch::Sender::new(early) };
         let (mut pulse, mut later) = (beat.pulse(), beat.pulse());
 
         let pinged = async {
@@ -308,7 +320,7 @@ mod tests {
             let idleness = Idleness::default();
             for ended in happen {
                 match ended {
-                    Some(idle) => idleness.ended(Duration::from_secs(*idle)),
+                    Some(idle) => idleness.ended(Use::Messages, Duration::from_secs(*idle)),
                     None => idleness.failed(),
                 }
             }
@@ -321,5 +333,11 @@ mod tests {
         assert_eq!(of(&[Some(10), None, Some(10)]), PING_EVERY, "it was away in between");
         assert_eq!(of(&[Some(10), Some(8), Some(10)]), PING_EVERY, "it was not idle");
         assert_eq!(of(&[Some(10), Some(10), None, Some(1)]), PING_OFTEN, "what was found out is kept");
+
+        let of_a_restart = Idleness::default();
+        for of in [Use::Commands, Use::Messages, Use::Tracking] {
+            of_a_restart.ended(of, Duration::from_secs(10));
+        }
+        assert_eq!(of_a_restart.ping_every(), PING_EVERY, "all have ended at once");
     }
 }

@@ -9,10 +9,12 @@ use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Link, Pulse};
+use crate::backend::redis::node::health::{Link, Pulse, Use};
 use crate::backend::redis::node::link::{Ear, Grant};
 use crate::backend::redis::node::shards::ShardEar;
+use crate::clock::boot_time;
 use crate::layout::Publish;
+use crate::protocol::deadline::BootTime;
 
 impl Node {
     /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
@@ -30,7 +32,9 @@ impl Node {
                 self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
-                    () = self.tell(&mut ear, link.beat.pulse()) => {}
+                    heard = self.tell(&mut ear, link.beat.pulse()) => {
+                        self.idleness.ended(Use::Messages, link.beat.idle_at(boot_time(), Some(heard)));
+                    }
                     () = self.tell_of_shards(shards, link) => {}
                     () = self.bells.sweep(&self.engine) => {}
                 }
@@ -40,6 +44,9 @@ impl Node {
             }
             backoff.pause(since.elapsed()).await;
             ear = link.route.listen(self.process).await.ok();
+            if ear.is_none() {
+                self.idleness.failed();
+            }
         }
     }
 
@@ -68,11 +75,13 @@ impl Node {
         }
     }
 
-    /// Tells what is heard, until the connection ends. Anybody may publish anything: what is no message of ours is passed over.
-    async fn tell(&self, ear: &mut Ear, mut pulse: Pulse) {
-        for heard in 1_u64.. {
-            let Some(message) = ear.next(&mut pulse).await else { return };
-            if heard.is_multiple_of(IN_ONE_GO) {
+    /// Tells what is heard, until the connection ends, and returns when something was heard last. Anybody may publish anything: what is no
+    /// message of ours is passed over.
+    async fn tell(&self, ear: &mut Ear, mut pulse: Pulse) -> BootTime {
+        let (mut heard, mut count) = (boot_time(), 0_u64);
+        while let Some(message) = ear.next(&mut pulse).await {
+            (heard, count) = (boot_time(), count.wrapping_add(1));
+            if count.is_multiple_of(IN_ONE_GO) {
                 tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
             }
             if let Some(key) = self.bells.key_of(message.get_channel_name()) {
@@ -81,6 +90,7 @@ impl Node {
                 self.answers.granted(grant);
             }
         }
+        heard
     }
 }
 

@@ -57,7 +57,7 @@ use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::batch::{Batch, Passage, Way};
 use crate::backend::redis::node::bells::Bells;
-use crate::backend::redis::node::health::{Beat, Idleness, Link};
+use crate::backend::redis::node::health::{Beat, Idleness, Link, Use};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::node::tracking::Tracking;
 use crate::backend::redis::servers::Traffic;
@@ -89,7 +89,7 @@ pub(crate) struct Node {
     hope: Notify,
     pub(crate) bells: Bells,
     pub(crate) tracking: Tracking,
-    idleness: Idleness,
+    idleness: Arc<Idleness>,
     /// Held by what runs the node: what is left of one that has ended must not meddle with the next.
     running: tokio::sync::Mutex<()>,
 }
@@ -124,7 +124,7 @@ impl Node {
             hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
-            idleness: Idleness::default(),
+            idleness: Arc::default(),
             running: tokio::sync::Mutex::default(),
         }
     }
@@ -274,7 +274,11 @@ impl Node {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
             Acks::new(connection, epoch, Arc::clone(&route), answers)
         });
-        let beat = Beat::new(self.idleness.ping_every());
+        // Where nobody finds out that the other side has ended a connection, it is asked often.
+        let beat = match commands.pump {
+            Some(_) => Beat::new(&self.idleness),
+            None => Beat::new(&Arc::new(Idleness::limited())),
+        };
         Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat))
     }
 
@@ -308,7 +312,8 @@ impl Node {
             () = self.whereabouts.news() => link.give_up_since("is the master no longer, by what a sentinel says"),
             () = link.broken.notified() => {}
             () = link.ended() => {
-                self.idleness.ended(link.idle_at(boot_time()));
+                let idle = link.beat.idle_at(boot_time(), link.exchanges.sent_last());
+                self.idleness.ended(Use::Commands, idle);
                 link.give_up_since("has ended the connection");
             }
             () = self.hear(link, moved) => {}

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Link, Pulse};
+use crate::backend::redis::node::health::{Link, Pulse, Use};
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, FailureKind};
 use crate::protocol::deadline::BootTime;
@@ -226,10 +226,13 @@ impl Node {
                     let connection = route.timed(&untimed);
                     self.tracking.open(Wire { connection, untimed, epoch: self.next_epoch() });
                     self.untold();
-                    self.tell_changes(&mut told, link.beat.pulse()).await;
+                    let heard = self.tell_changes(&mut told, link.beat.pulse()).await;
+                    let heard = lock(&self.tracking.state).asked.map_or(heard, |asked| asked.max(heard));
+                    self.idleness.ended(Use::Tracking, link.beat.idle_at(boot_time(), Some(heard)));
                     self.tracking.close();
                 }
                 Err(failure) => {
+                    self.idleness.failed();
                     if self.tracking.is_told_first() {
                         telemetry::not_tracking(&failure.reason);
                     }
@@ -242,12 +245,13 @@ impl Node {
         }
     }
 
-    /// Tells what has changed, until the connection ends.
-    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, mut pulse: Pulse) {
+    /// Tells what has changed, until the connection ends, and returns when something was told last.
+    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, mut pulse: Pulse) -> BootTime {
+        let mut heard = boot_time();
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.tracking.broken.notified() => return,
+                () = self.tracking.broken.notified() => return heard,
                 next = pulse.before_a_ping(told.recv()) => next,
                 () = self.tracking.more.notified() => {
                     self.arm_strangers().await;
@@ -255,12 +259,15 @@ impl Node {
                 }
             };
             match next {
-                Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.tell_change(&data),
-                Some(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return,
+                Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => {
+                    heard = boot_time();
+                    self.tell_change(&data);
+                }
+                Some(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return heard,
                 Some(Some(_)) => {}
                 None if self.asks() => {}
                 None if self.answers_a_ping().await => {}
-                None => return,
+                None => return heard,
             }
         }
     }

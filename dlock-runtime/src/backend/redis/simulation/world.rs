@@ -216,8 +216,8 @@ pub(super) fn run(seed: u64, traced: bool) -> Outcome {
     }
 }
 
-/// Has one client be connected for so long, and want nothing, in a world where all is well.
-pub(super) fn idle(machine: &Rc<Machine>, time: Duration) {
+/// Has one client be connected for so long, and want nothing, in a world where all is well. It asks whether the server is ready `every` while, if it does.
+pub(super) fn idle(machine: &Rc<Machine>, time: Duration, every: Option<Duration>) {
     STEP.set(Duration::ZERO);
     DRIFTS.take();
     let _simulated = simulated::begin(clock);
@@ -227,8 +227,15 @@ pub(super) fn idle(machine: &Rc<Machine>, time: Duration) {
     let server = Rc::clone(machine);
     sim.host(SERVER, move || Rc::clone(&server).serve());
     sim.client(name(0), async move {
-        let _locks = LockManager::connect(&format!("redis://{SERVER}:{PORT}/?io=runtime")).await?;
-        tokio::time::sleep(time).await;
+        let locks = LockManager::connect(&format!("redis://{SERVER}:{PORT}/?io=runtime")).await?;
+        let asks = async {
+            let Some(every) = every else { return std::future::pending().await };
+            loop {
+                tokio::time::sleep(every).await;
+                let _ = locks.ready().await; // one that comes just after an end is told of it
+            }
+        };
+        let _: Result<(), _> = tokio::time::timeout(time, asks).await;
         Ok(())
     });
     while !sim.step().expect("no machine fails") {

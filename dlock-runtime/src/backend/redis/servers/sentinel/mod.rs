@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Beat, PING_OFTEN};
+use crate::backend::redis::node::health::{Beat, Idleness};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::sentinel::said::{Said, Tally};
@@ -115,7 +115,7 @@ impl Sentinels {
         loop {
             let mut worked = Duration::ZERO;
             if let Ok(mut ear) = sentinel.subscribe(SWITCHES).await {
-                let (since, beat) = (Instant::now(), Beat::new(PING_OFTEN));
+                let (since, beat) = (Instant::now(), Beat::new(&Arc::new(Idleness::limited())));
                 self.catch_up(sentinel).await;
                 let mut pulse = beat.pulse();
                 while let Some(message) = tokio::select! {
