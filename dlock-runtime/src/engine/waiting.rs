@@ -54,7 +54,14 @@ impl Waiting {
         };
         let patience = Patience::new(now, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
-        let held = Held::new(engine, seat, nested);
+        // Before anything can unwind: dropped, it leaves the queue.
+        let mut waiting = Self {
+            held: Some(Held::new(engine, seat, nested)),
+            started: now,
+            wait: None,
+            alarm: Alarm::default(),
+        };
+        let Some(held) = &waiting.held else { return waiting };
         let (seat, nested) = held.turn();
         let key = seat.key.name();
         if let Some(parent) = nested {
@@ -76,8 +83,8 @@ impl Waiting {
                 }
             });
         }
-        let wait = scope.and_then(|scope| note_wait(&held, scope));
-        Self { held: Some(held), started: now, wait, alarm: Alarm::default() }
+        waiting.wait = scope.and_then(|scope| note_wait(held, scope));
+        waiting
     }
 
     /// Takes out what the call has, or would have had: it waits no longer.

@@ -109,9 +109,9 @@ impl<S: Clone + PartialEq> Lane<S> {
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
         }
-        // Where nobody is queued, as while nobody can be told, what queues up takes no free lock either: the next try does.
+        // Who wanted a place and has none, in a full queue or as nobody can be told of grants, tries next. A look wants none.
         if let (
-            Step::Enqueuing(_),
+            Step::Enqueuing(Enqueue::First),
             Command::Enqueue { .. },
             Reply::Ours | Reply::Queued { .. } | Reply::NotQueued { .. },
         ) = (*step, command, &reply)

@@ -351,7 +351,7 @@ fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
     }
 }
 
-/// Where nobody can be told of grants nobody is queued, and what would queue up takes no lock that is free.
+/// Where nobody can be told of grants nobody is queued, however often he asks for a place.
 #[test]
 fn who_is_not_queued_though_the_lock_was_contended_tries_next() {
     let (mut lane, token, command) = first_asked(true, waiter(1, TERMS));

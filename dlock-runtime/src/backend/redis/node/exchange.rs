@@ -47,6 +47,8 @@ struct State {
     last: usize,
     /// When that was.
     sent: Option<BootTime>,
+    /// When the last one that went over the connection for commands was.
+    commands_sent: Option<BootTime>,
     /// Whether the last one came alone: nobody waits for it, and nothing was sent for a while before.
     is_alone: bool,
 }
@@ -77,6 +79,9 @@ impl Exchanges {
             return exchange.abandon_unsent();
         }
         state.line(is_tracked).push(Arc::clone(&exchange));
+        if !is_tracked {
+            state.commands_sent = Some(exchange.sent);
+        }
         let rested = state.is_sent(exchange.sent, count);
         drop(state);
         if rested {
@@ -134,14 +139,14 @@ impl Exchanges {
         }
     }
 
-    /// Returns when something was sent last.
-    pub(crate) fn sent_last(&self) -> Option<BootTime> {
-        lock(&self.state).sent
+    /// Returns when something was sent last over the connection for commands.
+    pub(crate) fn commands_sent(&self) -> Option<BootTime> {
+        lock(&self.state).commands_sent
     }
 
-    /// Returns whether nothing is under way.
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.state).is_empty()
+    /// Returns whether something is under way on the connection for commands.
+    pub(crate) fn has_commands(&self) -> bool {
+        !lock(&self.state).commands.is_empty()
     }
 
     /// Returns whether nothing is under way, and nothing is likely to follow what is sent now.

@@ -158,7 +158,7 @@ impl Idleness {
         }
     }
 
-    /// No connection could be had.
+    /// No connection could be had, or one was given up for another reason.
     pub(crate) fn failed(&self) {
         self.ended.iter().for_each(|ended| ended.store(0, Ordering::Relaxed));
     }

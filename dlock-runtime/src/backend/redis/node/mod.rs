@@ -309,13 +309,16 @@ impl Node {
     async fn serve(&self, link: &Link, moved: bool) -> Failure {
         tokio::select! {
             biased;
-            () = self.whereabouts.news() => link.give_up_since("is the master no longer, by what a sentinel says"),
-            () = link.broken.notified() => {}
+            () = self.whereabouts.news() => {
+                self.idleness.failed();
+                link.give_up_since("is the master no longer, by what a sentinel says");
+            }
             () = link.ended() => {
-                let idle = link.beat.idle_at(boot_time(), link.exchanges.sent_last());
+                let idle = link.beat.idle_at(boot_time(), link.exchanges.commands_sent());
                 self.idleness.ended(Use::Commands, idle);
                 link.give_up_since("has ended the connection");
             }
+            () = link.broken.notified() => self.idleness.failed(),
             () = self.hear(link, moved) => {}
             () = self.examine(link) => {}
             () = self.track(link) => {}
@@ -333,7 +336,7 @@ impl Node {
             if let Some(every) = self.whereabouts.look_every() {
                 let _ = tokio::time::timeout(every, doubted).await;
                 link.beat.ride(boot_time());
-            } else if pulse.before_a_ping(doubted).await.is_none() && !link.exchanges.is_empty() {
+            } else if pulse.before_a_ping(doubted).await.is_none() && link.exchanges.has_commands() {
                 continue; // what is under way is answered, or gives it up
             }
             if let Err(failure) = self.whereabouts.look(&link.route, &mut link.connection.clone()).await {

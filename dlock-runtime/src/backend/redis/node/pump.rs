@@ -44,6 +44,8 @@ pub(crate) struct Tender {
     task: Arc<AtomicWaker>,
     /// Connections that the task has not seen yet.
     started: Mutex<Vec<Tending>>,
+    /// Held by the task: what is left of one that has ended must not be woken in place of the next.
+    running: tokio::sync::Mutex<()>,
 }
 
 /// What the task and those who send share.
@@ -134,6 +136,7 @@ impl Drop for Pump {
 impl Tender {
     /// Drives the connections that are left to it, without end. They end with it.
     pub(crate) async fn run(&self) {
+        let _running = self.running.lock().await;
         let mut tended = Vec::new();
         poll_fn(|cx| {
             self.task.register(cx.waker());

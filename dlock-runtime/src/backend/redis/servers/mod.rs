@@ -69,7 +69,7 @@ impl Servers {
         match self {
             Self::One(node) => node.traffic(),
             // Whose master it is would tell nothing that makes it leave.
-            Self::Cluster(_) if !shared.is_alone() && !shared.is_much() => Traffic::Busy,
+            Self::Cluster(_) if !shared.is_alone() && !shared.is_much() => Traffic::OfTheDriver,
             Self::Cluster(cluster) => cluster.traffic(shared.first_key().as_deref()),
             Self::Quorum(quorum) => quorum.traffic(),
         }

@@ -23,11 +23,11 @@ impl<To> Default for Fan<To> {
 }
 
 impl<To: PartialEq> Fan<To> {
-    /// Has a server asked, after all that it is asked already.
-    pub(super) fn ask(&mut self, server: To, request: Request) {
-        match self.0.iter_mut().find(|(of, _)| *of == server) {
-            Some((_, asked)) => asked.push(request),
-            None => self.0.push((server, vec![request])),
+    /// Has a server asked, after all that it is asked already: what is for the same server is told by `is_beside`, whichever way it goes.
+    pub(super) fn ask(&mut self, server: To, is_beside: impl Fn(&To) -> bool, request: Request) {
+        match self.0.iter_mut().rev().find(|(of, _)| is_beside(of)) {
+            Some((of, asked)) if *of == server => asked.push(request),
+            _ => self.0.push((server, vec![request])),
         }
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     fn fan(number: u64) -> Fan<usize> {
         let mut fan = Fan::default();
         for server in 0..3 {
-            fan.ask(server, acquire(&number.to_string()));
+            fan.ask(server, |of| *of == server, acquire(&number.to_string()));
         }
         fan
     }

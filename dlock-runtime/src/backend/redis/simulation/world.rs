@@ -216,8 +216,17 @@ pub(super) fn run(seed: u64, traced: bool) -> Outcome {
     }
 }
 
-/// Has one client be connected for so long, and want nothing, in a world where all is well. It asks whether the server is ready `every` while, if it does.
-pub(super) fn idle(machine: &Rc<Machine>, time: Duration, every: Option<Duration>) {
+/// What a client that is mostly idle does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Idler {
+    WantsNothing,
+    /// It asks whether the server is ready, each time after so long.
+    Asks(Duration),
+    HoldsALock,
+}
+
+/// Has one client be connected for so long, in a world where all is well.
+pub(super) fn idle(machine: &Rc<Machine>, time: Duration, idler: Idler) {
     STEP.set(Duration::ZERO);
     DRIFTS.take();
     let _simulated = simulated::begin(clock);
@@ -228,8 +237,12 @@ pub(super) fn idle(machine: &Rc<Machine>, time: Duration, every: Option<Duration
     sim.host(SERVER, move || Rc::clone(&server).serve());
     sim.client(name(0), async move {
         let locks = LockManager::connect(&format!("redis://{SERVER}:{PORT}/?io=runtime")).await?;
+        let _guard = match idler {
+            Idler::HoldsALock => Some(locks.lock("k").acquire().await?),
+            _ => None,
+        };
         let asks = async {
-            let Some(every) = every else { return std::future::pending().await };
+            let Idler::Asks(every) = idler else { return std::future::pending().await };
             loop {
                 tokio::time::sleep(every).await;
                 let _ = locks.ready().await; // one that comes just after an end is told of it

@@ -121,7 +121,8 @@ struct Decided {
 
 impl Decided {
     fn ask(&mut self, member: &Arc<Member>, passage: Passage, request: Request) {
-        self.fan.ask(Leg { member: Arc::clone(member), passage }, request);
+        let is_beside = |leg: &Leg| Arc::ptr_eq(&leg.member, member);
+        self.fan.ask(Leg { member: Arc::clone(member), passage }, is_beside, request);
     }
 
     fn refuse(&mut self, request: Request, kind: FailureKind, why: &str) {

@@ -82,8 +82,14 @@ impl Cluster {
             return;
         }
         self.look_again(true, |slot| {
-            let can_be_asked = |owner: &Arc<Member>| owner.node.is_ready();
-            moved.contains(&slot) && lock(&self.state).table.owner(slot).is_some_and(can_be_asked)
+            let owner = moved.contains(&slot).then(|| lock(&self.state).table.owner(slot).cloned()).flatten();
+            owner.is_some_and(|owner| {
+                let can_be_asked = owner.node.is_ready();
+                if !can_be_asked {
+                    owner.has_gained(); // he could be a moment ago
+                }
+                can_be_asked
+            })
         });
     }
 }

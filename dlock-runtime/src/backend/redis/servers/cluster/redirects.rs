@@ -83,22 +83,22 @@ impl Cluster {
     pub(super) fn follow(&self, from: &Address, sent_away: Vec<(Request, Elsewhere)>, passage: Passage) {
         let (moved, is_down) = self.decide(|state, decided| {
             let onward = Passage { hops: passage.hops + 1, asking: false, ..passage };
-            let (mut owners, mut errands, mut late) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut owners, mut errands) = (Vec::new(), Vec::new());
             for (request, elsewhere) in sent_away {
                 let why = elsewhere.said_by(from);
                 match elsewhere {
                     Elsewhere::Moved(slot, address) => {
                         owners.push((slot, address));
-                        errands.push(Errand { request, passage: onward, to: None, why: why.into() });
+                        errands.push((Errand { request, passage: onward, to: None, why: why.into() }, false));
                     }
                     Elsewhere::Ask(address) => {
                         let passage = Passage { asking: true, ..onward };
                         let to = self.member_at(state, &address);
-                        errands.push(Errand { request, passage, to, why: why.into() });
+                        errands.push((Errand { request, passage, to, why: why.into() }, false));
                     }
                     Elsewhere::Both => {
                         let passage = Passage { hops: 0, ..onward };
-                        late.push(Errand { request, passage, to: None, why: why.into() });
+                        errands.push((Errand { request, passage, to: None, why: why.into() }, true));
                     }
                     Elsewhere::Nobody => {
                         state.is_down = true;
@@ -107,11 +107,18 @@ impl Cluster {
                 }
             }
             let moved = self.give(state, owners, Source::Redirect);
-            self.dispatch(state, errands, decided);
-            if !late.is_empty() {
-                state.parked.extend(late);
-                self.parked.notify_one();
+            let mut before = Vec::new();
+            for (errand, is_late) in errands {
+                if is_late {
+                    // Behind what came before it, and before what came behind.
+                    self.dispatch(state, std::mem::take(&mut before), decided);
+                    state.parked.push(errand);
+                    self.parked.notify_one();
+                } else {
+                    before.push(errand);
+                }
             }
+            self.dispatch(state, before, decided);
             (moved, state.is_down)
         });
         if is_down || !moved.is_empty() {

@@ -137,7 +137,7 @@ impl Quorum {
         let ready = self.voters.iter().enumerate().filter(|(_, voter)| voter.node.is_ready());
         let next = ready.map(|(server, Voter { undoing, .. })| {
             let mut fan = Fan::default();
-            undoing.due_leaves().into_iter().for_each(|leave| fan.ask(server, leave));
+            undoing.due_leaves().into_iter().for_each(|leave| fan.ask(server, |of| *of == server, leave));
             self.push(fan);
             undoing.due_in()
         });
@@ -198,7 +198,7 @@ impl Quorum {
     fn ask_all(&self, key: &Arc<str>, token: Token, command: Command, ballot: Option<usize>, fan: &mut Fan) {
         for server in 0..self.voters.len() {
             let request = Request::new(Arc::clone(key), token, command);
-            fan.ask(server, Request { ballot, ..request });
+            fan.ask(server, |of| *of == server, Request { ballot, ..request });
         }
     }
 
@@ -254,7 +254,7 @@ impl Quorum {
             Follow::Abandon => return self.abandon(server, vec![(key, token)]),
             Follow::Unsure => return,
         };
-        fan.ask(server, Request::new(key, token, command));
+        fan.ask(server, |of| *of == server, Request::new(key, token, command));
     }
 
     /// Has a server told to undo what commands without an answer may have done there.
