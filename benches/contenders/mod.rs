@@ -61,7 +61,7 @@ impl Kind {
         match self {
             Self::Floor | Self::Ours => &[],
             // Most drive their connection where their callers run, and find a theft out by their next renewal.
-            Self::Rival => &["ours, io=runtime", "ours, tracking=off"],
+            Self::Rival => &["ours, io=runtime", "ours, tracking=off", "ours, io=runtime, tracking=off"],
             Self::BackgroundRival => &["ours, background, io=runtime"],
             Self::TrackingRival => &["ours, io=runtime"],
         }
@@ -150,6 +150,12 @@ const OWN: &[Own] = &[
         kind: Kind::Ours,
         floor: "raw",
         play: |servers| ours(Threads::Two, servers, "tracking=off"),
+    },
+    Own {
+        name: "ours, io=runtime, tracking=off",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| ours(Threads::Two, servers, "io=runtime&tracking=off"),
     },
     Own {
         name: "ours, io=runtime, one thread",

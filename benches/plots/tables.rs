@@ -138,32 +138,24 @@ fn ahead(figures: &Figures) -> String {
     };
     let (always, sometimes): (Vec<_>, Vec<_>) =
         figures.ahead().partition(|line| line.ahead_in() == line.runs);
-    let (without, of_all): (Vec<_>, Vec<_>) =
-        always.into_iter().partition(|line| line.behind.as_deref() == Some(WITHOUT_TRACKING));
-    let (of_default, of_all): (Vec<_>, Vec<_>) = of_all.into_iter().partition(|line| line.behind.is_some());
-    let of_default_alone = |option: &str| {
-        format!("Ahead of ours as it is by default in {runs}, and not of ours with `{option}`")
-    };
+    let (of_default, of_all): (Vec<_>, Vec<_>) = always.into_iter().partition(|line| line.behind.is_some());
     let mut text = String::new();
-    for (says, way, lines) in [
-        (format!("Ahead of ours in {runs}:"), ON_THE_RUNTIME, of_all),
-        (
-            of_default_alone("io=runtime")
-                + ", which drives its connection where its callers run, as they do:",
-            ON_THE_RUNTIME,
-            of_default,
-        ),
-        (
-            of_default_alone("tracking=off") + ", which finds a theft out by its next renewal, as they do:",
-            WITHOUT_TRACKING,
-            without,
-        ),
-        ("Ahead of ours in some runs, and behind in others:".to_owned(), ON_THE_RUNTIME, sometimes),
-    ] {
+    let mut add = |says: &str, way: &str, lines: &[&Line]| {
         if !lines.is_empty() {
-            let _ = write!(text, "\n{says}\n\n{}", table_of_those_ahead(figures, way, &lines));
+            let _ = write!(text, "\n{says}:\n\n{}", table_of_those_ahead(figures, way, lines));
         }
+    };
+    add(&format!("Ahead of ours in {runs}"), ON_THE_RUNTIME, &of_all);
+    for (way, says) in WAYS_ALIKE {
+        let lines: Vec<_> =
+            of_default.iter().filter(|line| line.behind.as_deref() == Some(way)).copied().collect();
+        add(
+            &format!("Ahead of ours as it is by default in {runs}, and not of `{way}`, which {says}"),
+            way,
+            &lines,
+        );
     }
+    add("Ahead of ours in some runs, and behind in others", ON_THE_RUNTIME, &sometimes);
     if text.is_empty() {
         text = format!("\nNo rival is ahead of ours in any row of {runs}.\n");
     }
@@ -218,7 +210,18 @@ const PICTURES: [(&str, &str); 2] = [
 ];
 
 const ON_THE_RUNTIME: &str = "ours, io=runtime";
-const WITHOUT_TRACKING: &str = "ours, tracking=off";
+
+/// Ways of ours that are like rivals, and in what.
+const WAYS_ALIKE: [(&str, &str); 5] = [
+    (ON_THE_RUNTIME, "drives its connection where its callers run, as they do"),
+    ("ours, tracking=off", "finds a theft out by its next renewal, as they do"),
+    ("ours, io=runtime, tracking=off", "does both as they do"),
+    (
+        "ours, background, io=runtime",
+        "does not wait for its release either, and drives its connection where its callers run",
+    ),
+    ("ours, background", "does not wait for its release either"),
+];
 
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
@@ -312,9 +315,9 @@ mod tests {
         let order = [
             "Ahead of ours in each of the 3 runs:",
             "| s | w | - | - | first 2; second 2 |",
-            "not of ours with `io=runtime`",
+            "not of `ours, io=runtime`, which",
             "| s | w | - | - | behind 2 |",
-            "not of ours with `tracking=off`",
+            "not of `ours, tracking=off`, which",
             "| scenario | what | ours | ours, tracking=off | who is ahead |",
             "| s | w | - | - | told later 2 |",
             "in some runs, and behind in others",

@@ -45,7 +45,12 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     let own = if count > 100_000 {
         bench.own(&["ours"])?
     } else {
-        bench.contenders(&["ours", "ours, io=runtime", "ours, tracking=off"])?
+        bench.contenders(&[
+            "ours",
+            "ours, io=runtime",
+            "ours, tracking=off",
+            "ours, io=runtime, tracking=off",
+        ])?
     };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
     let slice = async |contender: &Contender| Held::measure(contender, count, lease, span).await;

@@ -122,7 +122,9 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::answers::ToEngine;
+    use crate::backend::redis::node::batch::Passage;
     use crate::backend::redis::node::rig::{FakeServer, acquire};
+    use crate::backend::redis::servers::cluster::redirects::Elsewhere;
     use crate::backend::redis::shared::Shared;
     use crate::config::Settings;
     use crate::config::cluster::Seeds;
@@ -171,6 +173,13 @@ mod tests {
                 running.spawn(Arc::clone(&member.node).run(Some(first)));
                 connected.await.expect("it tells").expect("the server takes connections");
             }
+            let driven = Arc::clone(&cluster);
+            running.spawn(async move {
+                loop {
+                    driven.engine.shared.wake.notified().await;
+                    driven.take(Vec::new()); // where somebody has been at it for long, as the driver does
+                }
+            });
             Self { cluster, addresses, servers, asked, running }
         }
 
@@ -219,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn requests_on_a_key_keep_their_order_whoever_sends_them_while_its_slot_goes_to_and_fro() {
+    async fn requests_of_a_slot_keep_their_order_whoever_sends_them_while_it_goes_to_and_fro() {
         const EACH: usize = 1_000;
         let mut masters = Masters::start(2).await;
         let (cluster, slot) = (Arc::clone(&masters.cluster), Slot::of("{7}"));
@@ -241,7 +250,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        cluster.take(Vec::new()); // as the driver would, where one has been at it for long
 
         let mut next = HashMap::new();
         for _ in 0..3 * EACH {
@@ -251,5 +259,42 @@ mod tests {
             assert_eq!(number.parse(), Ok(*expected), "{thread}");
             *expected += 1;
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_one_server_sends_elsewhere_keeps_its_order_whichever_way_it_goes() {
+        let mut masters = Masters::start(2).await;
+        let (cluster, old, new) =
+            (Arc::clone(&masters.cluster), &masters.addresses[0], &masters.addresses[1]);
+        give(&cluster, Slot::of("{7}"), old, Source::Map);
+        let moved = |key: &str| (acquire(key), Elsewhere::Moved(Slot::of(key), new.clone()));
+        let asks = |key: &str| (acquire(key), Elsewhere::Ask(new.clone()));
+
+        // One slot has moved, and another one does between the second and the third.
+        cluster.follow(
+            old,
+            vec![moved("{8}first"), asks("{7}second"), moved("{7}third")],
+            Passage::default(),
+        );
+
+        for key in ["{8}first", "{7}second", "{7}third"] {
+            assert_eq!(masters.asked().await, key);
+        }
+    }
+
+    #[test]
+    fn who_came_behind_one_that_is_to_come_again_later_does_not_overtake_it() {
+        let cluster = cluster();
+        let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
+        let later = |key: &str| (acquire(key), Elsewhere::Both);
+        let moved = |key: &str| (acquire(key), Elsewhere::Moved(Slot::of(key), new.clone()));
+
+        let sent = vec![later("{7}a"), moved("{7}a"), moved("{7}b")];
+        let order: Vec<_> = sent.iter().map(|(request, _)| request.token).collect();
+        cluster.follow(&old, sent, Passage::default());
+
+        // There is no connection to the new master yet.
+        let parked: Vec<_> = lock(&cluster.state).parked.iter().map(|errand| errand.request.token).collect();
+        assert_eq!(parked, order);
     }
 }
