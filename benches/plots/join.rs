@@ -7,7 +7,7 @@
 //! ```text
 //! "runs": N        how many runs have the row
 //! "ahead_in": K    in how many of them a rival is ahead; `ahead` is true where that is all, and absent else
-//! "behind": WHO    a way of ours that the rival is not ahead of in every run
+//! "behind": WHO    a way of ours that the rival is not ahead of in every run; the one that most of them name
 //! ```
 
 use std::collections::HashMap;
@@ -87,10 +87,17 @@ fn row(same: &[Line]) -> Line {
     if ahead.len() == same.len() {
         line.insert("ahead".to_owned(), true.into());
     }
-    if let Some(behind) = ahead.iter().find_map(|line| line.get("behind")) {
+    if let Some(behind) = most_often(ahead.iter().filter_map(|line| line.get("behind"))) {
         line.insert("behind".to_owned(), behind.clone());
     }
     line
+}
+
+/// Returns what there is the most of; of several the first.
+fn most_often<'a>(all: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
+    let all: Vec<_> = all.collect();
+    let count = |of: &Value| all.iter().filter(|other| **other == of).count();
+    all.iter().rev().copied().max_by_key(|of| count(of)) // of equals the last, which is the first here
 }
 
 #[cfg(test)]
@@ -143,6 +150,10 @@ mod tests {
         assert!(of([behind, behind, behind]));
         assert!(of([before, before, behind]));
         assert!(!of([before, before, before]));
+        let another = r#","ahead":true,"behind":"ours, tracking=off""#;
+        let of_most = |marks: [&str; 3]| joined(&marks.map(|mark| run(1.0, mark)))["behind"].clone();
+        assert_eq!(of_most([behind, another, another]), "ours, tracking=off");
+        assert_eq!(of_most([another, behind, before]), "ours, tracking=off", "of equals the first");
         assert!(!of([before, "", before]), "it is ahead of none of ours in every run");
     }
 
