@@ -92,6 +92,15 @@ mod tests {
     }
 
     #[test]
+    fn the_help_says_what_each_option_is_for_and_which_scenarios_there_are() {
+        let (help, words) = (help(), USAGE.split(|of: char| !of.is_alphabetic() && of != '-'));
+
+        let says = |option: &str| help.lines().any(|line| line.split(' ').next() == Some(option));
+        assert!(words.filter(|word| word.starts_with("--")).all(says), "{help}");
+        assert!(SCENARIOS.iter().all(|(name, _)| help.contains(name)), "{help}");
+    }
+
+    #[test]
     fn no_rival_is_asked_for_unless_it_is_said() {
         assert!(read("--short").expect("options").rivals.is_none());
         assert_eq!(read("--rivals --short").expect("options").rivals, Some(Vec::new()));

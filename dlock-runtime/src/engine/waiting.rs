@@ -55,13 +55,8 @@ impl Waiting {
         let patience = Patience::new(now, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
         // Before anything can unwind: dropped, it leaves the queue.
-        let mut waiting = Self {
-            held: Some(Held::new(engine, seat, nested)),
-            started: now,
-            wait: None,
-            alarm: Alarm::default(),
-        };
-        let Some(held) = &waiting.held else { return waiting };
+        let mut waiting = Self { held: None, started: now, wait: None, alarm: Alarm::default() };
+        let held = &*waiting.held.insert(Held::new(engine, seat, nested));
         let (seat, nested) = held.turn();
         let key = seat.key.name();
         if let Some(parent) = nested {
