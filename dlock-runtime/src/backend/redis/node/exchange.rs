@@ -266,7 +266,8 @@ mod tests {
     use super::*;
     use crate::backend::Request;
     use crate::backend::redis::node::batch::{Passage, Way};
-    use crate::backend::redis::node::health::{Beat, Link};
+    use crate::backend::redis::node::beat::Beat;
+    use crate::backend::redis::node::health::Link;
     use crate::backend::redis::node::link::Opened;
     use crate::backend::redis::node::rig::{Rig, acquire};
     use crate::backend::redis::servers::Traffic;

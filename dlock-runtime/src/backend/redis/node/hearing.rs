@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Link, Pulse, Use};
+use crate::backend::redis::node::beat::{Pulse, Use};
+use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::{Ear, Grant};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::clock::boot_time;

@@ -17,8 +17,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::node::beat::{PONG_WITHIN, Pulse};
 use crate::backend::redis::node::dial;
-use crate::backend::redis::node::health::{PONG_WITHIN, Pulse};
 use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]

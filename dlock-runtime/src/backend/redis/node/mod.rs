@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
 //! | `health` | a connection in use, and when it is given up |
+//! | `beat` | when connections are asked whether they are alive |
 //! | `pump` | what sends requests at once, and reads answers |
 //! | `batch`, `exchange`, `line` | requests that go out together, what is under way, and in which order it is dealt with |
 //! | `hearing` | messages: grants, and the bells |
@@ -27,6 +28,7 @@
 pub(super) mod acks;
 pub(super) mod backoff;
 pub(super) mod batch;
+pub(super) mod beat;
 pub(super) mod bells;
 mod dial;
 pub(super) mod exchange;
@@ -56,8 +58,9 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::batch::{Batch, Passage, Way};
+use crate::backend::redis::node::beat::{Beat, Idleness, Use};
 use crate::backend::redis::node::bells::Bells;
-use crate::backend::redis::node::health::{Beat, Idleness, Link, Use};
+use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::node::tracking::Tracking;
 use crate::backend::redis::servers::Traffic;

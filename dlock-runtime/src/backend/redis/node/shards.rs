@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::redis::node::health::Pulse;
+use crate::backend::redis::node::beat::Pulse;
 
 /// What hears messages of shards.
 pub(crate) struct ShardEar {

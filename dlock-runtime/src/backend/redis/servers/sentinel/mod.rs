@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::health::{Beat, Idleness};
+use crate::backend::redis::node::beat::{Beat, Idleness};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::sentinel::said::{Said, Tally};
