@@ -36,7 +36,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let hand_overs = What::more(row("hand-overs"), "/s");
         if body == 0 {
             bench.each(&hand_overs.goal("ours", AtLeast(1_000_000.0)), &runs, changes_per_second);
-            // None but that of the yield, which comes once in every hand-off budget of 20 ms.
+            // None but the question whether others wait, once in every hand-off budget.
             let commands = What::less(row("commands per hand-over"), "").goal("ours", AtMost(0.01));
             bench.each(&commands, &runs, |slices| {
                 last(slices, |(contest, commands)| float(*commands) / float(contest.changes.max(1)))

@@ -80,6 +80,27 @@ async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
 }
 
 #[tokio::test]
+async fn whether_others_wait_is_asked_by_one_command_in_each_hand_off() {
+    let wire = Wire::start();
+    let manager = wire.manager_with("?tracking=off&hand_off=1s").await;
+    let first = hold(&manager, "order:7").await;
+
+    let cost = wire
+        .cost(async {
+            let others = futures_util::future::join_all((0..8).map(|_| call(&manager, "order:7")));
+            let first = async {
+                tokio::time::sleep(Duration::from_millis(550)).await; // more than half, with time for a busy machine
+                release(first).await;
+            };
+            tokio::join!(others, first);
+        })
+        .await;
+
+    // The second is the last release.
+    cost.is("2 EVALSHA", "1 del, 2 evalsha, 2 get, 1 pttl");
+}
+
+#[tokio::test]
 async fn a_fencing_token_is_one_command_and_the_second_time_none() {
     let wire = Wire::start();
     let manager = wire.manager().await;

@@ -46,6 +46,30 @@ async fn sixty_four_turns_in_one_process_take_the_trips_of_one() {
 }
 
 #[tokio::test]
+async fn tasks_of_one_process_never_wait_for_the_server_where_nobody_else_does() {
+    let wire = Wire::start();
+    let manager = wire.manager_with(&format!("{STEADY}&hand_off=20ms")).await;
+    wire.proxy.round_trip(ROUND_TRIP);
+
+    // Eighty turns of 5 ms: twenty times as long as the lock is theirs where others want it.
+    let longest_gap = async || {
+        let turns = (0..80).map(|_| async {
+            let held = hold(&manager, "order:7").await;
+            let begun = Moment::now();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let ended = Moment::now();
+            drop(held);
+            (begun, ended)
+        });
+        let mut turns = join_all(turns).await;
+        turns.sort_by_key(|(begun, _)| *begun);
+        let gaps = turns.windows(2).map(|two| two[1].0.since(two[0].1));
+        gaps.max().expect("there are some")
+    };
+    assert_takes(0, "a hand-over to another task", longest_gap).await;
+}
+
+#[tokio::test]
 async fn what_is_asked_inside_a_hold_takes_one_trip_or_none() {
     let (_wire, manager) = far_away().await;
     let guard = hold(&manager, "order:7").await;

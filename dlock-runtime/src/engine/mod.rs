@@ -9,9 +9,9 @@
 //! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
 //! set off.
 //!
-//! `turn` is one task's turn, `waiting` its way to it, `hold` what it has then, `answer` who is told what the server says of its end;
-//! `shard` has `lanes`, `lanes` their `timers`, each in a `row`; `pace` is how much goes out at once; `effects` is what waits for the
-//! locks. Not here: what the events mean (`protocol`).
+//! `turn` is one task's turn, `until` how long it is believed, `waiting` its way to it, `hold` what it has then, `answer` who is told
+//! what the server says of its end; `shard` has `lanes`, `lanes` their `timers`, each in a `row`; `pace` is how much goes out at once;
+//! `effects` is what waits for the locks. Not here: what the events mean (`protocol`).
 
 pub(crate) mod answer;
 pub(crate) mod effects;
@@ -26,6 +26,7 @@ mod shard;
 mod simulation;
 mod timers;
 pub(crate) mod turn;
+mod until;
 pub(crate) mod waiting;
 #[cfg(test)]
 mod waves;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::engine::until::Until;
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Left;
 use crate::protocol::lane::Refusal;
-use crate::sync::shared::atomic::{AtomicU64, Ordering};
+use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
 
 /// One task's turn. There is one for every lock that is held, so what few turns have stands beside it.
@@ -270,52 +271,6 @@ impl Turn {
         state.wakers()
     }
 }
-
-/// Until when a hold is or was believed, and what ends it then: nanoseconds of the engine's clock, of which the last bit says that it is
-/// `max_hold`, and the one before that the turn has ended or was lost. 0 while nothing was held. It is changed under the lane's lock, as
-/// the phase is.
-#[derive(Debug, Default)]
-struct Until(AtomicU64);
-
-impl Until {
-    /// Returns whether the hold is believed at `now`.
-    fn is_after(&self, now: BootTime) -> bool {
-        let written = self.0.load(Ordering::Acquire);
-        written & ENDED == 0 && now < BootTime::from_nanos(written & !NOTES)
-    }
-
-    /// It is not believed any more, whenever it would have ended.
-    fn end(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed) | ENDED, Ordering::Release);
-    }
-
-    fn begin(&self, deadline: Deadline, ends: BootTime) {
-        self.0.store(Self::written(deadline, ends), Ordering::Release);
-    }
-
-    fn prolong(&self, deadline: Deadline, ends: BootTime) {
-        let known = self.0.load(Ordering::Relaxed);
-        if known & ENDED == 0 {
-            self.0.store(known.max(Self::written(deadline, ends)), Ordering::Release);
-        }
-    }
-
-    fn get(&self) -> (BootTime, LossCause) {
-        let written = self.0.load(Ordering::Acquire);
-        let cause = if written & BY_MAX_HOLD == 0 { LossCause::Expired } else { LossCause::MaxHold };
-        (BootTime::from_nanos(written & !NOTES), cause)
-    }
-
-    fn written(deadline: Deadline, ends: BootTime) -> u64 {
-        let by = if ends < deadline.at() { BY_MAX_HOLD } else { 0 };
-        deadline.at().min(ends).nanos() & !NOTES | by
-    }
-}
-
-/// What the last bits of [`Until`] say.
-const BY_MAX_HOLD: u64 = 1;
-const ENDED: u64 = 2;
-const NOTES: u64 = BY_MAX_HOLD | ENDED;
 
 /// Looks at a turn for as long as it lives, beside the call whose turn it is.
 #[derive(Debug)]

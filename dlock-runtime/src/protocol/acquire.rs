@@ -19,6 +19,7 @@
 
 use std::time::Duration;
 
+use crate::protocol::budget::Budget;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
@@ -55,7 +56,10 @@ pub(super) enum Step {
         asked: bool,
     },
     /// The lock may be ours; the body waits for the answer that says so.
-    Confirming,
+    Confirming {
+        /// What is left of the budget of a task of this process that had it before.
+        budget: Option<Budget>,
+    },
     /// Nothing is asked for a while.
     Paused {
         /// When the next look is due.
@@ -104,6 +108,9 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// An answer to the contender's command.
     pub(super) fn asked(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
+        if let Command::Inspect | Command::Check | Command::Fence = command {
+            return; // it was asked by a hold that is over
+        }
         let Stage::Asking(Asking { token, step, streak, hinted }) = &mut self.stage else { return };
         let (token, hinted) = (*token, *hinted);
         if let Step::Queued { .. } = step {
@@ -122,11 +129,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Step::Trying, Command::Acquire { lease }, Reply::Ours)
             | (Step::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Ours)
             | (
-                Step::Queued { .. } | Step::Confirming,
+                Step::Queued { .. } | Step::Confirming { .. },
                 Command::Enqueue { lease, mode: Enqueue::Again },
                 Reply::Ours,
             )
-            | (Step::Confirming, Command::Renew { lease }, Reply::Ours) => self.ours(token, sent, lease, cx),
+            | (Step::Confirming { .. }, Command::Renew { lease }, Reply::Ours) => {
+                self.ours(token, sent, lease, cx);
+            }
 
             (Step::Trying, Command::Acquire { .. }, Reply::Taken) => {
                 self.queue.hear(Heard::Taken(None));
@@ -166,7 +175,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                     Share::SetNx => self.stay_away(cx),
                 }
             }
-            (Step::Confirming, Command::Renew { .. }, Reply::NotOurs) => {
+            (Step::Confirming { .. }, Command::Renew { .. }, Reply::NotOurs) => {
                 // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
                 *step = Step::Queued { proof: BootTime::START, recheck: cx.now, asked: false };
                 self.ask_again(true, cx);
@@ -189,12 +198,12 @@ impl<S: Clone + PartialEq> Lane<S> {
                 }
                 return self.failed(failure, cx);
             }
-            (Step::Queued { .. } | Step::Confirming, _) if failure.kind != FailureKind::Passing => {
+            (Step::Queued { .. } | Step::Confirming { .. }, _) if failure.kind != FailureKind::Passing => {
                 cx.send(token, Command::Leave);
                 return self.failed(failure, cx);
             }
             (Step::Queued { proof, .. }, Command::Enqueue { .. }) => proof,
-            (Step::Confirming, Command::Renew { .. }) => BootTime::START,
+            (Step::Confirming { .. }, Command::Renew { .. }) => BootTime::START,
             _ => return, // an older command's, which the step that came since has made void
         };
         *step = Step::Queued { proof, recheck: cx.now.plus(cx.rules.grant_lease / 8), asked: false };
@@ -220,7 +229,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                         hold.confirm_grant(cx);
                     }
                 } else {
-                    *step = Step::Confirming;
+                    *step = Step::Confirming { budget: None };
                     cx.send(token, Command::Renew { lease });
                 }
                 true
@@ -228,11 +237,11 @@ impl<S: Clone + PartialEq> Lane<S> {
             // The message overtook the answer to the enqueue.
             Step::Enqueuing(Enqueue::First) => {
                 *streak = offer.streak;
-                *step = Step::Confirming;
+                *step = Step::Confirming { budget: None };
                 cx.send(token, Command::Renew { lease });
                 true
             }
-            Step::Confirming => true,
+            Step::Confirming { .. } => true,
             Step::Trying | Step::Enqueuing(_) | Step::Paused { .. } => false,
         }
     }
@@ -301,8 +310,13 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
-        let streak = self.stage.streak(cx.now);
-        self.stage = Stage::Asking(Asking::new(token, Step::Confirming, streak));
+        // A task that follows another one goes on with its budget, from whose begin the streak is counted on.
+        let (streak, budget) = match &self.stage {
+            Stage::Held(hold) => hold.streak_and_budget(),
+            Stage::Asking(Asking { step: Step::Confirming { budget }, streak, .. }) => (*streak, *budget),
+            stage => (stage.streak(cx.now), None),
+        };
+        self.stage = Stage::Asking(Asking::new(token, Step::Confirming { budget }, streak));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -310,7 +324,10 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.pop() else { return };
         self.queue.hear(Heard::Taken(None));
-        let hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
+        let mut hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
+        if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget) }, .. }) = self.stage {
+            hold.go_on_with(budget);
+        }
         cx.actions.push(hold.admits(&head, cx));
         self.stage = Stage::Held(hold);
         let mut gave_up = Vec::new();

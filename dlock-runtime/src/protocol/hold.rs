@@ -1,11 +1,12 @@
 //! What a task that holds the lock does with it: it is renewed, lost, handed on, yielded, or released.
 //!
-//! Not here: how a task comes to hold (`acquire`), when a renewal is due (`renew`), calls inside the hold (`nesting`), what becomes
-//! of a turn that is over too early (`keep`).
+//! Not here: how a task comes to hold (`acquire`), when a renewal is due (`renew`), when others get their turn (`budget`), calls inside
+//! the hold (`nesting`), what becomes of a turn that is over too early (`keep`).
 
 use std::time::Duration;
 
 use crate::error::LossCause;
+use crate::protocol::budget::{Budget, Next};
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline, Span};
 use crate::protocol::hint::Check;
@@ -25,8 +26,8 @@ pub(crate) struct Hold<S> {
     number: u64,
     lease: Span,
     deadline: Deadline,
-    /// Since when the tasks of this process have it without a break; the hand-off budget counts from here.
-    since: BootTime,
+    /// For how long the tasks of this process hand it to each other.
+    budget: Budget,
     /// When the next renewal (or confirmation) is to be sent.
     pub(super) next_renewal: BootTime,
     /// When it is checked; `check` says what it means.
@@ -102,7 +103,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             number: token.number(),
             lease: Span::of(terms.lease),
             deadline,
-            since,
+            budget: Budget::begun(since),
             next_renewal: BootTime::NEVER,
             check_at,
             more: None,
@@ -244,7 +245,41 @@ impl<S: Clone + PartialEq> Hold<S> {
 
     /// For how long our family has had the lock without a break.
     pub(super) fn streak(&self, now: BootTime) -> Streak {
-        self.streak.plus(now.since(self.since))
+        self.streak.plus(now.since(self.budget.since()))
+    }
+
+    /// Returns the budget for a task that follows, and the streak by its begin.
+    pub(super) fn streak_and_budget(&self) -> (Streak, Option<Budget>) {
+        (self.streak, Some(self.budget.left()))
+    }
+
+    /// A task of this process had it before.
+    pub(super) fn go_on_with(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// The tasks of this process may have it for longer. The streak is told as if it had begun then.
+    fn begin_budget(&mut self, budget: Budget) {
+        (self.streak, self.budget) = (self.streak(budget.since()), budget);
+    }
+
+    /// Asks the server who else waits.
+    fn ask_who_waits(&mut self, cx: &mut Cx<'_, S>) {
+        self.budget.ask();
+        cx.send(self.token(cx), Command::Inspect);
+    }
+
+    /// The server has said who else waits, or nothing.
+    fn heard_who_waits(&mut self, sent: BootTime, reply: &Reply, cx: &mut Cx<'_, S>) {
+        let nobody = match reply {
+            Reply::Seen(Some(sight)) if sight.holder == Some(self.token(cx).process()) => sight.waiters == 0,
+            Reply::Seen(_) => {
+                self.check_soon(cx); // it was taken away, it seems
+                false
+            }
+            _ => false,
+        };
+        self.begin_budget(self.budget.answered(sent, cx.now, nobody, cx.rules));
     }
 
     /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is asked
@@ -284,13 +319,18 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.ask(cx);
             return Released::Kept;
         }
-        if cx.now.since(hold.since) >= cx.rules.hand_off {
-            self.offer_to_others(cx);
-        } else if hold.passes_to(next, cx) {
-            self.hand_on(cx);
-        } else {
-            let lease = next.terms.lease;
-            self.confirm_for(token, lease, cx);
+        match hold.budget.next(cx.now, cx.rules) {
+            Next::Offer => self.offer_to_others(cx),
+            to if hold.passes_to(next, cx) => {
+                if to == Next::HandOnAndAsk {
+                    hold.ask_who_waits(cx);
+                }
+                self.hand_on(cx);
+            }
+            _ => {
+                let lease = next.terms.lease;
+                self.confirm_for(token, lease, cx);
+            }
         }
         Released::Kept
     }
@@ -342,7 +382,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Command::Yield { .. }, Reply::Ours) => {
                 let Some(head) = self.queue.head() else { return };
                 if hold.passes_to(head, cx) {
-                    (hold.streak, hold.since) = (hold.streak(cx.now), cx.now);
+                    hold.begin_budget(Budget::begun(cx.now));
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
                 } else {
@@ -411,7 +451,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Command::Renew { .. } | Command::Check | Command::Fence, Reply::NotOurs) => {
                 self.lose(LossCause::NotOurs, cx);
             }
-            (Command::Renew { .. } | Command::Check, Reply::Refused(failure))
+            (Command::Renew { .. } | Command::Check | Command::Inspect, Reply::Refused(failure))
                 if failure.kind == FailureKind::WrongKind =>
             {
                 self.lose(LossCause::NotOurs, cx);
@@ -419,6 +459,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.unconfirmed(lease, cx.now);
             }
+            (Command::Inspect, reply) => hold.heard_who_waits(sent, &reply, cx),
             _ => {} // the answer to an enqueue that a grant overtook
         }
     }

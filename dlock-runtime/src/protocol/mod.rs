@@ -4,6 +4,7 @@
 //! lane       one key's affairs in one process; an event goes in here, actions come out
 //!   acquire    the head of the local queue asks for the lock and waits for it
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
+//!   budget     for how long tasks hand it to each other before other processes get their turn
 //!   keep       nobody has it until its `at_least` is over
 //!   hint       somebody may have changed the key
 //!   put_off    what can wait while many others are renewed
@@ -24,6 +25,7 @@
 
 pub(crate) mod abandon;
 pub(crate) mod acquire;
+pub(crate) mod budget;
 pub(crate) mod command;
 pub(crate) mod deadline;
 #[cfg(test)]
@@ -67,7 +69,8 @@ pub(crate) struct Rules {
     pub(crate) poll: Duration,
     /// Whether clients of other libraries get their turn.
     pub(crate) share: Share,
-    /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do.
+    /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do. Zero where they
+    /// queue up at the server, which gives it to the first.
     pub(crate) hold_back: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
@@ -81,9 +84,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Returns whether those who wait queue up at the server, so that it can say whether anybody does.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.hold_back.is_zero()
+    }
+
     pub(crate) const DEFAULT: Self = Self {
         grant_lease: Duration::from_secs(1),
-        hand_off: Duration::from_millis(20),
+        hand_off: Duration::from_millis(15),
         response_timeout: Duration::from_millis(500),
         poll: Duration::from_millis(100),
         share: Share::Ours,

@@ -229,6 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn it_is_asked_who_else_waits_only_where_that_is_known() {
+        let (native, redisson) =
+            (Settings::default(), Settings { layout: crate::Layout::Redisson, ..Settings::default() });
+
+        assert!(rules_of(&native, false).has_queue() && rules_of(&native, true).has_queue());
+        assert!(!rules_of(&redisson, false).has_queue() && !rules_of(&redisson, true).has_queue());
+    }
+
+    #[test]
     fn a_grant_is_confirmed_at_once_where_bodies_may_block_what_would_confirm_it_later() {
         let settings = Settings::default();
 

@@ -129,6 +129,9 @@ impl Server {
             (Command::Yield { .. }, Reply::Yielded) => {
                 happened("the budget was used up, and another process took the offer", 1);
             }
+            (Command::Inspect, _) => {
+                happened("the budget was half used up, and it was asked who else waits", 1);
+            }
             (Command::Yield { .. }, Reply::Ours) => {
                 happened("the budget was used up, and nobody took the offer", 1);
             }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::sync::lock;
 
 /// All that has to happen, some time in some schedule.
-const ALL: [&str; 14] = [
+const ALL: [&str; 15] = [
     "a lock was deleted",
     "a loss was told inside",
     "a turn was handed on",
@@ -18,6 +18,7 @@ const ALL: [&str; 14] = [
     "no answer in its time",
     "refused: lost before its start",
     "refused: shut down",
+    "the budget was half used up, and it was asked who else waits",
     "the budget was used up, and another process took the offer",
     "the budget was used up, and nobody took the offer",
     "the other process waited",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::Rules;
-use crate::protocol::command::Failure;
+use crate::protocol::command::{Failure, Sight};
 use crate::protocol::scene::{RULES, TERMS, at, happen, happen_where, held, waiter};
 
 /// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
@@ -96,12 +96,11 @@ fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
     (lane, next)
 }
 
-/// Has the second task let go with time left in the hand-off.
-fn hand_on(lane: &mut Lane<u32>, ms: u64) -> Vec<Action<u32>> {
+/// Has the task of `seat` let go where a lock may be handed on for a second while others wait.
+fn let_go_within_a_second(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(lane, ms, |lane, cx| {
-        let mut cx = cx.under(&rules);
-        lane.release(&2, &mut cx);
+        lane.release(&seat, &mut cx.under(&rules));
     })
 }
 
@@ -253,27 +252,106 @@ fn a_grant_that_overtakes_the_answer_to_the_yield_is_confirmed() {
     assert!(matches!(ours[..], [Action::Admit { seat: 2, token, .. }] if token == next), "{ours:?}");
 }
 
-#[test]
-fn a_hand_off_ends_however_often_the_lock_was_handed_on() {
-    let (mut lane, _) = held(TERMS);
-    for seat in [2, 3] {
+/// A lock that three tasks more want, of which the first two have let go at 400 and 600 ms; what came of each, and its token.
+fn handed_on_twice() -> (Lane<u32>, [Vec<Action<u32>>; 2], Token) {
+    let (mut lane, token) = held(TERMS);
+    for seat in [2, 3, 4] {
         happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, TERMS), cx));
     }
-    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
-    let mut let_go = |seat, ms| {
-        happen(&mut lane, ms, |lane, cx| {
-            let mut cx = cx.under(&rules);
-            lane.release(&seat, &mut cx);
-        })
-    };
+    let [early, later] = [(1, 400), (2, 600)].map(|(seat, ms)| let_go_within_a_second(&mut lane, seat, ms));
+    (lane, [early, later], token)
+}
 
-    let (in_time, after_it) = (let_go(1, 600), let_go(2, 1_100));
+/// What comes of the third who lets go, at 1,100 ms, where the server has answered so, who else waits.
+fn handed_on_after(answer: impl FnOnce(Token) -> Reply) -> Vec<Action<u32>> {
+    let (mut lane, _, token) = handed_on_twice();
+    let answer = answer(token);
+    happen(&mut lane, 700, |lane, cx| lane.reply(token, Command::Inspect, at(600), answer, cx));
+    let_go_within_a_second(&mut lane, 3, 1_100)
+}
 
-    assert!(matches!(in_time[..], [Action::Admit { seat: 2, .. }]), "{in_time:?}");
+fn waiters(waiters: usize) -> impl FnOnce(Token) -> Reply {
+    move |token| Reply::Seen(Some(Sight { holder: Some(token.process()), waiters, ttl: None }))
+}
+
+#[test]
+fn a_hand_off_ends_where_somebody_else_waits_however_often_the_lock_was_handed_on() {
+    let (_, [early, later], _) = handed_on_twice();
+    let after_it = [
+        handed_on_after(waiters(1)),
+        handed_on_after(|_| Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))),
+    ];
+
+    assert!(matches!(early[..], [Action::Admit { seat: 2, .. }]), "{early:?}");
     assert!(
-        matches!(after_it[..], [Action::Send { command: Command::Yield { .. }, .. }]),
-        "other processes have no turn: {after_it:?}"
+        matches!(later[..], [Action::Send { command: Command::Inspect, .. }, Action::Admit { seat: 3, .. }]),
+        "{later:?}"
     );
+    let is_offered =
+        |actions: &Vec<_>| matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]);
+    assert!(after_it.iter().all(is_offered), "other processes have no turn: {after_it:?}");
+}
+
+#[test]
+fn a_hand_off_goes_on_where_nobody_else_waits() {
+    let after_it = handed_on_after(waiters(0));
+
+    assert!(matches!(after_it[..], [Action::Admit { seat: 4, .. }]), "{after_it:?}");
+}
+
+#[test]
+fn a_hold_that_is_somebody_elses_when_it_is_asked_who_waits_is_checked() {
+    let theirs = Token::of_numbers(77, 1).expect("a small number").process();
+    let held_by = |holder| Some(Sight { holder, waiters: 0, ttl: None });
+    for seen in [None, held_by(None), held_by(Some(theirs))] {
+        let (mut lane, _, token) = handed_on_twice();
+
+        let actions = happen(&mut lane, 700, |lane, cx| {
+            lane.reply(token, Command::Inspect, at(600), Reply::Seen(seen), cx);
+        });
+
+        assert!(matches!(actions[..], [Action::Send { command: Command::Check, .. }]), "{actions:?}");
+        let after_it = let_go_within_a_second(&mut lane, 3, 1_100);
+        assert!(
+            matches!(after_it[..], [Action::Send { command: Command::Yield { .. }, .. }]),
+            "{after_it:?}"
+        );
+    }
+}
+
+#[test]
+fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
+    let (mut lane, token) = held(TERMS);
+    let [shorter, longer] = [10, 40].map(|seconds| Terms { lease: Duration::from_secs(seconds), ..TERMS });
+    for (seat, terms) in [(2, shorter), (3, longer), (4, shorter)] {
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, terms), cx));
+    }
+
+    for (seat, ms, lease) in [(1, 400, shorter.lease), (2, 800, longer.lease)] {
+        let renew = Command::Renew { lease };
+        let actions = let_go_within_a_second(&mut lane, seat, ms);
+        assert!(matches!(actions[..], [Action::Send { command, .. }] if command == renew), "{actions:?}");
+        happen(&mut lane, ms + 10, |lane, cx| lane.reply(token, renew, at(ms), Reply::Ours, cx));
+    }
+    let actions = let_go_within_a_second(&mut lane, 3, 1_100);
+
+    assert!(matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]), "{actions:?}");
+}
+
+#[test]
+fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
+    let (mut lane, _, token) = handed_on_twice();
+    let other = Terms { lease: Duration::from_secs(10), ..TERMS };
+    happen(&mut lane, 601, |lane, cx| lane.join(waiter(5, other), cx));
+    let_go_within_a_second(&mut lane, 3, 610);
+    let_go_within_a_second(&mut lane, 4, 620);
+    assert!(matches!(lane.stage, Stage::Asking(_)), "{lane:?}");
+
+    let refused = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
+    let actions =
+        happen(&mut lane, 700, |lane, cx| lane.reply(token, Command::Inspect, at(600), refused, cx));
+
+    assert!(actions.is_empty() && matches!(lane.stage, Stage::Asking(_)), "{actions:?}");
 }
 
 const RENEW: Command = Command::Renew { lease: TERMS.lease };
@@ -323,7 +401,7 @@ fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
     let at_least = Some(Duration::from_secs(60));
     happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, Terms { at_least, ..TERMS }), cx));
 
-    let handed_on = hand_on(&mut lane, 112);
+    let handed_on = let_go_within_a_second(&mut lane, 2, 112);
 
     assert!(
         matches!(
@@ -358,7 +436,7 @@ fn a_grant_whose_task_lets_go_soon_costs_a_release_and_no_more() {
 fn a_grant_that_is_handed_on_is_confirmed_for_whoever_has_it_then() {
     let (mut lane, token) = granted();
 
-    let handed_on = hand_on(&mut lane, 112);
+    let handed_on = let_go_within_a_second(&mut lane, 2, 112);
 
     assert!(
         matches!(handed_on[..], [Action::Admit { seat: 3, token: of, .. }] if of == token),
@@ -379,7 +457,7 @@ fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it
     happen(&mut unanswered, 117, |lane, cx| lane.reply(token, RENEW, at(115), unknown, cx));
 
     for (lane, ms) in [(&mut late, 700), (&mut unanswered, 118)] {
-        let asked = hand_on(lane, ms);
+        let asked = let_go_within_a_second(lane, 2, ms);
         assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
     }
 }
@@ -534,13 +612,13 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     happen(&mut lane, 1, |lane, cx| lane.join(waiter(2, terms), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
 
-    let actions = happen(&mut lane, 500, |lane, cx| {
+    let actions = happen(&mut lane, 400, |lane, cx| {
         let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     });
 
-    assert!(matches!(actions[..], [Action::Admit { seat: 2, ends, .. }] if ends == at(1_500)), "{actions:?}");
-    assert_eq!(lane.due(), at(1_500));
+    assert!(matches!(actions[..], [Action::Admit { seat: 2, ends, .. }] if ends == at(1_400)), "{actions:?}");
+    assert_eq!(lane.due(), at(1_400));
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Process {
                 Step::Trying => Seen::LeftTrying,
                 Step::Enqueuing(_) => Seen::LeftEnqueuing,
                 Step::Queued { .. } => Seen::LeftQueued,
-                Step::Confirming => Seen::LeftConfirming,
+                Step::Confirming { .. } => Seen::LeftConfirming,
                 Step::Paused { .. } => Seen::LeftPaused,
             },
             Stage::Yielding(_) => Seen::LeftYielding,

@@ -7,6 +7,8 @@ seen! {
     Refused "refused"
     Lost "lost locks"
     Fenced "fencing tokens"
+    NobodyElse "told that nobody else waits"
+    SomebodyElse "told that somebody else does"
     DelayedRequest "delayed requests"
     DelayedReply "delayed replies"
     LostRequest "lost requests"

@@ -17,6 +17,7 @@ pub(super) fn asks(command: Command) -> &'static str {
         Command::Leave => "takes back what it asked for",
         Command::Yield { .. } => "offers the lock to others",
         Command::Fence => "asks for a fencing token",
+        Command::Inspect => "asks who waits",
         _ => "asks something",
     }
 }
@@ -34,6 +35,7 @@ pub(super) fn answers(command: Command, reply: &Reply, until: Option<u64>) -> St
         (_, Reply::Gone) => "does not know that it waits".to_owned(),
         (_, Reply::NotOurs) => "says that it has nothing".to_owned(),
         (_, Reply::Yielded) => "has it wait for its next turn".to_owned(),
+        (_, Reply::Seen(sight)) => format!("says that {} wait", sight.map_or(0, |sight| sight.waiters)),
         (_, Reply::Fenced(number)) => format!("gives it {}", number % 1_000_000_000),
         (_, Reply::Refused(_)) => "is down".to_owned(),
         _ => "says nothing".to_owned(),

@@ -743,6 +743,10 @@ impl<'a> World<'a> {
             let (asks, answers) = (words::asks(command), words::answers(command, &reply, until));
             self.tell(|| format!("process {process} {asks}{since}; the server {answers}{lost}"));
         }
+        if let (Command::Inspect, Reply::Seen(sight)) = (command, &reply) {
+            let waits = sight.is_none_or(|sight| sight.waiters > 0);
+            self.saw(if waits { Seen::SomebodyElse } else { Seen::NobodyElse });
+        }
         if let (Command::Keep { ttl }, Reply::Ours) = (command, &reply) {
             // It may be asked for longer, for a body that is not gone; and a fast clock has it over a little earlier.
             let asked = at + self.processes[process].span(millis(ttl)).saturating_sub(100);
