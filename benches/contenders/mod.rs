@@ -60,10 +60,16 @@ impl Kind {
     pub(crate) fn ways_alike(self) -> &'static [&'static str] {
         match self {
             Self::Floor | Self::Ours => &[],
-            // Most drive their connection where their callers run, and find a theft out by their next renewal.
-            Self::Rival => &["ours, io=runtime", "ours, tracking=off", "ours, io=runtime, tracking=off"],
-            Self::BackgroundRival => &["ours, background, io=runtime"],
-            Self::TrackingRival => &["ours, io=runtime"],
+            // Most drive their connection where their callers run, and find a theft out by their next renewal; none hands a lock on in
+            // memory.
+            Self::Rival => &[
+                "ours, io=runtime",
+                "ours, tracking=off",
+                "ours, io=runtime, tracking=off",
+                "ours, no hand-off",
+            ],
+            Self::BackgroundRival => &["ours, background, io=runtime", "ours, no hand-off"],
+            Self::TrackingRival => &["ours, io=runtime", "ours, no hand-off"],
         }
     }
 }

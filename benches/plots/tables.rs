@@ -214,7 +214,7 @@ const PICTURES: [(&str, &str); 2] = [
 const ON_THE_RUNTIME: &str = "ours, io=runtime";
 
 /// Ways of ours that are like rivals, and in what.
-const WAYS_ALIKE: [(&str, &str); 4] = [
+const WAYS_ALIKE: [(&str, &str); 5] = [
     (ON_THE_RUNTIME, "drives its connection where its callers run, as they do"),
     ("ours, tracking=off", "finds a theft out by its next renewal, as they do"),
     ("ours, io=runtime, tracking=off", "does both as they do"),
@@ -222,6 +222,7 @@ const WAYS_ALIKE: [(&str, &str); 4] = [
         "ours, background, io=runtime",
         "does not wait for its release either, and drives its connection where its callers run",
     ),
+    ("ours, no hand-off", "has each turn go through the server, as they do"),
 ];
 
 const BEGIN: &str = "<!-- figures: ";

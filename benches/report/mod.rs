@@ -99,8 +99,8 @@ impl Report {
             let ours =
                 self.rows.iter().find(|other| other.is_beside(row) && other.contender == name)?.median();
             Some(match row.better {
-                Better::More => row.median() > ours,
-                Better::Less => row.median() < ours,
+                Better::More => row.median() > ours + row.grain,
+                Better::Less => row.median() < ours - row.grain,
                 Better::Neither => false,
             })
         };
@@ -150,6 +150,9 @@ mod tests {
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&speed, theirs)), [true, false, false]);
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&wait, theirs)), [false, false, true]);
         assert_eq!([11.0, 10.0, 9.0].map(|theirs| ahead(&count, theirs)), [false; 3]);
+        let [speed, wait] = [speed.grain(1.5), wait.grain(1.5)];
+        assert_eq!([12.0, 11.0, 9.0].map(|theirs| ahead(&speed, theirs)), [true, false, false]);
+        assert_eq!([11.0, 9.0, 8.0].map(|theirs| ahead(&wait, theirs)), [false, false, true]);
     }
 
     #[test]

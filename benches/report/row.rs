@@ -14,6 +14,8 @@ pub(crate) struct Row {
     /// The number that the row is one of a series for: of tasks, of waiters, of held locks.
     pub(crate) at: Option<u64>,
     pub(crate) better: Better,
+    /// Figures that are not farther apart are one.
+    pub(crate) grain: f64,
     /// From the least to the greatest.
     pub(crate) figures: Vec<f64>,
     pub(crate) goal: Option<Goal>,
@@ -26,6 +28,7 @@ pub(crate) struct What {
     unit: &'static str,
     at: Option<u64>,
     better: Better,
+    grain: f64,
     goals: Vec<(&'static str, Goal)>,
 }
 
@@ -57,7 +60,7 @@ impl Goal {
 impl What {
     /// Something of which more is better.
     pub(crate) fn more(text: impl Into<String>, unit: &'static str) -> Self {
-        Self { text: text.into(), unit, at: None, better: Better::More, goals: Vec::new() }
+        Self { text: text.into(), unit, at: None, better: Better::More, grain: 0.0, goals: Vec::new() }
     }
 
     /// Something of which less is better.
@@ -73,6 +76,12 @@ impl What {
     /// Sets the number that the row is one of a series for.
     pub(crate) fn at(mut self, at: u64) -> Self {
         self.at = Some(at);
+        self
+    }
+
+    /// Sets how far figures have to be apart: what is measured is a count, and what is beside it is of the way on which it was counted.
+    pub(crate) fn grain(mut self, grain: f64) -> Self {
+        self.grain = grain;
         self
     }
 
@@ -94,6 +103,7 @@ impl What {
             unit: self.unit,
             at: self.at,
             better: self.better,
+            grain: self.grain,
             figures,
             goal: goal.map(|(_, goal)| *goal),
         }

@@ -110,8 +110,8 @@ impl Builder {
     /// Sets how long tasks of this process may hand a lock to each other in memory before other processes get their turn. Default:
     /// 15 ms. Zero: every hand-over asks the server. At most 60 s.
     ///
-    /// Whether others wait the server is asked in the second half of it, while the tasks go on; where nobody does they go on for another.
-    /// With `layout=redisson` and over a quorum it cannot be asked, and the lock is free for a moment after each.
+    /// Whether others wait the server is asked in the second half of it, by a task that lets go, while the next one goes on; where nobody
+    /// does they go on for another. With `layout=redisson` and over a quorum it cannot be asked, and the lock is free for a moment after each.
     pub fn hand_off(mut self, budget: Duration) -> Self {
         self.changes.hand_off = Some(budget);
         self

@@ -46,7 +46,7 @@ async fn sixty_four_turns_in_one_process_take_the_trips_of_one() {
 }
 
 #[tokio::test]
-async fn tasks_of_one_process_never_wait_for_the_server_where_nobody_else_does() {
+async fn short_turns_in_one_process_do_not_wait_for_the_server_where_nobody_else_waits() {
     let wire = Wire::start();
     let manager = wire.manager_with(&format!("{STEADY}&hand_off=20ms")).await;
     wire.proxy.round_trip(ROUND_TRIP);

@@ -10,8 +10,11 @@
 //!
 //! Who waits elsewhere only the server knows. It is asked while the tasks go on, so that they do not stop for the answer where it is that
 //! nobody waits; and they go on for as long as that is on its way, within its timeout. Who comes just after the server has looked waits
-//! for one and a half budgets, or for the next answer where the server is farther away than that. Where no task lets go in the second
-//! half, nobody has asked, and the lock is offered: after a turn that was longer than that the way to the server is short.
+//! for one and a half budgets, or for the next answer where the server is farther away than that. From then on the lock is contended, and
+//! is offered without a question until nobody takes it.
+//!
+//! It is a task that lets go that asks: a timer for each turn would cost more. So where turns are longer than half a budget nobody may have
+//! asked by its end, and the lock is offered.
 //!
 //! The answer decides about fairness and nothing else: no hold is believed for longer by it.
 //!
@@ -47,13 +50,13 @@ impl Budget {
         BootTime::from_nanos(self.0 & !NOTES)
     }
 
-    /// Returns what becomes of the lock when a task lets go of it at `now`.
-    pub(super) fn next(self, now: BootTime, rules: &Rules) -> Next {
+    /// Returns what becomes of the lock when a task lets go of it at `now`. Where it `is_contended` others are known to want it.
+    pub(super) fn next(self, now: BootTime, is_contended: bool, rules: &Rules) -> Next {
         let had = now.since(self.since());
         match self.0 & NOTES {
             IS_ASKED if had < rules.hand_off.saturating_add(rules.response_timeout) => Next::HandOn,
             _ if had >= rules.hand_off => Next::Offer,
-            0 if rules.has_queue() && had >= rules.hand_off / 2 => Next::HandOnAndAsk,
+            0 if !is_contended && rules.has_queue() && had >= rules.hand_off / 2 => Next::HandOnAndAsk,
             _ => Next::HandOn,
         }
     }

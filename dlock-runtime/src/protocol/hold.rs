@@ -258,7 +258,7 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.budget = budget;
     }
 
-    /// The tasks of this process may have it for longer. The streak is told as if it had begun then.
+    /// The tasks of this process may have it for longer. Where the budget begins a little later, the streak is that of then.
     fn begin_budget(&mut self, budget: Budget) {
         (self.streak, self.budget) = (self.streak(budget.since()), budget);
     }
@@ -319,7 +319,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.ask(cx);
             return Released::Kept;
         }
-        match hold.budget.next(cx.now, cx.rules) {
+        match hold.budget.next(cx.now, *cx.contended, cx.rules) {
             Next::Offer => self.offer_to_others(cx),
             to if hold.passes_to(next, cx) => {
                 if to == Next::HandOnAndAsk {
@@ -381,6 +381,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Command::Yield { next: of, .. }, _) if of != next => {}
             (Command::Yield { .. }, Reply::Ours) => {
                 let Some(head) = self.queue.head() else { return };
+                *cx.contended = false;
                 if hold.passes_to(head, cx) {
                     hold.begin_budget(Budget::begun(cx.now));
                     self.stage = Stage::Held(hold.clone());

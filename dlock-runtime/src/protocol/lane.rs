@@ -69,8 +69,8 @@ pub(crate) struct Cx<'a, S> {
     pub(crate) rules: &'a Rules,
     pub(crate) tokens: &'a TokenSource,
     pub(crate) actions: &'a mut Vec<Action<S>>,
-    /// Whether another process had the lock when we queued up for it last, or took it when we offered it: who asks queues up at once.
-    /// It may outlive the lane, or be forgotten.
+    /// Whether another process had the lock when we queued up for it last, or took it when we offered it last: who asks queues up at
+    /// once, and who hands on does not ask whether others wait. It may outlive the lane, or be forgotten.
     pub(crate) contended: &'a mut bool,
 }
 

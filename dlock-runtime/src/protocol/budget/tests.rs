@@ -10,8 +10,8 @@ const RULES: Rules = Rules { hand_off: Duration::from_millis(20), ..Rules::DEFAU
 /// A budget that began at 100 ms, asked at 110 ms.
 fn asked() -> Budget {
     let mut budget = Budget::begun(at(100));
-    assert_eq!(budget.next(at(109), &RULES), Next::HandOn);
-    assert_eq!(budget.next(at(110), &RULES), Next::HandOnAndAsk);
+    assert_eq!(budget.next(at(109), false, &RULES), Next::HandOn);
+    assert_eq!(budget.next(at(110), false, &RULES), Next::HandOnAndAsk);
     budget.ask();
     budget
 }
@@ -20,7 +20,7 @@ fn asked() -> Budget {
 fn asked_while_nobody_waits(trip: u64) -> Vec<u64> {
     let (mut budget, mut times) = (asked(), vec![110]);
     for now in 111..1_110 {
-        match budget.next(at(now), &RULES) {
+        match budget.next(at(now), false, &RULES) {
             Next::HandOn => {}
             Next::HandOnAndAsk => {
                 budget.ask();
@@ -53,30 +53,30 @@ fn so_it_is_where_the_server_is_farther_away_than_a_budget() {
 fn where_somebody_waits_the_budget_is_used_up_and_no_more() {
     let budget = asked().answered(at(110), at(115), false, &RULES);
 
-    assert_eq!(budget.next(at(119), &RULES), Next::HandOn);
-    assert_eq!(budget.next(at(120), &RULES), Next::Offer);
+    assert_eq!(budget.next(at(119), false, &RULES), Next::HandOn);
+    assert_eq!(budget.next(at(120), false, &RULES), Next::Offer);
 }
 
 #[test]
 fn who_comes_just_after_a_question_waits_for_one_and_a_half_budgets() {
     let mut budget = asked().answered(at(110), at(111), true, &RULES);
 
-    assert_eq!(budget.next(at(130), &RULES), Next::HandOnAndAsk);
+    assert_eq!(budget.next(at(130), false, &RULES), Next::HandOnAndAsk);
     budget.ask();
     let budget = budget.answered(at(130), at(131), false, &RULES);
-    assert_eq!(budget.next(at(139), &RULES), Next::HandOn);
-    assert_eq!(budget.next(at(140), &RULES), Next::Offer);
+    assert_eq!(budget.next(at(139), false, &RULES), Next::HandOn);
+    assert_eq!(budget.next(at(140), false, &RULES), Next::Offer);
 }
 
 #[test]
 fn tasks_go_on_while_the_answer_is_on_its_way_within_its_timeout() {
     let budget = asked();
 
-    assert_eq!(budget.next(at(120 + 499), &RULES), Next::HandOn);
-    assert_eq!(budget.next(at(120 + 500), &RULES), Next::Offer);
+    assert_eq!(budget.next(at(120 + 499), false, &RULES), Next::HandOn);
+    assert_eq!(budget.next(at(120 + 500), false, &RULES), Next::Offer);
 
     let budget = budget.answered(at(110), at(400), false, &RULES);
-    assert_eq!(budget.next(at(401), &RULES), Next::Offer);
+    assert_eq!(budget.next(at(401), false, &RULES), Next::Offer);
 }
 
 #[test]
@@ -88,7 +88,15 @@ fn an_answer_that_nobody_waits_for_says_nothing() {
         assert_eq!(begun.answered(at(115), at(116), nobody, &RULES), begun);
         assert_eq!(left.answered(at(110), at(116), nobody, &RULES), left);
     }
-    assert_eq!(left.next(at(112), &RULES), Next::HandOnAndAsk, "it is asked again");
+    assert_eq!(left.next(at(112), false, &RULES), Next::HandOnAndAsk, "it is asked again");
+}
+
+#[test]
+fn where_others_are_known_to_want_it_the_server_is_not_asked() {
+    let budget = Budget::begun(at(100));
+
+    assert_eq!(budget.next(at(119), true, &RULES), Next::HandOn);
+    assert_eq!(budget.next(at(120), true, &RULES), Next::Offer);
 }
 
 #[test]
@@ -104,7 +112,7 @@ fn where_nobody_queues_or_nothing_is_handed_on_the_server_is_not_asked() {
     let none = Rules { hand_off: Duration::ZERO, ..RULES };
     let budget = Budget::begun(at(100));
 
-    assert_eq!(budget.next(at(119), &unqueued), Next::HandOn);
-    assert_eq!(budget.next(at(120), &unqueued), Next::Offer);
-    assert_eq!(budget.next(at(100), &none), Next::Offer);
+    assert_eq!(budget.next(at(119), false, &unqueued), Next::HandOn);
+    assert_eq!(budget.next(at(120), false, &unqueued), Next::Offer);
+    assert_eq!(budget.next(at(100), false, &none), Next::Offer);
 }

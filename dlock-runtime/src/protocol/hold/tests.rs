@@ -339,6 +339,35 @@ fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
 }
 
 #[test]
+fn a_question_that_is_not_answered_does_not_prolong_the_budget_of_who_has_another_lease() {
+    let (mut lane, token) = held(TERMS);
+    let shorter = Terms { lease: Duration::from_secs(10), ..TERMS };
+    for (seat, terms) in [(2, TERMS), (3, shorter), (4, shorter)] {
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, terms), cx));
+    }
+    let_go_within_a_second(&mut lane, 1, 600);
+    let_go_within_a_second(&mut lane, 2, 800);
+    let renew = Command::Renew { lease: shorter.lease };
+    happen(&mut lane, 810, |lane, cx| lane.reply(token, renew, at(800), Reply::Ours, cx));
+
+    let actions = let_go_within_a_second(&mut lane, 3, 1_100);
+
+    assert!(matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_lock_that_nobody_takes_when_it_is_offered_is_not_contended() {
+    let (mut lane, old, next) = yielding();
+    let mut contended = true;
+
+    happen_where(&mut contended, &mut lane, 101, |lane, cx| {
+        lane.reply(old, offer_of(next), at(100), Reply::Ours, cx);
+    });
+
+    assert!(!contended);
+}
+
+#[test]
 fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
     let (mut lane, _, token) = handed_on_twice();
     let other = Terms { lease: Duration::from_secs(10), ..TERMS };

@@ -7,6 +7,7 @@ use crate::protocol::hold::Released;
 use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::scene::{LEASE, TERMS, at, happen, held, waiter};
+use crate::protocol::terms::Terms;
 use crate::retry::RetryPolicy;
 use crate::token::Token;
 
@@ -236,4 +237,32 @@ fn a_streak_is_told_in_milliseconds_and_one_that_is_not_known_is_not_told() {
     assert_eq!(Streak::UNKNOWN.millis(), None);
     assert_eq!(Streak::of(Duration::MAX).millis(), None, "too long to be told is not known");
     assert!(Streak::UNKNOWN.is_over(), "what is not known counts as long");
+}
+
+#[test]
+fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before() {
+    let rules = Rules { hand_off: std::time::Duration::from_secs(10), ..RULES };
+    let (mut lane, token) = held(TERMS);
+    let [shorter, longer] = [10, 40].map(std::time::Duration::from_secs);
+    for (seat, lease) in [(2, shorter), (3, longer), (4, shorter)] {
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, Terms { lease, ..TERMS }), cx));
+    }
+    let let_go = |lane: &mut Lane<u32>, seat, ms| {
+        happen(lane, ms, |lane, cx| {
+            let released = lane.release(&seat, &mut cx.under(&rules));
+            assert_eq!(matches!(released, Released::ToServer(_, Command::Free)), ms > 500, "{ms}");
+        })
+    };
+
+    for (seat, ms, lease) in [(1, 200, shorter), (2, 400, longer)] {
+        let_go(&mut lane, seat, ms);
+        let renew = Command::Renew { lease };
+        happen(&mut lane, ms + 10, |lane, cx| {
+            lane.reply(token, renew, at(ms), Reply::Ours, &mut cx.under(&rules))
+        });
+    }
+
+    let mut later = lane.clone();
+    let_go(&mut lane, 3, 490);
+    let_go(&mut later, 3, 510);
 }

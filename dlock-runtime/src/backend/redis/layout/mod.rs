@@ -127,5 +127,8 @@ impl Layout {
 /// Within this the servers of a quorum that is near have all let go, and so do those who hear of it not all try in the same moment.
 pub(crate) const HOLD_BACK: Duration = Duration::from_millis(4);
 
+/// `Rules::has_queue` goes by it: where nobody queues, who hears of a release holds back.
+const _: () = assert!(!HOLD_BACK.is_zero() && !redisson::HOLD_BACK.is_zero());
+
 /// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
 pub(crate) const BELL_PREFIX: &str = "dlock:free:";
