@@ -258,7 +258,7 @@ fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before(
         let_go(&mut lane, seat, ms);
         let renew = Command::Renew { lease };
         happen(&mut lane, ms + 10, |lane, cx| {
-            lane.reply(token, renew, at(ms), Reply::Ours, &mut cx.under(&rules))
+            lane.reply(token, renew, at(ms), Reply::Ours, &mut cx.under(&rules));
         });
     }
 
