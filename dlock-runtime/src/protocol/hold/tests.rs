@@ -96,21 +96,21 @@ fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
     (lane, next)
 }
 
-/// Has the task of `seat` let go where a lock may be handed on for a second while others wait.
-fn let_go_within_a_second(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
-    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+/// Has the task of `seat` let go where a lock may be handed on for so many seconds while others wait.
+fn let_go_within(seconds: u64, lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
+    let rules = Rules { hand_off: Duration::from_secs(seconds), ..RULES };
     happen(lane, ms, |lane, cx| {
         lane.release(&seat, &mut cx.under(&rules));
     })
 }
 
+fn let_go_within_a_second(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
+    let_go_within(1, lane, seat, ms)
+}
+
 /// Has the task of `seat` let go with time left in the hand-off.
 fn let_go(lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
-    let rules = Rules { hand_off: Duration::from_secs(60), ..RULES };
-    happen(lane, ms, |lane, cx| {
-        let mut cx = cx.under(&rules);
-        lane.release(&seat, &mut cx);
-    })
+    let_go_within(60, lane, seat, ms)
 }
 
 #[test]
