@@ -65,16 +65,13 @@ impl Waiting {
                 lane.join_nested(&root, parent.depth(), seat.clone(), patience, cx);
             });
         } else {
-            // Borrowed by the event, which is moved more than once on its way to the lane.
-            let mut waiter =
-                Some(Waiter { seat: seat.clone(), terms: options.terms(engine.lease), patience });
             // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
             engine.on_lane_now(now, key, |lane, cx| {
-                let Some(waiter) = waiter.take() else { return };
                 if engine.is_closed() {
-                    cx.refuse(waiter.seat, Refusal::Shutdown);
+                    cx.refuse(seat.clone(), Refusal::Shutdown);
                 } else {
-                    lane.join(waiter, cx);
+                    let terms = options.terms(engine.lease);
+                    lane.join(Waiter { seat: seat.clone(), terms, patience }, cx);
                 }
             });
         }

@@ -322,14 +322,15 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// The head's turn has come.
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
-        let Some(head) = self.queue.pop() else { return };
-        self.queue.hear(Heard::Taken(None));
-        let mut hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
+        let Some(head) = self.queue.head() else { return };
+        let mut hold = Hold::new(head, token, deadline, self.stage.streak(cx.now), cx);
         if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget) }, .. }) = self.stage {
             hold.go_on_with(budget);
         }
-        cx.actions.push(hold.admits(&head, cx));
+        cx.actions.push(hold.admits(head, cx));
         self.stage = Stage::Held(hold);
+        self.queue.advance();
+        self.queue.hear(Heard::Taken(None));
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);

@@ -78,7 +78,16 @@ impl<S: PartialEq> LocalQueue<S> {
         self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter);
     }
 
-    /// Takes the head out: its turn has come.
+    /// The head's turn has come: who stands behind it is the head then. It is dropped where it stands, since to move it costs more than
+    /// what else a hand-over does here.
+    pub(crate) fn advance(&mut self) {
+        if let Some(waiters) = &mut self.0 {
+            waiters.advance();
+        }
+        self.tidy();
+    }
+
+    /// Takes the head out.
     pub(crate) fn pop(&mut self) -> Option<Waiter<S>> {
         let head = self.0.as_mut()?.pop();
         self.tidy();
@@ -223,14 +232,20 @@ impl<S> Waiters<S> {
         self.others.push_back(Some(waiter));
     }
 
-    /// Takes the head out; who stands behind it is the head then.
+    /// Takes the head out.
     fn pop(&mut self) -> Option<Waiter<S>> {
-        let next = self.others.pop_front().flatten();
+        let head = self.head.take();
+        self.count -= usize::from(head.is_some());
+        self.advance();
+        head
+    }
+
+    /// Has who stands behind the head be the head.
+    fn advance(&mut self) {
+        self.count -= usize::from(self.head.is_some());
+        self.head = self.others.pop_front().flatten();
         self.first += 1;
         self.close_up();
-        let head = std::mem::replace(&mut self.head, next);
-        self.count -= usize::from(head.is_some());
-        head
     }
 
     /// Takes out one of the others.
