@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let call   = ..;                              manager, options, key; dropped last, and with it the lock
-//! let body   = pin!(Body::Future(async move { .. })); every argument goes in, so that it is dropped before the lock
+//! let body   = pin!(Body::Future { .. async move { .. } }); every argument goes in, so that it is dropped before the lock
 //! let result = call.run(body).await;            drops the body in place before it releases
 //! finish::<R>(result)                           at the return type, where its errors belong
 //! ```

@@ -24,7 +24,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let pinned = quote_spanned! {span=>
         #held
         #(#apart)*
-        let __dlock_body = ::core::pin::pin!(#private::Body::Future(#body));
+        let __dlock_body = ::core::pin::pin!(#private::Body::Future { future: #body });
     };
     let swallow =
         quote_spanned!(span=> |__dlock_error| #private::Call::swallow(&__dlock_call, __dlock_error));

@@ -30,7 +30,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 let __dlock_key = ::dlock_runtime::__private::Call::template(&__dlock_call).text("order:").part("user_id", &user_id);
                 __dlock_call.key(__dlock_key)
             };
-            let __dlock_body = ::core::pin::pin!(::dlock_runtime::__private::Body::Future(async move {
+            let __dlock_body = ::core::pin::pin!(::dlock_runtime::__private::Body::Future { future: async move {
                 let _ = &cart;
                 let _ = &user_id;
                 if false {
@@ -39,7 +39,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
                 '__dlock_body: {
                     body(cart).await
                 }
-            }));
+            } });
             let __dlock_result = ::dlock_runtime::__private::Call::run(&__dlock_call, __dlock_body).await;
             ::dlock_runtime::__private::finish::<Result<Receipt, OrderError> >(__dlock_result)
         }

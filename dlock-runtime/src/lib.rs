@@ -72,6 +72,7 @@
 //! ```
 
 mod backend;
+mod body;
 mod builder;
 mod clock;
 mod config;

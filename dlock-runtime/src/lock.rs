@@ -6,12 +6,13 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::body::Body;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options, Release};
-use crate::run::{self, Body, Entering, Leaving, Running};
+use crate::run::{Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
@@ -174,13 +175,13 @@ impl Lock {
         let mut entering = Entering::new(&self.manager, &key, &self.options);
         let guard = LockGuard::new(poll_fn(|cx| entering.poll(&telemetry, cx)).await?);
         let Some(held) = guard.held() else { unreachable!("the guard was made of a hold") };
-        let mut body = pin!(Body::Future(body(&guard)));
+        let mut body = pin!(Body::Future { future: body(&guard) });
         let mut running = Running::new(held);
         let on_lost = self.options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
         let mut leaving = Leaving::new(held, ended, self.options.release, &telemetry);
         poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
-        Ok(run::value(body))
+        Ok(body.take())
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {

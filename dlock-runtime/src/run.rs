@@ -6,7 +6,7 @@
 //! The steps are polled by whoever has the body and the span (`private::call`, `lock`) and written by hand, since they stand in the
 //! future of every annotated function: what an `async fn` keeps of its arguments and its callees' made that future twice as large.
 //!
-//! Not here: how a turn comes (`engine::waiting`), what the body may ask of its hold (`guard`).
+//! Not here: what a body is (`body`), how a turn comes (`engine::waiting`), what the body may ask of its hold (`guard`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
+use crate::body::Body;
 use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::hold::{Alarm, Held, Loss};
 use crate::engine::turn::{Looker, Phase};
@@ -25,14 +26,6 @@ use crate::manager::LockManager;
 use crate::options::{OnLost, Options, Release};
 use crate::protocol::command::Reply;
 use crate::telemetry::Hold;
-
-/// A body, and then its value in the same place: the future of a call is as large as the larger of the two.
-pub type Body<F> = futures_util::future::MaybeDone<F>;
-
-/// Takes the value of a body that has ended.
-pub(crate) fn value<F: Future>(body: Pin<&mut Body<F>>) -> F::Output {
-    body.take_output().expect("a body that has ended has left its value")
-}
 
 /// Takes the lock, or joins the hold that the current call chain has.
 #[derive(Debug)]
@@ -108,7 +101,7 @@ impl<'a> Running<'a> {
                 && !std::mem::take(&mut seen)
                 && let Err(loss) = self.held.believed()
             {
-                body.set(Body::Gone);
+                body.stop();
                 return Poll::Ready(Err(loss));
             }
             if self.scope.enter(self.held, || body.as_mut().poll(cx)).is_ready() {

@@ -72,7 +72,7 @@ impl KeyBuilder {
     /// Adds the hash of a value, for values that are long or secret: 32 hex digits of SHA-256. An empty value is a problem.
     pub fn hashed<T: KeyPart + ?Sized>(mut self, place: &'static str, value: &T) -> Self {
         self.hashed = true;
-        self.value(place, value, |name| Form::Hashed(Hasher::new(name)))
+        self.value(place, value, |name| Form::Hashed(Box::new(Hasher::new(name))))
     }
 
     /// Adds a value that may be missing: `None` writes `~`, an empty value `~~`.

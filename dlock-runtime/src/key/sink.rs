@@ -42,8 +42,8 @@ pub(crate) enum Form {
     Optional(String),
     /// `<a|raw>`
     Raw(String),
-    /// `<a|hash>`
-    Hashed(Hasher),
+    /// `<a|hash>`: large, and seldom
+    Hashed(Box<Hasher>),
 }
 
 impl Sink {

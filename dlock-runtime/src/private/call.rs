@@ -11,13 +11,14 @@ use std::task::{Context, Poll, ready};
 
 use once_cell::sync::OnceCell;
 
+use crate::body::Body;
 use crate::config::is_namespace;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{self, Body, Entering, Leaving, Running};
+use crate::run::{Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
 /// An annotated function: what all its calls have in common.
@@ -278,7 +279,7 @@ impl<F: Future> Future for Run<'_, F> {
                 }
             }
         }
-        Poll::Ready(Ok(run::value(body.as_mut())))
+        Poll::Ready(Ok(body.as_mut().take()))
     }
 }
 

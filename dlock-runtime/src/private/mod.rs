@@ -13,10 +13,10 @@ pub use outcome::{
     finish_or_skip, finish_started, skip_unavailable,
 };
 
+pub use crate::body::Body;
 use crate::error::Error;
 use crate::key::{AsLockKey, IntoLockKey, LockKey};
 pub use crate::options::{OnLost, Options, Release};
-pub use crate::run::Body;
 
 /// A whole key that is the same in every call. What looks like a hole in it is none.
 #[derive(Debug)]
