@@ -10,15 +10,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
 use crate::body::Body;
+use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::hold::{Alarm, Held, Loss};
 use crate::engine::turn::{Looker, Phase};
-use crate::engine::waiting::Waiting;
+use crate::engine::waiting::{Entered, Waiting};
 use crate::error::{Error, Result};
 use crate::held::{Opened, Scope};
 use crate::key::LockKey;
@@ -39,32 +41,40 @@ impl Entering {
         key: &std::result::Result<LockKey, Box<Error>>,
         options: &Options,
     ) -> Self {
-        let waiting = match (key, options.checked(manager.engine().lease)) {
-            (Ok(key), Ok(())) => Self::begin(manager, key, options).map_err(Box::new),
-            (Err(error), _) => Err(error.clone()),
-            (_, Err(error)) => Err(Box::new(error)),
+        let engine = manager.engine();
+        // Made where it stays: each hand-over makes one.
+        let waiting = match checked(engine, key, options) {
+            Ok((key, scope)) => Ok(Waiting::join(engine, key.clone(), options, scope.as_ref())),
+            Err(error) => Err(Some(error)),
         };
-        Self { waiting: waiting.map_err(Some) }
+        Self { waiting }
     }
 
-    fn begin(manager: &LockManager, key: &LockKey, options: &Options) -> Result<Waiting> {
-        let (engine, scope) = (manager.engine(), Scope::current());
-        let holds = |scope| Scope::of_key(scope, engine, key).is_some();
-        if !options.reentrant && scope.as_ref().is_some_and(holds) {
-            return Err(Error::Reentrant { key: key.clone() });
-        }
-        Ok(Waiting::join(engine, key.clone(), options, scope.as_ref()))
-    }
-
-    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Entered> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
             Ok(waiting) => ready!(Pin::new(waiting).poll(cx)).and_then(Held::if_believed),
-            Err(error) => Err(*error.take().expect("a future is not polled again after it has ended")),
+            Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
-        telemetry.entered(&entered);
+        telemetry.entered(entered.as_ref().map_err(|error| &**error));
         Poll::Ready(entered)
     }
+}
+
+/// Returns what the lock is asked with: a key, and what the current call chain holds.
+fn checked<'a>(
+    engine: &Engine,
+    key: &'a std::result::Result<LockKey, Box<Error>>,
+    options: &Options,
+) -> std::result::Result<(&'a LockKey, Option<Arc<Scope>>), Box<Error>> {
+    let key = key.as_ref().map_err(Clone::clone)?;
+    options.checked(engine.lease)?;
+    let scope = Scope::current();
+    let holds = |scope| Scope::of_key(scope, engine, key).is_some();
+    if !options.reentrant && scope.as_ref().is_some_and(holds) {
+        return Err(Box::new(Error::Reentrant { key: key.clone() }));
+    }
+    Ok((key, scope))
 }
 
 /// Polls a body as long as its hold may be believed. The body is over then, and its value where it stood.

@@ -25,7 +25,7 @@ use tracing::span::Id;
 use tracing::{Span, field};
 
 use crate::engine::hold::{Held, Loss};
-use crate::error::{Error, LossCause, Result};
+use crate::error::{Error, LossCause};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 
@@ -71,7 +71,7 @@ impl Hold {
     }
 
     /// The call has the lock, or does not get it.
-    pub(crate) fn entered(&self, entered: &Result<Held>) {
+    pub(crate) fn entered(&self, entered: std::result::Result<&Held, &Error>) {
         match entered {
             Ok(held) => {
                 if self.is_silent() {

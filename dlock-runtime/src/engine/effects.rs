@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::engine::answer::Answer;
+use crate::engine::turn::Wakers;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -27,8 +28,14 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    pub(super) fn wakes(&mut self, wakers: impl IntoIterator<Item = Waker>) {
-        wakers.into_iter().for_each(|waker| self.wake.push(waker));
+    pub(super) fn wakes(&mut self, wakers: Wakers) {
+        let Wakers { own, lookers } = wakers;
+        if let Some(own) = own {
+            self.wake.push(own);
+        }
+        for (_, waker) in lookers {
+            self.wake.push(waker);
+        }
     }
 
     /// Takes a waker that nobody need wake.
@@ -53,8 +60,9 @@ impl Effects {
 
     /// Does the same where moving them would cost more than it does.
     pub(super) fn wake_all(&mut self) {
-        for (answer, reply, now) in std::mem::take(&mut self.answers) {
-            whatever_panics(|| answer.give(reply, now));
+        if !self.answers.is_empty() {
+            let answers = std::mem::take(&mut self.answers).into_iter();
+            answers.for_each(|(answer, reply, now)| whatever_panics(|| answer.give(reply, now)));
         }
         self.wake.each(Waker::wake);
     }
@@ -128,7 +136,7 @@ mod tests {
                 (0..4).map(|of| Arc::new(Bell { panics: of == at, ..Bell::default() })).collect();
             let mut effects = Effects::default();
 
-            effects.wakes(bells.iter().cloned().map(Waker::from));
+            bells.iter().cloned().map(Waker::from).for_each(|waker| effects.wake.push(waker));
             effects.wake();
 
             assert!(bells.iter().all(|bell| bell.rung.load(Ordering::SeqCst) == 1), "{at}");

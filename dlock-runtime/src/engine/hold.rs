@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::waiting::Entered;
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
@@ -45,9 +46,8 @@ impl Held {
     }
 
     /// Notes for how long the call has waited for it.
-    pub(super) fn after(mut self, waited: Duration) -> Self {
+    pub(super) fn note_wait(&mut self, waited: Duration) {
         self.waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
-        self
     }
 
     /// Returns the turn, and the scope that it is nested in.
@@ -68,12 +68,12 @@ impl Held {
     }
 
     /// Gives the hold up where it is lost before anything could run under it: the task may come late to its turn.
-    pub(crate) fn if_believed(mut self) -> Result<Self, Error> {
+    pub(crate) fn if_believed(mut self) -> Entered {
         match self.believed() {
             Ok(()) => Ok(self),
             Err(loss) => {
                 self.taken_up = false;
-                Err(self.lost_error(loss))
+                Err(Box::new(self.lost_error(loss)))
             }
         }
     }

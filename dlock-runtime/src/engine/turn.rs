@@ -362,20 +362,8 @@ impl State {
 pub(crate) struct Wakers {
     /// That of the call whose turn it is.
     pub(super) own: Option<Waker>,
-    lookers: Vec<(u64, Waker)>,
-}
-
-impl IntoIterator for Wakers {
-    type Item = Waker;
-    type IntoIter = std::iter::Chain<
-        std::option::IntoIter<Waker>,
-        std::iter::Map<std::vec::IntoIter<(u64, Waker)>, fn((u64, Waker)) -> Waker>,
-    >;
-
-    fn into_iter(self) -> Self::IntoIter {
-        let waker: fn((u64, Waker)) -> Waker = |(_, waker)| waker;
-        self.own.into_iter().chain(self.lookers.into_iter().map(waker))
-    }
+    /// Those of its lookers, by their ids.
+    pub(super) lookers: Vec<(u64, Waker)>,
 }
 
 #[cfg(test)]
@@ -384,6 +372,7 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
+    use crate::engine::effects::Effects;
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -405,6 +394,12 @@ mod tests {
 
     fn turn() -> Arc<Turn> {
         Turn::new(LockKey::new("order:7").expect("a key"))
+    }
+
+    fn wake(wakers: Wakers) {
+        let mut effects = Effects::default();
+        effects.wakes(wakers);
+        effects.wake();
     }
 
     fn not_yet(_: &mut Phase) -> Option<()> {
@@ -429,7 +424,7 @@ mod tests {
             turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
         }
         assert_eq!(count(&turn), 1);
-        turn.end(BootTime::START).wakers.into_iter().for_each(Waker::wake);
+        wake(turn.end(BootTime::START).wakers);
 
         assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
         assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
@@ -460,7 +455,7 @@ mod tests {
         turn.look(Some(&wakers[0]), not_yet);
         first.look(&wakers[1], not_yet);
         second.look(&wakers[2], not_yet);
-        turn.end(BootTime::START).wakers.into_iter().for_each(Waker::wake);
+        wake(turn.end(BootTime::START).wakers);
 
         assert_eq!(rung(&bells), [1, 1, 1]);
     }

@@ -20,6 +20,9 @@ use crate::protocol::queue::Waiter;
 use crate::protocol::waits::{Place, WaitId};
 use crate::sync::lock;
 
+/// How a wait ends. Errors are large and seldom: a hold is moved with the room of one beside it from the wait to the guard.
+pub(crate) type Entered = Result<Held, Box<Error>>;
+
 /// Waits for a turn. Dropping it leaves the queue at once; a grant on its way to it is released.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -55,8 +58,9 @@ impl Waiting {
         let patience = Patience::new(now, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
         // Before anything can unwind: dropped, it leaves the queue.
-        let mut waiting = Self { held: None, started: now, wait: None, alarm: Alarm::default() };
-        let held = &*waiting.held.insert(Held::new(engine, seat, nested));
+        let held = Some(Held::new(engine, seat, nested));
+        let mut waiting = Self { held, started: now, wait: None, alarm: Alarm::default() };
+        let Some(held) = &waiting.held else { unreachable!("it was put there") };
         let (seat, nested) = held.turn();
         let key = seat.key.name();
         if let Some(parent) = nested {
@@ -91,7 +95,7 @@ impl Waiting {
 }
 
 impl Future for Waiting {
-    type Output = Result<Held, Error>;
+    type Output = Entered;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -106,12 +110,13 @@ impl Future for Waiting {
             });
             match outcome {
                 Some(Ok(waited)) => {
-                    let held = this.take().expect("it is there: the turn that was looked at is its own");
-                    return Poll::Ready(Ok(held.after(waited)));
+                    let mut held = this.take().expect("it is there: the turn that was looked at is its own");
+                    held.note_wait(waited);
+                    return Poll::Ready(Ok(held));
                 }
                 Some(Err(refusal)) => {
                     let refusal = refusal.map_or(Refusal::Shutdown, |refusal| *refusal);
-                    return Poll::Ready(Err(error(seat.key.clone(), refusal)));
+                    return Poll::Ready(Err(Box::new(error(seat.key.clone(), refusal))));
                 }
                 None if this.alarm.ring(&held.engine, cx).is_pending() => return Poll::Pending,
                 None => {} // time has passed: look again

@@ -198,9 +198,9 @@ impl Call {
         let guard = match (ready!(entering.poll(&self.telemetry, cx)), &self.key) {
             (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
                 self.telemetry.unlocked_run(key, &error);
-                LockGuard::unlocked(key.clone(), error)
+                LockGuard::unlocked(key.clone(), *error)
             }
-            (entered, _) => LockGuard::new(entered?),
+            (entered, _) => LockGuard::new(entered.map_err(|error| *error)?),
         };
         // A call is asked once; were it twice, the second guard is released here.
         let _ = self.guard.set(guard);
