@@ -115,7 +115,7 @@ impl Driver {
         let mut alarm = None;
         loop {
             let wake = self.shared.wake.notified();
-            self.shared.asleep_until.store(0, Ordering::SeqCst);
+            let told = self.shared.wakes_up();
             let now = boot_time();
             let due = match self.engine.upgrade() {
                 Some(engine) => {
@@ -127,8 +127,11 @@ impl Driver {
                 None => return,
             };
             self.send();
-            self.shared.asleep_until.store(due.nanos(), Ordering::SeqCst);
-            if self.engine.upgrade().is_some_and(|engine| engine.due() < due) {
+            // What it was told of is looked at then, though it may be done by now: a task that takes lock after lock would have it woken
+            // for each of them, twice, where one look in a tenth of a second will do.
+            let until = if told > now { told.min(due) } else { due };
+            self.shared.falls_asleep(until);
+            if self.engine.upgrade().is_some_and(|engine| engine.due() < until) {
                 continue; // something came due earlier while we were not looking
             }
             if due <= now {
@@ -140,7 +143,7 @@ impl Driver {
                 () = wake => if self.gathers {
                     tokio::task::yield_now().await;
                 },
-                () = alarm.get_or_insert_with(Alarm::new).until(due) => {}
+                () = alarm.get_or_insert_with(Alarm::new).until(until) => {}
             }
         }
     }

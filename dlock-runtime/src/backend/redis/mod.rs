@@ -32,7 +32,6 @@ mod undoing;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -183,9 +182,7 @@ impl Backend for Redis {
     }
 
     fn due_earlier(&self, due: BootTime) {
-        if due.nanos() < self.shared.asleep_until.load(Ordering::SeqCst) {
-            self.shared.wake.notify_one();
-        }
+        self.shared.wakes_by(due);
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

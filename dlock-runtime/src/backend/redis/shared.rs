@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::undoing::Undoing;
+use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 
 /// What both sides use.
@@ -23,8 +24,8 @@ pub(super) struct Shared {
     outbox: Mutex<Vec<Request>>,
     /// Tells the driver that something is in the outbox, or due.
     pub(super) wake: Notify,
-    /// Until when the driver sleeps; 0 while it is awake.
-    pub(super) asleep_until: AtomicU64,
+    /// Until when the driver sleeps, as far as it has been told; 0 while it is awake.
+    asleep_until: AtomicU64,
     /// What is to be undone, on whichever server the key lives.
     pub(super) undoing: Undoing,
     /// The same, where each server has a list of its own.
@@ -86,6 +87,26 @@ impl Shared {
             self.push(request);
         }
         self.wake.notify_one();
+    }
+
+    /// Something is due at `due`: a driver that would sleep for longer is woken, and sleeps no longer than until then.
+    pub(super) fn wakes_by(&self, due: BootTime) {
+        let sleeps_longer = |until: u64| due.nanos() < until;
+        if sleeps_longer(self.asleep_until.load(Ordering::SeqCst))
+            && sleeps_longer(self.asleep_until.fetch_min(due.nanos(), Ordering::SeqCst))
+        {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The driver is awake: it is told until when it was to sleep, and of nothing until it does again.
+    pub(super) fn wakes_up(&self) -> BootTime {
+        BootTime::from_nanos(self.asleep_until.swap(0, Ordering::SeqCst))
+    }
+
+    /// The driver sleeps from now on; what has come due earlier meanwhile it finds out itself.
+    pub(super) fn falls_asleep(&self, until: BootTime) {
+        self.asleep_until.store(until.nanos(), Ordering::SeqCst);
     }
 
     /// Returns whether somebody waits for the answer to what is queued.
@@ -170,6 +191,28 @@ mod tests {
         assert!(!shared.is_much(), "there is more under way than it is worth");
         shared.answered(MUCH);
         assert!(shared.is_much());
+    }
+
+    #[test]
+    fn a_driver_is_woken_once_for_what_comes_due_earlier_and_then_only_for_what_comes_due_before_that() {
+        let (shared, at) = (Shared::default(), |ms: u64| BootTime::from_nanos(ms * 1_000_000));
+        let is_woken = || shared.wake.notified().now_or_never().is_some();
+        let due = |ms| {
+            shared.wakes_by(at(ms));
+            is_woken()
+        };
+
+        assert!(!due(1), "it is awake, and looks itself");
+        shared.falls_asleep(at(500));
+        assert!(!due(500) && !due(700));
+        assert!(due(100));
+        assert!(!due(100) && !due(300), "it has been told of what comes first");
+        assert!(due(50));
+
+        assert_eq!(shared.wakes_up(), at(50));
+        assert!(!due(20));
+        shared.falls_asleep(BootTime::NEVER);
+        assert!(due(600));
     }
 
     #[test]
