@@ -15,7 +15,7 @@ use crate::token::Token;
 #[must_use = "tasks that are not woken sleep for ever"]
 pub(crate) struct Effects {
     wake: Few<Waker>,
-    answers: Vec<(Answer, Reply, BootTime)>,
+    answers: Few<(Answer, Reply, BootTime)>,
     /// The waker of a call that lets go as it is polled: it is only dropped, with nothing locked, as a waker may be the last that knows of
     /// a task.
     spared: Option<Waker>,
@@ -60,17 +60,9 @@ impl Effects {
 
     /// Does the same where moving them would cost more than it does.
     pub(super) fn wake_all(&mut self) {
-        if !self.answers.is_empty() {
-            let answers = std::mem::take(&mut self.answers).into_iter();
-            answers.for_each(|(answer, reply, now)| whatever_panics(|| answer.give(reply, now)));
-        }
+        self.answers.each(|(answer, reply, now)| answer.give(reply, now));
         self.wake.each(Waker::wake);
     }
-}
-
-/// Calls foreign code. A panic has been told of by the panic hook, and is nobody else's.
-fn whatever_panics(call: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(call)));
 }
 
 /// A list that takes no memory while it has two at most, as after most events: who lets go, and who is next.
@@ -99,7 +91,7 @@ impl<T> Few<T> {
 
     /// Takes out all and does something with each, in their order, whichever of them panics.
     fn each(&mut self, mut done: impl FnMut(T)) {
-        let mut done = |one| whatever_panics(|| done(one));
+        let mut done = |one| drop(catch_unwind(AssertUnwindSafe(|| done(one))));
         let Some(first) = self.first.take() else { return };
         done(first);
         let Some(second) = self.second.take() else { return };

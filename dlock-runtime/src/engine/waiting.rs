@@ -69,14 +69,13 @@ impl Waiting {
                 lane.join_nested(&root, parent.depth(), seat.clone(), patience, cx);
             });
         } else {
-            let waiter =
-                Box::new(Waiter { seat: seat.clone(), terms: options.terms(engine.lease), patience });
             // Looked at under the lane's lock: who shuts down sets it first and goes through all lanes then.
             engine.on_lane_now(now, key, |lane, cx| {
                 if engine.is_closed() {
-                    cx.refuse(waiter.seat, Refusal::Shutdown);
+                    cx.refuse(seat.clone(), Refusal::Shutdown);
                 } else {
-                    lane.join(waiter, cx);
+                    let terms = options.terms(engine.lease);
+                    lane.join(Waiter { seat: seat.clone(), terms, patience }, cx);
                 }
             });
         }

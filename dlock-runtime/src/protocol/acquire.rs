@@ -24,6 +24,7 @@ use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
+use crate::protocol::queue::Waiter;
 use crate::protocol::share::{Offer, Share, Streak};
 use crate::token::Token;
 
@@ -321,14 +322,15 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// The head's turn has come.
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
-        let Some(head) = self.queue.pop() else { return };
-        self.queue.hear(Heard::Taken(None));
-        let mut hold = Hold::new(&head, token, deadline, self.stage.streak(cx.now), cx);
+        let Some(head) = self.queue.head() else { return };
+        let mut hold = Hold::new(head, token, deadline, self.stage.streak(cx.now), cx);
         if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget) }, .. }) = self.stage {
             hold.go_on_with(budget);
         }
-        cx.actions.push(hold.admits(&head, cx));
+        cx.actions.push(hold.admits(head, cx));
         self.stage = Stage::Held(hold);
+        self.queue.advance();
+        self.queue.hear(Heard::Taken(None));
         let mut gave_up = Vec::new();
         self.queue.refuse_once(|waiter| gave_up.push(waiter));
         self.refuse_all(gave_up, cx);
@@ -338,9 +340,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Tells who only asks whether it gets the lock that it does not, and has no use for a look at what stands there.
     fn refuse_who_only_asks_whether(&mut self, cx: &mut Cx<'_, S>) {
         while self.queue.head().is_some_and(|head| head.patience.only_asks_whether()) {
-            let Some(head) = self.queue.pop() else { return };
-            let refusal = Heard::Taken(None).refusal(&head.patience, cx.now);
-            cx.refuse(head.seat, refusal);
+            let Some(Waiter { seat, patience, .. }) = self.queue.pop() else { return };
+            cx.refuse(seat, Heard::Taken(None).refusal(&patience, cx.now));
         }
     }
 

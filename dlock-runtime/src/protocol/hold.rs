@@ -349,10 +349,11 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Gives the hold to the head of the local queue, in memory: the token, its renewal on its way and its deadline go with it.
     fn hand_on(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
-        let Some(next) = self.queue.pop() else { return };
+        let Some(next) = self.queue.head() else { return };
         hold.bound(&next.terms, cx.now);
-        cx.actions.push(hold.admits(&next, cx));
-        hold.seat = next.seat;
+        cx.actions.push(hold.admits(next, cx));
+        hold.seat = next.seat.clone();
+        self.queue.advance();
         if hold.is_to_be_confirmed() && hold.more.is_some() {
             hold.confirm(cx);
         }

@@ -150,8 +150,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// A task wants the lock.
-    pub(crate) fn join(&mut self, waiter: impl Into<Box<Waiter<S>>>, cx: &mut Cx<'_, S>) {
-        let mut waiter = waiter.into();
+    pub(crate) fn join(&mut self, mut waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         match &self.stage {
             Stage::Idle => {
                 self.enlist(waiter);
@@ -159,9 +158,9 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             Stage::Away(_) => self.join_while_away(waiter, cx),
             Stage::Asking(asking) if waiter.patience.is_once() && !asking.is_unanswered() => {
-                self.refuse(*waiter, cx);
+                self.refuse(waiter, cx);
             }
-            Stage::Held(_) | Stage::Yielding(_) if waiter.patience.is_once() => self.refuse(*waiter, cx),
+            Stage::Held(_) | Stage::Yielding(_) if waiter.patience.is_once() => self.refuse(waiter, cx),
             Stage::Asking(_) | Stage::Held(_) | Stage::Yielding(_) => {
                 if !self.queue.is_empty() || matches!(self.stage, Stage::Held(_)) {
                     waiter.patience.not_yet(cx.now);
@@ -172,7 +171,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Puts a waiter at the end of the queue.
-    pub(super) fn enlist(&mut self, waiter: Box<Waiter<S>>) {
+    pub(super) fn enlist(&mut self, waiter: Waiter<S>) {
         let heard = self.unsaid();
         self.queue.push(waiter, heard);
     }
@@ -301,9 +300,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Tells waiters why they do not get the lock.
-    pub(super) fn refuse_all(&self, waiters: Vec<Box<Waiter<S>>>, cx: &mut Cx<'_, S>) {
+    pub(super) fn refuse_all(&self, waiters: Vec<Waiter<S>>, cx: &mut Cx<'_, S>) {
         for waiter in waiters {
-            self.refuse(*waiter, cx);
+            self.refuse(waiter, cx);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::lane::Heard;
 use crate::protocol::patience::{Patience, Verdict};
 use crate::protocol::terms::Terms;
 
-/// One task that waits for its turn. `S` is its seat: how it is told. It stands in a box, since it is moved more often than looked at.
+/// One task that waits for its turn. `S` is its seat: how it is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter<S> {
     pub(crate) seat: S,
@@ -30,9 +30,9 @@ pub(crate) struct LocalQueue<S>(Option<Box<Waiters<S>>>);
 
 #[derive(Clone, Debug)]
 struct Waiters<S> {
-    head: Option<Box<Waiter<S>>>,
+    head: Option<Waiter<S>>,
     /// Those behind it, and holes where somebody left; each has a number, one above that of the place before it.
-    others: VecDeque<Option<Box<Waiter<S>>>>,
+    others: VecDeque<Option<Waiter<S>>>,
     /// The number of the first of the others.
     first: u64,
     /// Which of the others take the first answer for their last.
@@ -58,7 +58,7 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     pub(crate) fn head(&self) -> Option<&Waiter<S>> {
-        self.0.as_ref().and_then(|waiters| waiters.head.as_deref())
+        self.0.as_ref().and_then(|waiters| waiters.head.as_ref())
     }
 
     /// Returns what those who wait have heard of the lock last.
@@ -74,19 +74,28 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     /// Puts a waiter at the end. The first to come has heard this much.
-    pub(crate) fn push(&mut self, waiter: impl Into<Box<Waiter<S>>>, heard: Heard) {
-        self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter.into());
+    pub(crate) fn push(&mut self, waiter: Waiter<S>, heard: Heard) {
+        self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter);
     }
 
-    /// Takes the head out: its turn has come.
-    pub(crate) fn pop(&mut self) -> Option<Box<Waiter<S>>> {
+    /// The head's turn has come: who stands behind it is the head then. It is dropped where it stands, since to move it costs more than
+    /// what else a hand-over does here.
+    pub(crate) fn advance(&mut self) {
+        if let Some(waiters) = &mut self.0 {
+            waiters.advance();
+        }
+        self.tidy();
+    }
+
+    /// Takes the head out.
+    pub(crate) fn pop(&mut self) -> Option<Waiter<S>> {
         let head = self.0.as_mut()?.pop();
         self.tidy();
         head
     }
 
     /// Takes out the waiter of `seat`, wherever it stands.
-    pub(crate) fn remove(&mut self, seat: &S) -> Option<Box<Waiter<S>>> {
+    pub(crate) fn remove(&mut self, seat: &S) -> Option<Waiter<S>> {
         let waiters = self.0.as_mut()?;
         if waiters.head.as_ref().is_some_and(|head| head.seat == *seat) {
             return self.pop();
@@ -99,7 +108,7 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     /// Takes out all.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Waiter<S>>> + use<S> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter<S>> + use<S> {
         let waiters = self.0.take().map(|waiters| *waiters);
         waiters
             .into_iter()
@@ -116,9 +125,9 @@ impl<S: PartialEq> LocalQueue<S> {
     /// Tells all that the lock is not to be had now, and gives those who will not wait for it to `gave_up`.
     ///
     /// Only the head and those who try once need telling at once; the others learn of it when their next try is due.
-    pub(crate) fn not_yet(&mut self, now: BootTime, mut gave_up: impl FnMut(Box<Waiter<S>>)) {
+    pub(crate) fn not_yet(&mut self, now: BootTime, mut gave_up: impl FnMut(Waiter<S>)) {
         let Some(waiters) = &mut self.0 else { return };
-        let gives_up = |head: &mut Box<Waiter<S>>| head.patience.not_yet(now) == Verdict::GiveUp;
+        let gives_up = |head: &mut Waiter<S>| head.patience.not_yet(now) == Verdict::GiveUp;
         if waiters.head.as_mut().is_some_and(gives_up)
             && let Some(head) = waiters.pop()
         {
@@ -137,7 +146,7 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     /// Gives those who try once to `gave_up`: the answer is there.
-    pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(Box<Waiter<S>>)) {
+    pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(Waiter<S>)) {
         let Some(waiters) = &mut self.0 else { return };
         for number in std::mem::take(&mut waiters.once) {
             waiters.take(number).into_iter().for_each(&mut gave_up);
@@ -155,7 +164,7 @@ impl<S: PartialEq> LocalQueue<S> {
         now: BootTime,
         held: bool,
         unheard: bool,
-        mut gave_up: impl FnMut(Box<Waiter<S>>),
+        mut gave_up: impl FnMut(Waiter<S>),
     ) -> bool {
         let Some(waiters) = &mut self.0 else { return false };
         let due = |patience: &mut Patience, contends: bool| {
@@ -208,7 +217,7 @@ impl<S> Waiters<S> {
         }
     }
 
-    fn push(&mut self, waiter: Box<Waiter<S>>) {
+    fn push(&mut self, waiter: Waiter<S>) {
         self.count += 1;
         if self.head.is_none() {
             self.head = Some(waiter);
@@ -223,18 +232,24 @@ impl<S> Waiters<S> {
         self.others.push_back(Some(waiter));
     }
 
-    /// Takes the head out; who stands behind it is the head then.
-    fn pop(&mut self) -> Option<Box<Waiter<S>>> {
-        let next = self.others.pop_front().flatten();
-        self.first += 1;
-        self.close_up();
-        let head = std::mem::replace(&mut self.head, next);
+    /// Takes the head out.
+    fn pop(&mut self) -> Option<Waiter<S>> {
+        let head = self.head.take();
         self.count -= usize::from(head.is_some());
+        self.advance();
         head
     }
 
+    /// Has who stands behind the head be the head.
+    fn advance(&mut self) {
+        self.count -= usize::from(self.head.is_some());
+        self.head = self.others.pop_front().flatten();
+        self.first += 1;
+        self.close_up();
+    }
+
     /// Takes out one of the others.
-    fn take(&mut self, number: u64) -> Option<Box<Waiter<S>>> {
+    fn take(&mut self, number: u64) -> Option<Waiter<S>> {
         let waiter = self.place(number)?.take()?;
         self.count -= 1;
         self.close_up();
@@ -242,10 +257,10 @@ impl<S> Waiters<S> {
     }
 
     fn other(&mut self, number: u64) -> Option<&mut Waiter<S>> {
-        self.place(number)?.as_deref_mut()
+        self.place(number)?.as_mut()
     }
 
-    fn place(&mut self, number: u64) -> Option<&mut Option<Box<Waiter<S>>>> {
+    fn place(&mut self, number: u64) -> Option<&mut Option<Waiter<S>>> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.others.get_mut(at)
     }

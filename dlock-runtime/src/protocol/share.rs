@@ -158,7 +158,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// A task wants the lock while others are to have a chance. One with less time than that asks at once, as does one that goes on
     /// with a streak.
-    pub(super) fn join_while_away(&mut self, waiter: Box<Waiter<S>>, cx: &mut Cx<'_, S>) {
+    pub(super) fn join_while_away(&mut self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
         let Stage::Away(Away { streak, until }) = self.stage else { return };
         let waits = streak.is_over() && waiter.patience.lasts_beyond(until);
         self.enlist(waiter);

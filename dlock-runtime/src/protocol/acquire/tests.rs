@@ -4,7 +4,6 @@ use super::*;
 use crate::protocol::Rules;
 use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
-use crate::protocol::queue::Waiter;
 use crate::protocol::scene::{LIMITS, TERMS, at, happen, happen_where, waiter};
 
 /// A lane whose head tries once, its acquire on its way since 0 ms; and the acquire's token.

@@ -1,0 +1,55 @@
+//! A body, and then its value in the same place: the future of a call is as large as the larger of the two.
+//!
+//! Not here: under what it is polled (`run`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+pin_project! {
+    #[project = At]
+    /// A body that is polled where it stands, dropped there when it ends, and followed by its value.
+    ///
+    /// It is what `futures_util`'s `MaybeDone` is, but for [`take`](Self::take), which moves the value alone: that of `MaybeDone` moves
+    /// all of it, which may be much, once for each call.
+    #[allow(missing_docs, reason = "the macro takes no documentation of fields")]
+    #[derive(Debug)]
+    pub enum Body<F: Future> {
+        /// It has not ended.
+        Future {
+            #[pin]
+            future: F,
+        },
+        /// It has ended.
+        Done {
+            // Until it is taken.
+            value: Option<F::Output>,
+        },
+        /// It was stopped.
+        Gone,
+    }
+}
+
+impl<F: Future> Body<F> {
+    /// Polls it, unless it has ended.
+    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let At::Future { future } = self.as_mut().project() {
+            let value = ready!(future.poll(cx));
+            self.set(Self::Done { value: Some(value) });
+        }
+        Poll::Ready(())
+    }
+
+    /// Drops it where it stands.
+    pub(crate) fn stop(mut self: Pin<&mut Self>) {
+        self.set(Self::Gone);
+    }
+
+    /// Takes the value of a body that has ended.
+    pub(crate) fn take(self: Pin<&mut Self>) -> F::Output {
+        let value = if let At::Done { value } = self.project() { value.take() } else { None };
+        value.expect("a body that has ended has left its value")
+    }
+}
