@@ -48,7 +48,7 @@ impl Options {
     /// Returns whether the options can be used, where calls that name no lease get `default`.
     pub(crate) fn checked(&self, default: Duration) -> Result<()> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
-        match self.contradiction().or_else(|| self.ends_before_at_least(self.terms(default).lease)) {
+        match self.contradiction().or_else(|| self.ends_before_at_least(self.terms(default).lease())) {
             Some((part, problem)) => Err(Error::Config { part: part.into(), problem: problem.into() }),
             None => Ok(()),
         }
@@ -98,7 +98,8 @@ impl Options {
         // A little longer, so that it is `max_hold` that ends the hold, and not the margin of the lease.
         let longest =
             max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
-        Terms { lease: self.lease.unwrap_or_else(|| default.min(longest)), renew, max_hold, at_least }
+        let lease = self.lease.unwrap_or_else(|| default.min(longest));
+        Terms::of_lease(lease).renew(renew).max_hold(max_hold).at_least(at_least)
     }
 
     /// Sets the lease: how long the server keeps the lock when nobody renews it.
@@ -254,9 +255,9 @@ mod tests {
     fn a_default_lease_is_cut_to_max_hold_and_one_that_is_set_is_kept() {
         let max_hold = Options::new().max_hold(Duration::from_secs(9));
 
-        let cut = max_hold.terms(DEFAULT).lease;
+        let cut = max_hold.terms(DEFAULT).lease();
         assert!(cut > Duration::from_secs(9) && cut < Duration::from_millis(9_200), "{cut:?}");
-        assert_eq!(max_hold.lease(Duration::from_secs(5)).terms(DEFAULT).lease, Duration::from_secs(5));
-        assert_eq!(Options::new().terms(DEFAULT).lease, DEFAULT);
+        assert_eq!(max_hold.lease(Duration::from_secs(5)).terms(DEFAULT).lease(), Duration::from_secs(5));
+        assert_eq!(Options::new().terms(DEFAULT).lease(), DEFAULT);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::protocol::deadline::Span;
+
 /// Delays that grow from a first to a last, each drawn with full jitter.
 ///
 /// The n-th delay is drawn evenly between a floor and `first * 2^n`, cut at `last`. Full jitter spreads contenders best; see Marc
@@ -9,8 +11,8 @@ use std::time::Duration;
 /// turning the retry into a busy loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    first: Duration,
-    last: Duration,
+    first: Span,
+    last: Span,
 }
 
 impl RetryPolicy {
@@ -21,14 +23,14 @@ impl RetryPolicy {
     #[must_use]
     pub const fn exponential(first: Duration, last: Duration) -> Self {
         let last = if last.as_nanos() < first.as_nanos() { first } else { last };
-        Self { first, last }
+        Self { first: Span::of(first), last: Span::of(last) }
     }
 
     /// Returns the longest that the delay before try `n` (0 is the first retry) can be.
     #[must_use]
     pub fn ceiling(&self, n: u32) -> Duration {
         let factor = 1_u32.checked_shl(n).unwrap_or(u32::MAX);
-        self.first.saturating_mul(factor).min(self.last)
+        self.first.get().saturating_mul(factor).min(self.last.get())
     }
 
     /// Returns the delay before try `n` for a `draw` that is evenly spread over all `u32`.

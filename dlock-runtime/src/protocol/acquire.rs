@@ -101,7 +101,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         if *cx.contended && head.patience.stays(cx.now) {
             return self.enqueue(token, streak, cx);
         }
-        let lease = head.terms.lease;
+        let lease = head.terms.lease();
         self.stage = Stage::Asking(Asking::new(token, Step::Trying, streak));
         cx.send(token, Command::Acquire { lease });
     }
@@ -352,7 +352,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
-        let lease = head.terms.lease;
+        let lease = head.terms.lease();
         self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode), streak));
         cx.send(token, Command::Enqueue { lease, mode });
     }
@@ -422,7 +422,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     pub(super) fn head_lease(&self) -> Option<Duration> {
-        self.queue.head().map(|head| head.terms.lease)
+        self.queue.head().map(|head| head.terms.lease())
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Not here: who renews and when (`renew`), what happens to the body when a deadline passes (`hold`).
 
+use std::fmt;
 use std::time::Duration;
 
 /// A point on the boot clock, which goes on counting while the machine sleeps. Time comes in as a value; this room never asks.
@@ -46,12 +47,25 @@ impl BootTime {
 }
 
 /// A length of time in one word: one beyond 584 years counts as that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span(u64);
 
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 impl Span {
-    pub(crate) fn of(time: Duration) -> Self {
-        Self(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    /// None at all.
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// The longest.
+    pub(crate) const LONGEST: Self = Self(u64::MAX);
+
+    pub(crate) const fn of(time: Duration) -> Self {
+        let whole = time.as_secs().saturating_mul(1_000_000_000);
+        Self(whole.saturating_add(time.subsec_nanos() as u64))
     }
 
     pub(crate) const fn get(self) -> Duration {

@@ -101,7 +101,7 @@ impl<S: Clone + PartialEq> Hold<S> {
         let mut hold = Self {
             seat: waiter.seat.clone(),
             number: token.number(),
-            lease: Span::of(terms.lease),
+            lease: Span::of(terms.lease()),
             deadline,
             budget: Budget::begun(since),
             next_renewal: BootTime::NEVER,
@@ -109,7 +109,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             more: None,
             streak,
             check,
-            renew: terms.renew,
+            renew: terms.is_renewed(),
             granted: false,
             overdue: false,
         };
@@ -285,11 +285,11 @@ impl<S: Clone + PartialEq> Hold<S> {
     /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is asked
     /// soon. A grant that is not confirmed yet is believed by whoever has it: a task of this process as well as the first.
     fn passes_to(&self, next: &Waiter<S>, cx: &Cx<'_, S>) -> bool {
-        let Terms { lease, renew, .. } = next.terms;
+        let lease = next.terms.lease();
         let left = self.deadline.at().since(cx.now);
         let is_enough =
             left > lease / 2 || (self.granted && !self.overdue && left > cx.rules.grant_lease / 2);
-        self.renew && renew && lease == self.lease() && is_enough
+        self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
     }
 }
 
@@ -328,7 +328,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.hand_on(cx);
             }
             _ => {
-                let lease = next.terms.lease;
+                let lease = next.terms.lease();
                 self.confirm_for(token, lease, cx);
             }
         }
@@ -388,7 +388,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
                 } else {
-                    let lease = head.terms.lease;
+                    let lease = head.terms.lease();
                     self.confirm_for(old, lease, cx);
                 }
             }

@@ -16,7 +16,7 @@ use crate::token::{Token, TokenSource};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
-pub(super) const TERMS: Terms = Terms { lease: LEASE, renew: true, max_hold: None, at_least: None };
+pub(super) const TERMS: Terms = Terms::of_lease(LEASE);
 
 pub(super) fn at(ms: u64) -> BootTime {
     BootTime::from_nanos(ms * 1_000_000)
@@ -67,7 +67,7 @@ pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {
     let mut lane = Lane::new();
     happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, terms), cx));
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-    let (token, acquire) = (asking.token, Command::Acquire { lease: terms.lease });
+    let (token, acquire) = (asking.token, Command::Acquire { lease: terms.lease() });
     happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
     (lane, token)
 }

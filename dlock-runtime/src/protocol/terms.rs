@@ -4,34 +4,62 @@
 
 use std::time::Duration;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::{BootTime, Span};
 
-/// The terms of one turn at a lock.
+/// The terms of one turn at a lock. In few words, since they are moved with the call until its turn has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// How long the server keeps the key when nobody renews it.
-    pub(crate) lease: Duration,
-    /// Whether the watchdog renews it.
-    pub(crate) renew: bool,
-    /// The turn is over after this, whoever would renew it.
-    pub(crate) max_hold: Option<Duration>,
-    /// Nobody else gets the lock before this has passed, though the turn may be over.
-    pub(crate) at_least: Option<Duration>,
+    lease: Span,
+    /// The longest where it has no end of its own.
+    max_hold: Span,
+    /// None where nobody is kept out.
+    at_least: Span,
+    renew: bool,
 }
 
 impl Terms {
+    /// Those of a turn that the watchdog renews, and that has no bounds. The server keeps its key for `lease` when nobody renews it.
+    pub(crate) const fn of_lease(lease: Duration) -> Self {
+        Self { lease: Span::of(lease), max_hold: Span::LONGEST, at_least: Span::ZERO, renew: true }
+    }
+
+    /// Whether the watchdog renews it.
+    pub(crate) const fn renew(self, renew: bool) -> Self {
+        Self { renew, ..self }
+    }
+
+    /// The turn is over after this, whoever would renew it.
+    pub(crate) const fn max_hold(self, max_hold: Option<Duration>) -> Self {
+        let max_hold = if let Some(max_hold) = max_hold { Span::of(max_hold) } else { Span::LONGEST };
+        Self { max_hold, ..self }
+    }
+
+    /// Nobody else gets the lock before this has passed, though the turn may be over.
+    pub(crate) const fn at_least(self, at_least: Option<Duration>) -> Self {
+        let at_least = if let Some(at_least) = at_least { Span::of(at_least) } else { Span::ZERO };
+        Self { at_least, ..self }
+    }
+
+    pub(crate) const fn lease(&self) -> Duration {
+        self.lease.get()
+    }
+
+    pub(super) const fn is_renewed(&self) -> bool {
+        self.renew
+    }
+
     /// Returns whether a turn has an end of its own, or a time that it is kept for.
     pub(super) fn has_bounds(&self) -> bool {
-        self.max_hold.is_some() || self.at_least.is_some()
+        self.max_hold < Span::LONGEST || self.at_least > Span::ZERO
     }
 
     /// When a turn that begins at `since` is over.
     pub(super) fn ends(&self, since: BootTime) -> BootTime {
-        self.max_hold.map_or(BootTime::NEVER, |max_hold| since.plus(max_hold))
+        since.plus(self.max_hold.get())
     }
 
     /// Until when the lock of a turn that begins at `since` is kept from others.
     pub(super) fn kept_until(&self, since: BootTime) -> BootTime {
-        self.at_least.map_or(BootTime::START, |at_least| since.plus(at_least))
+        if self.at_least == Span::ZERO { BootTime::START } else { since.plus(self.at_least.get()) }
     }
 }

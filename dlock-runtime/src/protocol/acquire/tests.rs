@@ -15,7 +15,7 @@ fn trying_once(only_whether: bool) -> (Lane<u32>, Token) {
     (lane, token)
 }
 
-const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease };
+const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease() };
 
 #[test]
 fn a_call_that_only_asks_whether_has_its_answer_with_the_first_and_who_waits_behind_it_queues_up() {
@@ -55,15 +55,15 @@ fn who_waits_behind_a_call_that_looked_and_left_asks_for_itself() {
         lane.leave(&1, cx);
     });
 
-    let look = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::Peek };
-    let held = Reply::NotQueued { ttl: Some(TERMS.lease) };
+    let look = Command::Enqueue { lease: TERMS.lease(), mode: Enqueue::Peek };
+    let held = Reply::NotQueued { ttl: Some(TERMS.lease()) };
     let answered = happen(&mut lane, 4, |lane, cx| lane.reply(token, look, at(1), held, cx));
 
     assert!(matches!(&answered[..], [Action::Send { command: ACQUIRE, .. }]), "{answered:?}");
 }
 
 const fn enqueue(mode: Enqueue) -> Command {
-    Command::Enqueue { lease: TERMS.lease, mode }
+    Command::Enqueue { lease: TERMS.lease(), mode }
 }
 
 /// A lane whose head stands in the server's queue since 2 ms, as it asked for at 1 ms; and its token.
@@ -72,7 +72,7 @@ fn queued() -> (Lane<u32>, Token) {
     happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
     let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
     happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
-    let queued = Reply::Queued { ttl: Some(TERMS.lease) };
+    let queued = Reply::Queued { ttl: Some(TERMS.lease()) };
     happen(&mut lane, 2, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
     (lane, token)
 }
@@ -154,7 +154,7 @@ fn who_tries_once_behind_a_contender_is_told_what_is_known_and_else_waits_for_th
     assert!(untold.is_empty() && unanswered.head() == Some(&1), "{untold:?}");
 }
 
-const TERMS_LEASE: Duration = TERMS.lease;
+const TERMS_LEASE: Duration = TERMS.lease();
 
 fn failure() -> Failure {
     Failure::new(FailureKind::Passing, "away")

@@ -191,7 +191,7 @@ impl State {
             response_timeout: WAIT,
             only_whether: false,
         };
-        let terms = Terms { lease: LEASE, renew: world.renew, max_hold: None, at_least: None };
+        let terms = Terms::of_lease(LEASE).renew(world.renew);
         let waiter = Waiter { seat: 0, terms, patience: Patience::new(self.time(), limits, 0) };
         self.clients[number].task = Task::Waits;
         self.on_lane(world, number, |lane, cx| lane.join(waiter, cx));

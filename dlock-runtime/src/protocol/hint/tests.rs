@@ -8,7 +8,7 @@ use crate::protocol::lane::Action;
 use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 use crate::token::{Token, TokenSource};
 
-const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease) };
+const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease()) };
 
 fn checks(actions: &[Action<u32>]) -> usize {
     actions.iter().filter(|action| matches!(action, Action::Send { command: Command::Check, .. })).count()
@@ -23,10 +23,10 @@ fn looking() -> (Lane<u32>, Token, Command) {
         asking.token
     };
     let first = token(&lane);
-    let acquire = Command::Acquire { lease: TERMS.lease };
+    let acquire = Command::Acquire { lease: TERMS.lease() };
     happen(&mut lane, 1, |lane, cx| lane.reply(first, acquire, at(0), Reply::Taken, cx));
     let second = token(&lane);
-    (lane, second, Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First })
+    (lane, second, Command::Enqueue { lease: TERMS.lease(), mode: Enqueue::First })
 }
 
 /// The same a moment later: it is held by somebody who queues nobody, and the contender pauses since 1 ms.
@@ -137,7 +137,7 @@ fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each
     let mut lane = Lane::new();
     happen(&mut lane, 0, &|lane, cx| lane.join(waiter(1, TERMS), cx));
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
+    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease() });
     happen(&mut lane, 7, &|lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
 
     assert_eq!(lane.due(), at(100));
@@ -159,7 +159,7 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
     let mut lane = Lane::new();
     happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease });
+    let (token, acquire) = (asking.token, Command::Acquire { lease: TERMS.lease() });
     happen(&mut lane, 7, |lane, cx| {
         let mut cx = cx.under(&rules);
         lane.reply(token, acquire, at(0), Reply::Ours, &mut cx);

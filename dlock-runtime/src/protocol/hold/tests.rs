@@ -147,7 +147,7 @@ fn a_grant_that_is_not_confirmed_is_handed_on_while_more_than_half_of_it_is_left
 
 #[test]
 fn a_hold_that_nobody_renews_is_lost_when_its_deadline_has_come() {
-    let (mut lane, _) = held(Terms { renew: false, ..TERMS });
+    let (mut lane, _) = held(TERMS.renew(false));
 
     assert_eq!(lane.due(), at(30_000 - 302));
     assert!(happen(&mut lane, 29_697, Lane::tick).is_empty());
@@ -161,7 +161,7 @@ fn an_answer_about_another_token_does_not_concern_a_hold() {
     let (mut lane, _) = held(TERMS);
     let (_, other) = held(TERMS);
 
-    let renew = Command::Renew { lease: TERMS.lease };
+    let renew = Command::Renew { lease: TERMS.lease() };
     let actions = happen(&mut lane, 50, |lane, cx| lane.reply(other, renew, at(40), Reply::NotOurs, cx));
 
     assert!(actions.is_empty() && matches!(lane.stage, Stage::Held(_)), "{actions:?}");
@@ -174,7 +174,7 @@ fn a_hold_is_lost_to_what_is_no_lock_and_not_to_a_server_that_refuses() {
     {
         let (mut lane, token) = held(TERMS);
         let (renew, refused) =
-            (Command::Renew { lease: TERMS.lease }, Reply::Refused(Failure::new(kind, "no")));
+            (Command::Renew { lease: TERMS.lease() }, Reply::Refused(Failure::new(kind, "no")));
 
         let actions = happen(&mut lane, 50, |lane, cx| lane.reply(token, renew, at(40), refused, cx));
 
@@ -192,12 +192,12 @@ fn a_renewal_that_is_answered_while_the_lock_is_on_offer_counts() {
         lane.release(&1, cx);
     });
     let Stage::Yielding(yielding) = &lane.stage else { panic!("{lane:?}") };
-    let (offer, renew) = (offer_of(yielding.next), Command::Renew { lease: TERMS.lease });
+    let (offer, renew) = (offer_of(yielding.next), Command::Renew { lease: TERMS.lease() });
     happen(&mut lane, 10_004, |lane, cx| lane.reply(token, renew, at(10_001), Reply::Ours, cx));
 
     let kept = happen(&mut lane, 10_005, |lane, cx| lane.reply(token, offer, at(10_003), Reply::Ours, cx));
 
-    let until = Deadline::of_lease(at(10_001), TERMS.lease);
+    let until = Deadline::of_lease(at(10_001), TERMS.lease());
     assert!(matches!(kept[..], [Action::Admit { seat: 2, deadline, .. }] if deadline == until), "{kept:?}");
 }
 
@@ -242,7 +242,7 @@ fn a_grant_that_overtakes_the_answer_to_the_yield_is_confirmed() {
         let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
         assert!(lane.granted(next, offer, cx));
     });
-    let renew = Command::Renew { lease: TERMS.lease };
+    let renew = Command::Renew { lease: TERMS.lease() };
     let ours = happen(&mut lane, 110, |lane, cx| lane.reply(next, renew, at(105), Reply::Ours, cx));
 
     assert!(
@@ -322,12 +322,12 @@ fn a_hold_that_is_somebody_elses_when_it_is_asked_who_waits_is_checked() {
 #[test]
 fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
     let (mut lane, token) = held(TERMS);
-    let [shorter, longer] = [10, 40].map(|seconds| Terms { lease: Duration::from_secs(seconds), ..TERMS });
+    let [shorter, longer] = [10, 40].map(|seconds| Terms::of_lease(Duration::from_secs(seconds)));
     for (seat, terms) in [(2, shorter), (3, longer), (4, shorter)] {
         happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, terms), cx));
     }
 
-    for (seat, ms, lease) in [(1, 400, shorter.lease), (2, 800, longer.lease)] {
+    for (seat, ms, lease) in [(1, 400, shorter.lease()), (2, 800, longer.lease())] {
         let renew = Command::Renew { lease };
         let actions = let_go_within_a_second(&mut lane, seat, ms);
         assert!(matches!(actions[..], [Action::Send { command, .. }] if command == renew), "{actions:?}");
@@ -341,13 +341,13 @@ fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
 #[test]
 fn a_question_that_is_not_answered_does_not_prolong_the_budget_of_who_has_another_lease() {
     let (mut lane, token) = held(TERMS);
-    let shorter = Terms { lease: Duration::from_secs(10), ..TERMS };
+    let shorter = Terms::of_lease(Duration::from_secs(10));
     for (seat, terms) in [(2, TERMS), (3, shorter), (4, shorter)] {
         happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, terms), cx));
     }
     let_go_within_a_second(&mut lane, 1, 600);
     let_go_within_a_second(&mut lane, 2, 800);
-    let renew = Command::Renew { lease: shorter.lease };
+    let renew = Command::Renew { lease: shorter.lease() };
     happen(&mut lane, 810, |lane, cx| lane.reply(token, renew, at(800), Reply::Ours, cx));
 
     let actions = let_go_within_a_second(&mut lane, 3, 1_100);
@@ -370,7 +370,7 @@ fn a_lock_that_nobody_takes_when_it_is_offered_is_not_contended() {
 #[test]
 fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
     let (mut lane, _, token) = handed_on_twice();
-    let other = Terms { lease: Duration::from_secs(10), ..TERMS };
+    let other = Terms::of_lease(Duration::from_secs(10));
     happen(&mut lane, 601, |lane, cx| lane.join(waiter(5, other), cx));
     let_go_within_a_second(&mut lane, 3, 610);
     let_go_within_a_second(&mut lane, 4, 620);
@@ -383,7 +383,7 @@ fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
     assert!(actions.is_empty() && matches!(lane.stage, Stage::Asking(_)), "{actions:?}");
 }
 
-const RENEW: Command = Command::Renew { lease: TERMS.lease };
+const RENEW: Command = Command::Renew { lease: TERMS.lease() };
 
 #[test]
 fn a_grant_is_confirmed_once_it_has_lasted_for_a_while() {
@@ -405,9 +405,9 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
     let minute = Some(Duration::from_secs(60));
     for (terms, rules) in [
         (TERMS, at_once),
-        (Terms { renew: false, ..TERMS }, RULES),
-        (Terms { max_hold: minute, ..TERMS }, RULES),
-        (Terms { at_least: minute, ..TERMS }, RULES),
+        (TERMS.renew(false), RULES),
+        (TERMS.max_hold(minute), RULES),
+        (TERMS.at_least(minute), RULES),
     ] {
         let (mut lane, old, next) = yielding_to(terms);
         happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
@@ -428,7 +428,7 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
 fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
     let (mut lane, token) = granted_to(TERMS);
     let at_least = Some(Duration::from_secs(60));
-    happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, Terms { at_least, ..TERMS }), cx));
+    happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, TERMS.at_least(at_least)), cx));
 
     let handed_on = let_go_within_a_second(&mut lane, 2, 112);
 
@@ -444,7 +444,7 @@ fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
 
 #[test]
 fn what_confirms_a_grant_waits_for_no_place() {
-    let (mut lane, _) = granted_to(Terms { lease: Duration::from_secs(1), ..TERMS });
+    let (mut lane, _) = granted_to(Terms::of_lease(Duration::from_secs(1)));
 
     assert!(!lane.put_off(at(115), at(120)), "there is time: a renewal would wait");
     assert_eq!(happen(&mut lane, 115, Lane::tick).len(), 1);
@@ -502,7 +502,7 @@ fn a_hold_whose_renewal_was_not_answered_while_it_was_on_offer_is_renewed_when_i
     let Stage::Yielding(yielding) = &lane.stage else { panic!("{lane:?}") };
     let offer = offer_of(yielding.next);
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
-    let renew = Command::Renew { lease: TERMS.lease };
+    let renew = Command::Renew { lease: TERMS.lease() };
     happen(&mut lane, 10_004, |lane, cx| lane.reply(token, renew, at(10_001), busy, cx));
 
     let kept = happen(&mut lane, 10_005, |lane, cx| lane.reply(token, offer, at(10_003), Reply::Ours, cx));
@@ -514,7 +514,7 @@ fn a_hold_whose_renewal_was_not_answered_while_it_was_on_offer_is_renewed_when_i
 /// A lane in which a hold is prolonged, at 100 ms, for the next task, which wants it for longer; its token, and what that task wants.
 fn confirming() -> (Lane<u32>, Token, Terms) {
     let (mut lane, held) = held(TERMS);
-    let terms = Terms { lease: 2 * TERMS.lease, ..TERMS };
+    let terms = Terms::of_lease(2 * TERMS.lease());
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 100, |lane, cx| {
@@ -527,10 +527,10 @@ fn confirming() -> (Lane<u32>, Token, Terms) {
 #[test]
 fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
     let (mut lane, held, terms) = confirming();
-    let renew = Command::Renew { lease: terms.lease };
+    let renew = Command::Renew { lease: terms.lease() };
     happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOurs, cx));
 
-    let again = Command::Enqueue { lease: terms.lease, mode: crate::protocol::command::Enqueue::Again };
+    let again = Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::Enqueue::Again };
     let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
     happen(&mut lane, 102, |lane, cx| lane.reply(held, again, at(101), free, cx));
 
@@ -542,11 +542,11 @@ fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_que
 fn a_lock_is_let_go_of_that_nobody_said_is_still_ours_where_nobody_queues() {
     let (mut lane, held, terms) = confirming();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
-    let renew = Command::Renew { lease: terms.lease };
+    let renew = Command::Renew { lease: terms.lease() };
     happen(&mut lane, 600, |lane, cx| lane.reply(held, renew, at(100), unknown, cx));
 
-    let again = Command::Enqueue { lease: terms.lease, mode: crate::protocol::command::Enqueue::Again };
-    let kept = Reply::NotQueued { ttl: Some(TERMS.lease) };
+    let again = Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::Enqueue::Again };
+    let kept = Reply::NotQueued { ttl: Some(TERMS.lease()) };
     let let_go = happen(&mut lane, 800, |lane, cx| lane.reply(held, again, at(790), kept, cx));
 
     assert!(
@@ -588,7 +588,7 @@ fn on_another_server_a_hold_is_confirmed_before_it_is_due() {
 
 #[test]
 fn on_another_server_a_hold_with_little_time_waits_for_no_place() {
-    let (mut lane, _) = held(Terms { lease: Duration::from_millis(300), ..TERMS });
+    let (mut lane, _) = held(Terms::of_lease(Duration::from_millis(300)));
 
     let actions = happen(&mut lane, 20, |lane, cx| lane.reconnected(true, cx));
 
@@ -606,7 +606,7 @@ fn on_another_server_a_hold_with_a_second_waits_for_its_place() {
 
 #[test]
 fn on_another_server_a_fixed_lease_is_not_prolonged() {
-    let (mut lane, _) = held(Terms { renew: false, ..TERMS });
+    let (mut lane, _) = held(TERMS.renew(false));
 
     let mut actions = happen(&mut lane, 200, |lane, cx| lane.reconnected(true, cx));
     actions.extend(happen(&mut lane, 200, Lane::tick));
@@ -616,8 +616,8 @@ fn on_another_server_a_fixed_lease_is_not_prolonged() {
 
 #[test]
 fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone() {
-    let (mut lane, held) = held(Terms { max_hold: Some(Duration::from_secs(40)), ..TERMS });
-    let renewed = Command::Renew { lease: TERMS.lease };
+    let (mut lane, held) = held(TERMS.max_hold(Some(Duration::from_secs(40))));
+    let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut lane, 30_000, |lane, cx| lane.reply(held, renewed, at(29_999), Reply::Ours, cx));
     assert_eq!(happen(&mut lane, 40_000, Lane::tick).len(), 1, "a renewal");
     assert_eq!(lane.due(), at(40_001));
@@ -637,7 +637,7 @@ fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone()
 #[test]
 fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     let (mut lane, _) = held(TERMS);
-    let terms = Terms { max_hold: Some(Duration::from_secs(1)), ..TERMS };
+    let terms = TERMS.max_hold(Some(Duration::from_secs(1)));
     happen(&mut lane, 1, |lane, cx| lane.join(waiter(2, terms), cx));
     let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
 
@@ -654,11 +654,8 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
 fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
     let minute = Some(Duration::from_secs(60));
 
-    for (terms, has_more) in [
-        (TERMS, false),
-        (Terms { max_hold: minute, ..TERMS }, true),
-        (Terms { at_least: minute, ..TERMS }, true),
-    ] {
+    for (terms, has_more) in [(TERMS, false), (TERMS.max_hold(minute), true), (TERMS.at_least(minute), true)]
+    {
         let (lane, _) = held(terms);
         let Stage::Held(hold) = &lane.stage else { panic!("{lane:?}") };
         assert_eq!(hold.more.is_some(), has_more, "{terms:?}");

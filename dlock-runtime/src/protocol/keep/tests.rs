@@ -9,7 +9,7 @@ use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 use crate::protocol::share::{Offer, Streak};
 use crate::protocol::terms::Terms;
 
-const JOB: Terms = Terms { at_least: Some(Duration::from_secs(50)), ..TERMS };
+const JOB: Terms = TERMS.at_least(Some(Duration::from_secs(50)));
 
 /// A lane whose task has let go 10 s after it took the lock, its token, and what the server was told.
 fn kept() -> (Lane<u32>, Token, Command) {
@@ -43,7 +43,7 @@ fn a_turn_that_ends_early_is_kept_for_the_rest_of_its_at_least() {
 #[test]
 fn a_turn_that_ends_later_is_released() {
     let (mut lane, token) = held(JOB);
-    let renewed = Command::Renew { lease: TERMS.lease };
+    let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut lane, 40_000, |lane, cx| lane.reply(token, renewed, at(40_000), Reply::Ours, cx));
 
     let mut told = None;
@@ -124,7 +124,7 @@ fn a_late_grant_of_a_kept_lock_is_no_strangers() {
 
     let mut known = false;
     let actions = happen(&mut lane, 10_050, |lane, cx| {
-        let offer = Offer { lease: TERMS.lease, streak: Streak::UNKNOWN };
+        let offer = Offer { lease: TERMS.lease(), streak: Streak::UNKNOWN };
         known = lane.granted(token, offer, cx);
     });
 
@@ -161,7 +161,7 @@ fn what_is_not_ours_any_more_or_no_lock_is_not_kept() {
 fn an_answer_that_may_be_older_than_the_grant_does_not_end_what_is_kept() {
     let (mut lane, token, _) = kept();
 
-    let renew = Command::Renew { lease: JOB.lease };
+    let renew = Command::Renew { lease: JOB.lease() };
     happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renew, at(0), Reply::NotOurs, cx));
 
     assert!(lane.keeps(token), "a late grant would be passed on, and the lock let go of");
@@ -192,7 +192,7 @@ fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_
 }
 
 /// What a task asks of its hold that is to be kept for less than a lease.
-const SHORT_JOB: Terms = Terms { at_least: Some(Duration::from_secs(10)), ..TERMS };
+const SHORT_JOB: Terms = TERMS.at_least(Some(Duration::from_secs(10)));
 
 /// The last millisecond in which a turn of such a task is kept for it, and the first in which it is not.
 const WITHIN_AND_AFTER: [(u64, bool); 2] = [(10_000, true), (10_001, false)];
@@ -253,7 +253,7 @@ fn two_stopped() -> (Lane<u32>, [Left; 2]) {
 
 #[test]
 fn what_happens_to_one_kept_lock_does_not_concern_another() {
-    let keep = Command::Keep { ttl: TERMS.lease };
+    let keep = Command::Keep { ttl: TERMS.lease() };
     let (mut answered, [of_the_first, of_the_second]) = two_stopped();
     let (mut body_gone, [first, second]) = two_stopped();
 

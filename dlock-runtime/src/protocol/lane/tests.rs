@@ -5,11 +5,10 @@ use crate::protocol::command::{Enqueue, FailureKind};
 use crate::protocol::patience::Limits;
 use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
 use crate::protocol::share::Streak;
-use crate::protocol::terms::Terms;
 
-const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease };
+const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease() };
 
-const ENQUEUE: Command = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::First };
+const ENQUEUE: Command = Command::Enqueue { lease: TERMS.lease(), mode: Enqueue::First };
 
 fn unknown() -> Reply {
     Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"))
@@ -36,14 +35,14 @@ fn queued(head: Waiter<u32>) -> (Lane<u32>, Token) {
     happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
     let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
     happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
-    let queued = Reply::Queued { ttl: Some(TERMS.lease) };
+    let queued = Reply::Queued { ttl: Some(TERMS.lease()) };
     happen(&mut lane, 2, |lane, cx| lane.reply(token, ENQUEUE, at(1), queued, cx));
     (lane, token)
 }
 
 /// Lanes as far with the lock as they can be, one of each kind.
 fn lanes() -> [Lane<u32>; 5] {
-    let (mut kept, _) = held(Terms { at_least: Some(TERMS.lease), ..TERMS });
+    let (mut kept, _) = held(TERMS.at_least(Some(TERMS.lease())));
     happen(&mut kept, 10, |lane, cx| {
         lane.release(&1, cx);
     });
@@ -66,7 +65,7 @@ fn what_an_answer_that_nobody_waits_for_any_more_tells_of_is_undone_however_far_
     let (_, dead) = held(TERMS);
     let (_, next) = held(TERMS);
     let offer = Command::Yield { next, streak: Streak::UNKNOWN };
-    let renew = Command::Renew { lease: TERMS.lease };
+    let renew = Command::Renew { lease: TERMS.lease() };
     let cases = [
         (ACQUIRE, unknown(), Dead::Abandoned),
         (ENQUEUE, unknown(), Dead::Abandoned),
@@ -165,8 +164,8 @@ fn the_last_try_of_a_contender_asks_the_server_and_ends_with_the_answer() {
     let tick = u64::try_from(due.since(at(0)).as_millis()).expect("a few milliseconds") + 1;
 
     let asked = happen(&mut lane, tick, Lane::tick);
-    let again = Command::Enqueue { lease: TERMS.lease, mode: Enqueue::Again };
-    let behind = Reply::Queued { ttl: Some(TERMS.lease) };
+    let again = Command::Enqueue { lease: TERMS.lease(), mode: Enqueue::Again };
+    let behind = Reply::Queued { ttl: Some(TERMS.lease()) };
     let ended = happen(&mut lane, tick + 1, |lane, cx| lane.reply(token, again, at(tick), behind, cx));
 
     assert!(due < at(500), "this is no test of the look that is taken half a grant lease later: {due:?}");

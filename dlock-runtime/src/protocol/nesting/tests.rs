@@ -53,7 +53,7 @@ fn a_sibling_waits_for_its_wait_or_a_lease() {
     let (mut lane, token) = siblings();
     let mut refused = |ms| {
         let actions = happen(&mut lane, ms, |lane, cx| {
-            let renew = Command::Renew { lease: TERMS.lease };
+            let renew = Command::Renew { lease: TERMS.lease() };
             lane.reply(token, renew, at(ms), Reply::Ours, cx); // the hold goes on
             lane.tick(cx);
         });
@@ -69,7 +69,7 @@ fn a_sibling_waits_for_its_wait_or_a_lease() {
     assert!(refused(109).is_empty());
     assert_eq!(refused(110), [(3, Duration::from_millis(100))]);
     assert!(refused(30_009).is_empty());
-    assert_eq!(refused(30_010), [(4, TERMS.lease)]);
+    assert_eq!(refused(30_010), [(4, TERMS.lease())]);
 }
 
 #[test]

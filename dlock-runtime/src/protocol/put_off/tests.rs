@@ -9,7 +9,6 @@ use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
 use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
-use crate::protocol::terms::Terms;
 
 fn renewals(actions: &[Action<u32>]) -> usize {
     let is_renewal =
@@ -40,7 +39,7 @@ fn a_renewal_that_is_put_off_is_due_then_and_not_before() {
 #[test]
 fn a_renewal_is_not_put_off_once_half_the_lease_has_gone() {
     let (mut lane, _) = held(TERMS);
-    let half = u64::try_from((TERMS.lease / 2).as_millis()).expect("it is short");
+    let half = u64::try_from((TERMS.lease() / 2).as_millis()).expect("it is short");
 
     let mut last = 10_001;
     for now in 10_001..30_000 {
@@ -92,7 +91,7 @@ fn a_hint_that_comes_after_a_renewal_was_put_off_is_followed_at_once() {
 fn a_check_is_put_off_as_well() {
     let (mut lane, token) = held(TERMS);
     happen(&mut lane, 10_001, Lane::tick);
-    let renewed = Command::Renew { lease: TERMS.lease };
+    let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renewed, at(10_001), Reply::Ours, cx));
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 10_100, |lane, cx| {
@@ -109,7 +108,7 @@ fn a_check_is_put_off_as_well() {
 
 #[test]
 fn a_check_is_put_off_though_half_the_lease_has_gone() {
-    let (mut lane, _) = held(Terms { renew: false, ..TERMS });
+    let (mut lane, _) = held(TERMS.renew(false));
     let rules = Rules { tracking: true, ..RULES };
     happen(&mut lane, 20_000, |lane, cx| {
         let mut cx = cx.under(&rules);
@@ -123,8 +122,8 @@ fn a_check_is_put_off_though_half_the_lease_has_gone() {
 
 #[test]
 fn the_end_of_a_turn_is_not_put_off() {
-    let bounded = Terms { max_hold: Some(Duration::from_secs(10)), ..TERMS };
-    let expires = Terms { renew: false, ..TERMS };
+    let bounded = TERMS.max_hold(Some(Duration::from_secs(10)));
+    let expires = TERMS.renew(false);
     for (terms, over) in [(bounded, 10_001), (expires, 30_000)] {
         let (mut lane, _) = held(terms);
 

@@ -19,7 +19,7 @@ fn waiter(seat: u32, retries: u32, wait: Option<u64>) -> Waiter<u32> {
         only_whether: false,
     };
     let patience = Patience::new(at(0), limits, seat);
-    let terms = Terms { lease: Duration::from_secs(1), renew: true, max_hold: None, at_least: None };
+    let terms = Terms::of_lease(Duration::from_secs(1));
     Waiter { seat, terms, patience }
 }
 
@@ -245,4 +245,14 @@ fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_l
         assert_eq!(of_others, Some(places), "{left} have left");
         assert_eq!(queue.drain().count(), 102 - usize::try_from(left).expect("a few"));
     }
+}
+
+#[test]
+fn a_waiter_stays_small() {
+    // It is moved several times on its way; what is larger is moved by a call each time.
+    assert!(
+        size_of::<Waiter<crate::engine::turn::Seat>>() <= 128,
+        "{}",
+        size_of::<Waiter<crate::engine::turn::Seat>>()
+    );
 }

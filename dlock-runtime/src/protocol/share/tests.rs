@@ -245,7 +245,7 @@ fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before(
     let (mut lane, token) = held(TERMS);
     let [shorter, longer] = [10, 40].map(std::time::Duration::from_secs);
     for (seat, lease) in [(2, shorter), (3, longer), (4, shorter)] {
-        happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, Terms { lease, ..TERMS }), cx));
+        happen(&mut lane, 1, |lane, cx| lane.join(waiter(seat, Terms::of_lease(lease)), cx));
     }
     let let_go = |lane: &mut Lane<u32>, seat, ms| {
         happen(lane, ms, |lane, cx| {

@@ -434,12 +434,10 @@ impl<'a> World<'a> {
         let process = home(seat);
         let patience = Patience::new(self.processes[process].clock(self.now), limits, seat);
         let some = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
-        let terms = Terms {
-            lease: Duration::from_millis(self.weather.lease_of(seat)),
-            renew: self.weather.renew,
-            max_hold: some(self.weather.max_hold),
-            at_least: some(self.weather.at_least),
-        };
+        let terms = Terms::of_lease(Duration::from_millis(self.weather.lease_of(seat)))
+            .renew(self.weather.renew)
+            .max_hold(some(self.weather.max_hold))
+            .at_least(some(self.weather.at_least));
         let waiter = Waiter { seat, terms, patience };
         self.tell(|| format!("task {seat} of process {process} wants the lock"));
         self.judges.joins(seat, process, self.now);
