@@ -366,13 +366,20 @@ pub(crate) struct Wakers {
     pub(super) lookers: Vec<(u64, Waker)>,
 }
 
+#[cfg(any(test, dlock_loom, dlock_shuttle))]
+impl Wakers {
+    /// Wakes them here and now, where nothing is locked.
+    pub(super) fn wake(self) {
+        self.own.into_iter().chain(self.lookers.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use super::*;
-    use crate::engine::effects::Effects;
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -394,12 +401,6 @@ mod tests {
 
     fn turn() -> Arc<Turn> {
         Turn::new(LockKey::new("order:7").expect("a key"))
-    }
-
-    fn wake(wakers: Wakers) {
-        let mut effects = Effects::default();
-        effects.wakes(wakers);
-        effects.wake();
     }
 
     fn not_yet(_: &mut Phase) -> Option<()> {
@@ -424,7 +425,7 @@ mod tests {
             turn.look(Some(&Waker::from(Arc::clone(bell))), not_yet);
         }
         assert_eq!(count(&turn), 1);
-        wake(turn.end(BootTime::START).wakers);
+        turn.end(BootTime::START).wakers.wake();
 
         assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
         assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
@@ -455,7 +456,7 @@ mod tests {
         turn.look(Some(&wakers[0]), not_yet);
         first.look(&wakers[1], not_yet);
         second.look(&wakers[2], not_yet);
-        wake(turn.end(BootTime::START).wakers);
+        turn.end(BootTime::START).wakers.wake();
 
         assert_eq!(rung(&bells), [1, 1, 1]);
     }

@@ -160,8 +160,7 @@ fn waiter_registers_too_late() {
 
     let admits = thread::spawn(move || {
         let deadline = Deadline::of_lease(BootTime::START, LONG);
-        let wakers = Seat(other).admit(deadline, BootTime::NEVER, 1, BootTime::START);
-        wakers.into_iter().for_each(Waker::wake);
+        Seat(other).admit(deadline, BootTime::NEVER, 1, BootTime::START).wake();
     });
     let bell = Arc::<Bell>::default();
     let is_held = |phase: &mut Phase| matches!(phase, Phase::Held { .. }).then_some(());
