@@ -33,23 +33,32 @@ pin_project! {
 }
 
 impl<F: Future> Body<F> {
-    /// Polls it, unless it has ended.
-    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let At::Future { future } = self.as_mut().project() {
-            let value = ready!(future.poll(cx));
-            self.set(Self::Done { value: Some(value) });
-        }
-        Poll::Ready(())
-    }
-
     /// Drops it where it stands.
     pub(crate) fn stop(mut self: Pin<&mut Self>) {
         self.set(Self::Gone);
     }
 
     /// Takes the value of a body that has ended.
-    pub(crate) fn take(self: Pin<&mut Self>) -> F::Output {
+    ///
+    /// # Panics
+    ///
+    /// Panics where there is none: it has not ended, or was stopped, or its value was taken.
+    #[must_use]
+    pub fn take(self: Pin<&mut Self>) -> F::Output {
         let value = if let At::Done { value } = self.project() { value.take() } else { None };
         value.expect("a body that has ended has left its value")
+    }
+}
+
+/// Ends with the body, whose value stands where it stood.
+impl<F: Future> Future for Body<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let At::Future { future } = self.as_mut().project() {
+            let value = ready!(future.poll(cx));
+            self.set(Self::Done { value: Some(value) });
+        }
+        Poll::Ready(())
     }
 }

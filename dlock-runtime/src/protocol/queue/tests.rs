@@ -249,10 +249,7 @@ fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_l
 
 #[test]
 fn a_waiter_stays_small() {
-    // It is moved several times on its way; what is larger is moved by a call each time.
-    assert!(
-        size_of::<Waiter<crate::engine::turn::Seat>>() <= 128,
-        "{}",
-        size_of::<Waiter<crate::engine::turn::Seat>>()
-    );
+    // It is moved several times on its way; what is larger is moved by a call each time. A seat is a pointer.
+    let size = size_of::<Waiter<Box<u8>>>();
+    assert!(size <= 128, "{size}");
 }
