@@ -62,3 +62,59 @@ impl<F: Future> Future for Body<F> {
         Poll::Ready(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// Says when it is dropped, and panics then where it is told to.
+    struct Local<'a>(&'a RefCell<Vec<&'static str>>, bool);
+
+    impl Drop for Local<'_> {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push("dropped");
+            assert!(!self.1, "this panic is part of the test");
+        }
+    }
+
+    async fn seven(_local: Local<'_>) -> u8 {
+        std::future::ready(7).await
+    }
+
+    #[test]
+    fn what_a_body_has_is_dropped_before_it_has_ended_and_its_value_is_taken_once() {
+        let seen = RefCell::default();
+        let mut body = pin!(Body::Future { future: seven(Local(&seen, false)) });
+        assert_eq!((body.as_mut().now_or_never(), &**seen.borrow()), (Some(()), &["dropped"][..]));
+        assert_eq!(body.as_mut().now_or_never(), Some(()), "it has ended");
+        assert_eq!(body.as_mut().take(), 7);
+        assert!(catch_unwind(AssertUnwindSafe(|| body.as_mut().take())).is_err(), "it was taken");
+    }
+
+    #[test]
+    fn a_body_that_is_stopped_is_dropped_where_it_stands() {
+        let seen = RefCell::default();
+        let mut body = pin!(Body::Future { future: seven(Local(&seen, false)) });
+
+        body.as_mut().stop();
+
+        assert_eq!(*seen.borrow(), ["dropped"]);
+    }
+
+    #[test]
+    fn a_body_whose_drop_panics_is_dropped_once() {
+        let seen = RefCell::default();
+        {
+            let mut body = pin!(Body::Future { future: seven(Local(&seen, true)) });
+            assert!(catch_unwind(AssertUnwindSafe(|| body.as_mut().now_or_never())).is_err());
+        }
+
+        assert_eq!(*seen.borrow(), ["dropped"]);
+    }
+}

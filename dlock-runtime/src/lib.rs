@@ -60,7 +60,7 @@
 //! credentials, inspection      who we are to a server, what an operator is shown of a lock
 //! doctor           what is wrong with the servers, before locks are
 //! config           options, their bounds, and URLs
-//! run, held        a body under a lock, and what the current call chain holds
+//! run, body, held  a body under a lock, and what the current call chain holds
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory

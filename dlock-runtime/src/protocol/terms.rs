@@ -12,7 +12,7 @@ pub(crate) struct Terms {
     lease: Span,
     /// The longest where it has no end of its own.
     max_hold: Span,
-    /// None where nobody is kept out.
+    /// None where nobody is kept out; to be kept for no time is that.
     at_least: Span,
     renew: bool,
 }
@@ -63,3 +63,6 @@ impl Terms {
         if self.at_least == Span::ZERO { BootTime::START } else { since.plus(self.at_least.get()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

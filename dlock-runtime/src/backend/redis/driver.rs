@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::io::Io;
 use crate::protocol::command::Failure;
+use crate::protocol::deadline::BootTime;
 
 /// The driver.
 pub(super) struct Driver {
@@ -127,9 +128,7 @@ impl Driver {
                 None => return,
             };
             self.send();
-            // What it was told of is looked at then, though it may be done by now: a task that takes lock after lock would have it woken
-            // for each of them, twice, where one look in a tenth of a second will do.
-            let until = if told > now { told.min(due) } else { due };
+            let until = asleep_until(told, now, due);
             self.shared.falls_asleep(until);
             if self.engine.upgrade().is_some_and(|engine| engine.due() < until) {
                 continue; // something came due earlier while we were not looking
@@ -184,6 +183,14 @@ impl Driver {
     }
 }
 
+/// Returns until when the driver sleeps from `now` on, where something is due at `due` and it has been `told` of a time before.
+///
+/// What it was told of is looked at then, though it may be done by now. A task that takes lock after lock would have it woken for each of
+/// them, twice: for the limit of the answer, and for the check of a hold that is a tenth of a second old, which few live to see.
+fn asleep_until(told: BootTime, now: BootTime, due: BootTime) -> BootTime {
+    if told > now { told.min(due) } else { due }
+}
+
 /// Leaves it to the driver to send what is queued, where who was about it has been at it for long, or has panicked.
 struct Sending<'a>(&'a Driver);
 
@@ -221,6 +228,25 @@ mod tests {
     fn driver_of(rig: &Rig) -> Arc<Driver> {
         let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
         Driver::new(shared, Weak::new(), Servers::One(node), LONG, Io::Thread)
+    }
+
+    #[test]
+    fn a_driver_sleeps_until_what_it_was_told_of_unless_that_has_passed_or_something_is_due_before() {
+        let at = |ms: u64| BootTime::from_nanos(ms * 1_000_000);
+        let (now, due) = (at(100), at(600));
+
+        for (told, until) in [
+            (BootTime::START, due), // it was awake
+            (at(99), due),
+            (now, due),
+            (at(101), at(101)),
+            (at(700), due),
+            (BootTime::NEVER, due),
+        ] {
+            assert_eq!(asleep_until(told, now, due), until, "{told:?}");
+        }
+        assert_eq!(asleep_until(at(200), now, BootTime::NEVER), at(200));
+        assert_eq!(asleep_until(at(200), now, at(50)), at(50), "it is due");
     }
 
     /// Returns whether the driver has been told to look.
