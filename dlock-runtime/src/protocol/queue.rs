@@ -78,8 +78,8 @@ impl<S: PartialEq> LocalQueue<S> {
         self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter);
     }
 
-    /// The head's turn has come: who stands behind it is the head then. It is dropped where it stands, since to move it costs more than
-    /// what else a hand-over does here.
+    /// The head's turn has come, and all that is wanted of it was read: it is dropped where it stands, which moves nothing at each
+    /// hand-over. Who stands behind it is the head then.
     pub(crate) fn advance(&mut self) {
         if let Some(waiters) = &mut self.0 {
             waiters.advance();
