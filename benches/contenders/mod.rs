@@ -176,6 +176,12 @@ const OWN: &[Own] = &[
         play: |servers| ours(Threads::Two, servers, "hand_off=0ms"),
     },
     Own {
+        name: "ours, no hand-off, io=runtime, one thread",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| ours(Threads::One, servers, "hand_off=0ms&io=runtime"),
+    },
+    Own {
         name: "raw, one thread",
         kind: Kind::Floor,
         floor: "raw, one thread",

@@ -139,7 +139,8 @@ pub(crate) fn shown(figure: f64) -> String {
     let digits = match figure.abs() {
         size if size >= 99.5 => 0,
         size if size >= 9.95 => 1,
-        size if size >= 0.0995 || size == 0.0 => 2,
+        size if size >= 0.995 || size == 0.0 => 2,
+        size if size >= 0.0995 => 3,
         _ => 4,
     };
     let sign = if figure < 0.0 { "-" } else { "" };

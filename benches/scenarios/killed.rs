@@ -1,7 +1,7 @@
 //! The process that holds a lock is killed: when does a waiter in another process have it?
 //!
-//! Nobody can tell the waiter before the lease is over. How long it takes beyond what was left of the lease is the library's. All
-//! contenders are killed at the same time, each with a server of its own.
+//! Nobody can tell the waiter before the lease is over. How long it takes beyond what was left of the lease is the library's: some
+//! milliseconds, so that contenders go one after the other, each with a server of its own.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::report::Goal::AtMost;
 use crate::report::What;
 use crate::scenarios::{Bench, most};
 use crate::server::Server;
-use crate::turns::at_once;
+use crate::turns::one_by_one;
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let pace = bench.pace(if bench.short { 2 } else { 3 });
     let contenders = bench.contenders(&["raw", "ours"])?;
-    let runs = at_once(bench.name, contenders, pace, bench.report, once).await;
+    let runs = one_by_one(bench.name, contenders, pace, bench.report, once).await;
     // The goal is one for every time, not for the median. Nobody is ranked: how much of the lease was left is chance.
     let lease =
         What::neither("waited beyond the whole lease, worst of a round", "ms").goal("ours", AtMost(250.0));

@@ -17,6 +17,8 @@ use crate::turns::{Field, Pace, Run};
 
 const HAND_OFF: &str = "ours";
 const NO_HAND_OFF: &str = "ours, no hand-off";
+/// The same where nothing but the server and the task itself is woken.
+const FEWEST_THREADS: &str = "ours, no hand-off, io=runtime, one thread";
 
 /// Many tasks, in some processes.
 #[derive(Clone, Copy)]
@@ -30,7 +32,7 @@ struct Shape {
 const MAIN: Shape = Shape { processes: 4, tasks: 16 };
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    contest(bench, bench.contenders(&["ceiling", "raw", HAND_OFF, NO_HAND_OFF])?, MAIN).await;
+    contest(bench, bench.contenders(&["ceiling", "raw", HAND_OFF, NO_HAND_OFF, FEWEST_THREADS])?, MAIN).await;
     if !bench.short {
         for shape in [Shape { processes: 16, tasks: 4 }, Shape { processes: 64, tasks: 1 }] {
             contest(bench, bench.own(&["ceiling", HAND_OFF, NO_HAND_OFF])?, shape).await;

@@ -1,4 +1,4 @@
-//! What tasks do to locks: they panic, race, are cut short, come in crowds and run on every kind of runtime.
+//! What tasks do to locks: they panic, race, are cut short, come in crowds, ask from inside a waker and run on every kind of runtime.
 //!
 //! Each file is named by what the tasks do. Beside these stand `tests/cancel` (dropped at every await), `tests/promises/runtimes`
 //! (runtimes that end) and `tests/contract` (panics, nesting and crosswise keys in every backend).
@@ -10,6 +10,7 @@ mod forgotten;
 mod panics;
 mod race;
 mod runtimes;
+mod wakers;
 
 use std::time::Duration;
 
