@@ -2,8 +2,8 @@
 //!
 //! What else a machine does changes by the second, and a side that ran alone for a minute was measured on another machine than the
 //! next one. So where speed is measured all contenders run side by side as processes, and each is asked for one short slice after the
-//! other ([`Field`]); a round is some slices of each, and who goes after whom changes. Where what is measured is mostly waiting they go
-//! [`at_once`], each with a server of its own; where memory is, each begins anew ([`one_by_one`]). Who breaks is out.
+//! other ([`Field`]); a round is some slices of each, and who goes after whom changes. Where what is measured is long beside what others do
+//! they go [`at_once`], each with a server of its own; where each has to begin anew, [`one_by_one`]. Who breaks is out.
 
 use std::ops::Range;
 

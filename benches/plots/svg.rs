@@ -211,10 +211,12 @@ mod tests {
 
     #[test]
     fn figures_are_shown_with_three_digits_and_thousands_apart() {
-        let shown: Vec<String> =
-            [0.0, 0.95, 1.0, 12.34, 752_345.6, 0.0047, -115.2].into_iter().map(super::shown).collect();
+        let shown: Vec<String> = [0.0, 0.9684, 0.9951, 1.0, 12.34, 752_345.6, 0.0047, -115.2]
+            .into_iter()
+            .map(super::shown)
+            .collect();
 
-        assert_eq!(shown, ["0", "0.95", "1", "12.3", "752,346", "0.0047", "-115"]);
+        assert_eq!(shown, ["0", "0.968", "1", "1", "12.3", "752,346", "0.0047", "-115"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::turns::{Field, Pace, Run};
 
 const HAND_OFF: &str = "ours";
 const NO_HAND_OFF: &str = "ours, no hand-off";
-/// The same where nothing but the server and the task itself is woken.
+/// The same where nobody is woken but the server, and the one thread of who is next.
 const FEWEST_THREADS: &str = "ours, no hand-off, io=runtime, one thread";
 
 /// Many tasks, in some processes.
