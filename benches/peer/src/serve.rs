@@ -1,6 +1,7 @@
 //! The process of a contender: reads orders, has its library obey them, and says what came of it.
 
 use std::io::Write;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,7 +158,9 @@ impl<L: Library> Servant<L> {
                     if asked >= end {
                         return Ok::<_, Failure>(notes);
                     }
-                    let (entered, left) = library.under(&key, inside(body)).await?;
+                    // It stands here, whoever runs it: what a library takes to move the body of somebody else is not what is measured.
+                    let inside = pin!(inside(body));
+                    let (entered, left) = library.under(&key, inside).await?;
                     notes.push(Entry { entered, asked, task, left });
                 }
             });

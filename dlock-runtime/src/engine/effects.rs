@@ -21,6 +21,10 @@ pub(crate) struct Effects {
     spared: Option<Waker>,
     /// Requests were pushed.
     pub(super) flush: bool,
+    /// How many have been let in, less those who have let go.
+    pub(super) holders: i64,
+    /// There was nobody left who holds.
+    pub(super) drained: bool,
     /// Commands whose outcome is unknown and that nobody waits for any more.
     pub(super) abandoned: Vec<(Arc<str>, Token)>,
     /// Something has come due earlier than before.

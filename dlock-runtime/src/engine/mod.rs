@@ -53,7 +53,7 @@ use crate::protocol::share::Offer;
 use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::sync::lock;
-use crate::sync::shared::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::token::{Token, TokenSource};
 
 /// All locks of one manager.
@@ -72,7 +72,7 @@ pub(crate) struct Engine {
     strangers: Mutex<Strangers>,
     closed: AtomicBool,
     /// How many tasks were let in and have not let go.
-    held: AtomicU64,
+    held: AtomicI64,
     drained: tokio::sync::Notify,
     /// Releases that nobody waits for.
     unanswered: Unanswered,
@@ -98,7 +98,7 @@ impl Engine {
             waits: Mutex::default(),
             strangers: Mutex::new(Strangers::new()),
             closed: AtomicBool::new(false),
-            held: AtomicU64::new(0),
+            held: AtomicI64::new(0),
             drained: tokio::sync::Notify::new(),
             unanswered: Unanswered::default(),
         }
@@ -164,6 +164,7 @@ impl Engine {
         for action in actions.drain(..) {
             self.act(key, now, action, effects);
         }
+        self.count_holders(effects);
         let (due, is_idle) = (lane.due(), lane.is_idle());
         if let (Clock::Tokio(_), Some(head)) = (&self.clock, lane.head())
             && due < armed
@@ -181,7 +182,7 @@ impl Engine {
             Action::Send { token, command } => self.push(key, now, (token, command), None, effects),
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
             Action::Admit { seat, deadline, ends, attempts, .. } => {
-                self.held.fetch_add(1, Ordering::Relaxed);
+                effects.holders += 1;
                 #[cfg(feature = "testing")]
                 self.backend.admitted(key);
                 effects.wakes(seat.admit(deadline, ends, attempts, now));
@@ -227,7 +228,6 @@ impl Engine {
     pub(crate) fn release(&self, seat: &Seat, ran: bool, by: By, told: Told<'_>, now: BootTime) -> LetGo {
         let key = seat.key.name();
         let mut effects = Effects::default();
-        let mut drained = false;
         let (shard, hash) = self.shards.of_key(key);
         let let_go = shard.change(&mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
@@ -236,7 +236,7 @@ impl Engine {
                 effects.spares(wakers.own.take());
             }
             effects.wakes(wakers);
-            drained = was_admitted && self.held.fetch_sub(1, Ordering::AcqRel) == 1;
+            effects.holders -= i64::from(was_admitted);
             let at = slots.lanes.find_or_add(key, hash);
             let released = self.on_locked(slots, (key, at), now, effects, |lane, cx| match left {
                 Some(left) => {
@@ -252,10 +252,19 @@ impl Engine {
             let_go
         });
         self.finish(now, &mut effects);
-        if drained && self.held.load(Ordering::Acquire) == 0 {
+        if effects.drained && self.held.load(Ordering::Acquire) == 0 {
             self.drained.notify_waiters(); // with nothing locked
         }
         let_go
+    }
+
+    /// Counts who was let in and who has let go, under the lane's lock, as who shuts down closes all lanes before he looks: at a hand-over
+    /// it is one for the other.
+    fn count_holders(&self, effects: &mut Effects) {
+        let more = std::mem::take(&mut effects.holders);
+        if more != 0 {
+            effects.drained |= self.held.fetch_add(more, Ordering::AcqRel) == -more;
+        }
     }
 
     /// Asks the server something beside what the rules ask, of the key with this full name.

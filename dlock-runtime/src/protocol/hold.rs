@@ -349,10 +349,10 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Gives the hold to the head of the local queue, in memory: the token, its renewal on its way and its deadline go with it.
     fn hand_on(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
-        let Some(next) = self.queue.head() else { return };
+        let Some(next) = self.queue.head_mut() else { return };
         hold.bound(&next.terms, cx.now);
         cx.actions.push(hold.admits(next, cx));
-        hold.seat = next.seat.clone();
+        std::mem::swap(&mut hold.seat, &mut next.seat); // who had it goes with the place of who has it now
         self.queue.advance();
         if hold.is_to_be_confirmed() && hold.more.is_some() {
             hold.confirm(cx);

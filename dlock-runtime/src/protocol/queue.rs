@@ -61,6 +61,10 @@ impl<S: PartialEq> LocalQueue<S> {
         self.0.as_ref().and_then(|waiters| waiters.head.as_ref())
     }
 
+    pub(crate) fn head_mut(&mut self) -> Option<&mut Waiter<S>> {
+        self.0.as_mut().and_then(|waiters| waiters.head.as_mut())
+    }
+
     /// Returns what those who wait have heard of the lock last.
     pub(crate) fn heard(&self) -> Option<&Heard> {
         self.0.as_ref().map(|waiters| &waiters.heard)

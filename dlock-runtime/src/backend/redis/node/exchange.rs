@@ -84,12 +84,12 @@ impl Exchanges {
         }
         let rested = state.is_sent(exchange.sent, count);
         drop(state);
-        if rested {
-            self.more.notify_one();
-        }
         match pump {
             Some(pump) => pump.send(|| exchange.look()),
             None => exchange.look(),
+        }
+        if rested {
+            self.more.notify_one(); // once it is written: who watches is on a thread that may run in place of the server
         }
     }
 

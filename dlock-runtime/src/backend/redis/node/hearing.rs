@@ -2,9 +2,11 @@
 //!
 //! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::backend::redis::node::Node;
@@ -20,20 +22,20 @@ use crate::protocol::deadline::BootTime;
 impl Node {
     /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
     /// messages were missed meanwhile. On a server that is another than the last one, so is everything that is held.
-    pub(crate) async fn hear(&self, link: &Link, moved: bool) {
+    pub(crate) async fn hear(self: &Arc<Self>, link: &Link, moved: bool) {
         let mut ear = link.take_ear();
         self.answers.connected(moved);
         let mut backoff = Backoff::new(&self.engine);
         loop {
             let since = Instant::now();
-            if let Some(mut ear) = ear.take() {
+            if let Some(ear) = ear.take() {
                 let shards = self.listen_to_shards(link).await;
                 self.listening.store(true, Ordering::Release);
                 let shard = shards.as_ref().map(ShardEar::sink);
                 self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
                 tokio::select! {
-                    heard = self.tell(&mut ear, link.beat.pulse()) => {
+                    heard = self.telling(ear, link.beat.pulse()) => {
                         self.idleness.ended(Use::Messages, link.beat.idle_at(boot_time(), Some(heard)));
                     }
                     () = self.tell_of_shards(shards, link) => {}
@@ -76,9 +78,21 @@ impl Node {
         }
     }
 
+    /// Has a task of its own [`tell`](Self::tell) what is heard, for as long as this is waited for: a message wakes that, and not all that
+    /// goes on beside it.
+    async fn telling(self: &Arc<Self>, ear: Ear, pulse: Pulse) -> BootTime {
+        let mut telling = JoinSet::new();
+        telling.spawn(Arc::clone(self).tell(ear, pulse));
+        match telling.join_next().await {
+            Some(Ok(heard)) => heard,
+            Some(Err(failed)) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            _ => std::future::pending().await, // its runtime ends, and so do we
+        }
+    }
+
     /// Tells what is heard, until the connection ends, and returns when something was heard last. Anybody may publish anything: what is no
     /// message of ours is passed over.
-    async fn tell(&self, ear: &mut Ear, mut pulse: Pulse) -> BootTime {
+    async fn tell(self: Arc<Self>, mut ear: Ear, mut pulse: Pulse) -> BootTime {
         let (mut heard, mut count) = (boot_time(), 0_u64);
         while let Some(message) = ear.next(&mut pulse).await {
             (heard, count) = (boot_time(), count.wrapping_add(1));

@@ -309,7 +309,7 @@ impl Node {
     }
 
     /// Uses a connection until it is to be given up, and returns why.
-    async fn serve(&self, link: &Link, moved: bool) -> Failure {
+    async fn serve(self: &Arc<Self>, link: &Link, moved: bool) -> Failure {
         tokio::select! {
             biased;
             () = self.whereabouts.news() => {
