@@ -1,17 +1,20 @@
 //! A manager: its shutdown, and which one an annotated function uses.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::contract;
 use dlock_tests::world::World;
+use futures_util::FutureExt;
 
-use super::{LONG, hold, wait_for};
+use super::{LONG, hold, let_it_begin, wait_for};
 
 contract![
     a_shut_down_manager_refuses_new_work,
     shutting_down_releases_what_is_held,
     a_waiter_is_told_of_the_shutdown,
+    a_shutdown_waits_for_who_was_handed_the_lock,
     an_annotated_function_uses_the_manager_it_runs_with,
 ];
 
@@ -50,6 +53,22 @@ async fn a_waiter_is_told_of_the_shutdown(world: World) {
 
     assert!(matches!(outcome, Err(Error::Shutdown { .. })), "{outcome:?}");
     world.until_nobody_waits("order:7").await;
+}
+
+async fn a_shutdown_waits_for_who_was_handed_the_lock(world: World) {
+    let manager = world.manager().await;
+    let first = hold(&manager, "order:7").await;
+    let waiter = wait_for(&manager, "order:7");
+    let_it_begin().await;
+    first.release().await.expect("it was held");
+    let second = waiter.await.expect("the waiter does not panic").expect("it is handed over");
+
+    let mut shutdown = pin!(manager.shutdown(LONG));
+    assert_eq!((&mut shutdown).now_or_never(), None);
+    assert!(second.check().is_ok(), "it may finish");
+    drop(second);
+
+    assert!(tokio::time::timeout(LONG / 2, shutdown).await.is_ok(), "nobody holds anything any more");
 }
 
 async fn an_annotated_function_uses_the_manager_it_runs_with(world: World) {

@@ -127,9 +127,10 @@ impl Held {
 
     /// Lets go at `now`.
     pub(crate) fn let_go_at(&self, now: BootTime, by: By, told: Told<'_>) -> LetGo {
-        if self.released.swap(true, Ordering::AcqRel) {
+        if self.released.load(Ordering::Acquire) {
             return LetGo::Done;
         }
+        self.released.store(true, Ordering::Release); // one after the other: it has one holder, who leaves or drops it
         if self.nested.is_none() {
             return self.engine.release(&self.turn, self.taken_up, by, told, now);
         }
