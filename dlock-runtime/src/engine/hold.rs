@@ -127,10 +127,9 @@ impl Held {
 
     /// Lets go at `now`.
     pub(crate) fn let_go_at(&self, now: BootTime, by: By, told: Told<'_>) -> LetGo {
-        if self.released.load(Ordering::Acquire) {
+        if self.released.swap(true, Ordering::AcqRel) {
             return LetGo::Done;
         }
-        self.released.store(true, Ordering::Release); // one after the other: it has one holder, who leaves or drops it
         if self.nested.is_none() {
             return self.engine.release(&self.turn, self.taken_up, by, told, now);
         }

@@ -55,9 +55,7 @@ impl Waiting {
             response_timeout: rules.response_timeout.saturating_add(away),
             only_whether: options.only_whether,
         };
-        // Only delays between tries are drawn at random.
-        let seed = if options.retry == 0 { 0 } else { engine.tokens.draw() };
-        let patience = Patience::new(now, limits, seed);
+        let patience = Patience::new(now, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
         // Before anything can unwind: dropped, it leaves the queue.
         let held = Some(Held::new(engine, seat, nested));

@@ -88,8 +88,9 @@ impl Exchanges {
             Some(pump) => pump.send(|| exchange.look()),
             None => exchange.look(),
         }
-        if rested {
-            self.more.notify_one(); // once it is written: who watches is on a thread that may run in place of the server
+        // Once it is written: on a machine that idles he may run in place of the server.
+        if rested && lock(&self.state).is_to_be_watched() {
+            self.more.notify_one();
         }
     }
 
@@ -209,11 +210,24 @@ impl State {
         self.commands.is_empty() && self.tracked.is_empty()
     }
 
-    /// Something is sent, for so many callers. Returns whether who looks for what is late has to be told.
+    /// Something is sent, for so many callers. Returns whether who looks for what is late rests.
     fn is_sent(&mut self, sent: BootTime, callers: usize) -> bool {
         self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > A_WHILE);
         (self.last, self.sent) = (callers, Some(sent));
-        std::mem::replace(&mut self.watch, Watch::Used) == Watch::Resting
+        let rests = self.watch == Watch::Resting;
+        if !rests {
+            self.watch = Watch::Used;
+        }
+        rests
+    }
+
+    /// Something has been sent while he rested. Returns whether he has to be told: not where he has been, or it is answered.
+    fn is_to_be_watched(&mut self) -> bool {
+        let is_told = self.watch == Watch::Resting && !self.is_empty();
+        if is_told {
+            self.watch = Watch::Used;
+        }
+        is_told
     }
 
     /// Something is answered. Returns whether who looks for what is late is told that there is nothing to look for: that was the renewal
@@ -255,9 +269,9 @@ pub(super) const IN_ONE_GO: usize = 16;
 
 const FEW_TASKS: usize = 16;
 
-/// After this what is sent comes alone. Who looks for what is late is woken for each that comes alone: on a machine that idles, in place of
-/// the server. What comes more often than this, such as the turns of a process that shares a lock with others, leaves him his timer.
-const A_WHILE: Duration = Duration::from_secs(1);
+/// After this what is sent comes alone, and has who looks for what is late woken. What comes more often, such as the turns of a process that
+/// shares a lock with a dozen others, leaves him his timer.
+const A_WHILE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
@@ -310,7 +324,7 @@ mod tests {
         assert_eq!(state.watch, Watch::Resting);
 
         let mut silent = State { watch: Watch::Used, sent: Some(ms(100)), ..State::default() };
-        let (_, next) = silent.late(ms(1_101), timeout);
+        let (_, next) = silent.late(ms(351), timeout);
         assert!(next.is_none() && silent.watch == Watch::Resting, "nothing was sent for a while");
     }
 
@@ -318,21 +332,27 @@ mod tests {
     fn who_watches_rests_after_what_came_alone_and_not_while_something_is_under_way() {
         let mut state = State { watch: Watch::Resting, ..State::default() };
         let mut sent = |at, callers| {
-            let is_told = state.is_sent(ms(at), callers);
+            let rests = state.is_sent(ms(at), callers);
             state.commands.push(of_state(at));
+            let is_told = state.is_to_be_watched();
+            assert_eq!(is_told, rests);
+            assert!(!state.is_to_be_watched(), "he has been told, or keeps his timer");
             assert!(!state.is_answered(), "something is under way");
             state.commands = Line::default();
             (is_told, state.is_answered())
         };
 
         assert_eq!(sent(0, 0), (true, true), "he begins, and rests at the answer");
-        assert_eq!(sent(1_001, 1), (false, false), "others are likely to come");
-        assert_eq!(sent(2_001, 0), (false, false), "one came a moment before");
-        assert_eq!(sent(3_002, 0), (false, true));
+        assert_eq!(sent(251, 1), (false, false), "others are likely to come");
+        assert_eq!(sent(501, 0), (false, false), "one came a moment before");
+        assert_eq!(sent(752, 0), (false, true));
 
-        let (late, next) = state.late(ms(3_003), LONG);
+        let (late, next) = state.late(ms(753), LONG);
         assert!(late.is_empty() && next.is_none() && state.watch == Watch::Resting);
         assert!(!state.is_answered(), "he rests already");
+
+        assert!(state.is_sent(ms(1_003), 1));
+        assert!(!state.is_to_be_watched() && state.watch == Watch::Resting, "it was answered at once");
     }
 
     #[tokio::test]

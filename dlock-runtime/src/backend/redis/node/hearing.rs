@@ -95,6 +95,9 @@ impl Node {
     async fn tell(self: Arc<Self>, mut ear: Ear, mut pulse: Pulse) -> BootTime {
         let (mut heard, mut count) = (boot_time(), 0_u64);
         while let Some(message) = ear.next(&mut pulse).await {
+            if !self.is_listening() {
+                break; // nobody waits for it any more, which a task is told a little later
+            }
             (heard, count) = (boot_time(), count.wrapping_add(1));
             if count.is_multiple_of(IN_ONE_GO) {
                 tokio::task::yield_now().await; // a flood of messages must not keep answers and timers waiting
