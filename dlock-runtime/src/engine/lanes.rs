@@ -134,7 +134,6 @@ impl Lanes {
             let row = &self.row;
             let hash_of = |at: &u32| row.get(*at).map_or(0, |entry| spread(entry.hash));
             self.by_key.shrink_to(room / 2, hash_of);
-            self.timers.tidy();
         }
     }
 
