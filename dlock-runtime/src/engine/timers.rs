@@ -1,9 +1,9 @@
 //! When something is due for each of a row of things, which are told apart by their places in it.
 //!
 //! ```text
-//!  heap                 1          each is due no later than the four below it: the first of all stands at the top
-//!            3       1      7    4
-//!         6 3 5 9  2 ..                     things[place]: whose time that is;   places[thing]: where it is
+//!                 1               each is due no later than the four below it: the first of all stands at the top
+//!       3      1     7     4
+//!    6 3 5 9  2 ..
 //! ```
 //!
 //! What is noted of each is three numbers, whatever is due and when: there is one for every lock that is held. To set a time later than
@@ -17,11 +17,17 @@ use crate::protocol::deadline::BootTime;
 /// The times of a row of things.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    /// Where the time of each thing stands in the heap, if something is due for it.
+    /// Where each thing stands in the heap, if something is due for it.
     places: Row<u32>,
-    /// The heap: times, and whose they are.
-    times: Row<BootTime>,
-    things: Row<u32>,
+    heap: Row<Due>,
+}
+
+/// When something is due, and for which thing. Packed, as it would have a quarter of its room for nothing.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Due {
+    time: BootTime,
+    thing: u32,
 }
 
 impl Timers {
@@ -31,95 +37,105 @@ impl Timers {
     }
 
     /// Takes a thing out of the row; the last one has its place then.
-    pub(super) fn swap_remove(&mut self, at: u32) {
-        self.set(at, BootTime::NEVER);
-        self.places.swap_remove(at);
-        let moved = self.places.get(at).copied().and_then(|place| self.things.get_mut(place));
-        if let Some(thing) = moved {
-            *thing = at;
+    pub(super) fn swap_remove(&mut self, thing: u32) {
+        self.set(thing, BootTime::NEVER);
+        self.places.swap_remove(thing);
+        let moved = self.places.get(thing).copied().and_then(|place| self.heap.get_mut(place));
+        if let Some(due) = moved {
+            due.thing = thing;
         }
     }
 
     /// Returns when something is due for a thing.
-    pub(super) fn due(&self, at: u32) -> BootTime {
-        let place = self.places.get(at);
-        place.and_then(|place| self.times.get(*place)).copied().unwrap_or(BootTime::NEVER)
+    pub(super) fn due(&self, thing: u32) -> BootTime {
+        let due = self.places.get(thing).and_then(|place| self.heap.get(*place));
+        due.map_or(BootTime::NEVER, |due| due.time)
     }
 
     /// Sets when something is due for a thing; at no time where that is never.
-    pub(super) fn set(&mut self, at: u32, due: BootTime) {
-        let Some(place) = self.places.get(at).copied().filter(|_| due != self.due(at)) else { return };
-        match (place, due) {
+    pub(super) fn set(&mut self, thing: u32, time: BootTime) {
+        let Some(place) = self.places.get(thing).copied().filter(|_| time != self.due(thing)) else { return };
+        let due = Due { time, thing };
+        match (place, time) {
             (NOWHERE, _) => {
                 let last = self.end();
-                self.times.push(due);
-                self.things.push(at);
-                self.rise(last, due, at);
+                self.heap.push(due);
+                self.rise(last, due);
             }
-            (_, BootTime::NEVER) => self.take_out(place, at),
-            _ => self.settle(place, due, at),
+            (_, BootTime::NEVER) => self.take_out(place, thing),
+            _ => self.settle(place, due),
         }
     }
 
-    /// Returns when something is due first, and for whom.
+    /// Returns when something is due first, and for which thing.
     pub(super) fn first(&self) -> Option<(BootTime, u32)> {
-        Some((*self.times.get(0)?, *self.things.get(0)?))
+        self.heap.get(0).map(|due| (due.time, due.thing))
     }
 
-    /// Takes out what stands at `place` for the thing at `at`; the last one goes where it has room.
-    fn take_out(&mut self, place: u32, at: u32) {
-        if let Some(of) = self.places.get_mut(at) {
+    /// Takes a thing out of its place in the heap, where the last one fills the gap.
+    fn take_out(&mut self, place: u32, thing: u32) {
+        if let Some(of) = self.places.get_mut(thing) {
             *of = NOWHERE;
         }
         let last = self.end().saturating_sub(1);
-        let moved = (self.times.swap_remove(last), self.things.swap_remove(last));
-        if let (Some(time), Some(thing)) = moved
-            && place < last
-        {
-            self.settle(place, time, thing);
+        let moved = self.heap.swap_remove(last);
+        if let Some(due) = moved.filter(|_| place < last) {
+            self.settle(place, due);
         }
     }
 
-    /// Puts a time where it belongs, from `place` on, which is free for it.
-    fn settle(&mut self, place: u32, time: BootTime, thing: u32) {
-        let rises = above(place).and_then(|above| self.times.get(above)).is_some_and(|above| time < *above);
-        if rises { self.rise(place, time, thing) } else { self.sink(place, time, thing) }
-    }
-
-    fn rise(&mut self, mut place: u32, time: BootTime, thing: u32) {
-        while let Some(above) = above(place)
-            && let (Some(earlier), Some(whose)) = (self.times.get(above), self.things.get(above))
-            && time < *earlier
-        {
-            let (earlier, whose) = (*earlier, *whose);
-            self.put(place, earlier, whose);
-            place = above;
+    /// Puts something where it belongs, from `place` on, which is free for it.
+    fn settle(&mut self, place: u32, due: Due) {
+        match above(place).and_then(|above| self.heap.get(above)) {
+            Some(above) if due.is_before(*above) => self.rise(place, due),
+            _ => self.sink(place, due),
         }
-        self.put(place, time, thing);
     }
 
-    fn sink(&mut self, mut place: u32, time: BootTime, thing: u32) {
+    fn rise(&mut self, mut place: u32, due: Due) {
+        while let Some(at) = above(place)
+            && let Some(above) = self.heap.get(at).copied()
+            && due.is_before(above)
+        {
+            self.put(place, above);
+            place = at;
+        }
+        self.put(place, due);
+    }
+
+    fn sink(&mut self, mut place: u32, due: Due) {
         loop {
-            let below = below(place).filter_map(|at| Some((*self.times.get(at)?, at)));
-            let Some((first, of)) = below.min().filter(|(first, _)| *first < time) else { break };
-            let Some(whose) = self.things.get(of).copied() else { break };
-            self.put(place, first, whose);
-            place = of;
+            let (mut at, mut first) = (place, due);
+            for below in below(place) {
+                let Some(other) = self.heap.get(below).copied() else { break };
+                if other.is_before(first) {
+                    (at, first) = (below, other);
+                }
+            }
+            self.put(place, first);
+            if at == place {
+                return;
+            }
+            place = at;
         }
-        self.put(place, time, thing);
     }
 
-    /// Writes a time, whose it is, and where that is.
-    fn put(&mut self, place: u32, time: BootTime, thing: u32) {
-        let written = (self.times.get_mut(place), self.things.get_mut(place), self.places.get_mut(thing));
-        if let (Some(at), Some(whose), Some(of)) = written {
-            (*at, *whose, *of) = (time, thing, place);
+    fn put(&mut self, place: u32, due: Due) {
+        if let (Some(at), Some(of)) = (self.heap.get_mut(place), self.places.get_mut(due.thing)) {
+            (*at, *of) = (due, place);
         }
     }
 
     /// Returns the place behind the last.
     fn end(&self) -> u32 {
-        u32::try_from(self.times.len()).unwrap_or(NOWHERE)
+        u32::try_from(self.heap.len()).unwrap_or(NOWHERE)
+    }
+}
+
+impl Due {
+    fn is_before(self, other: Self) -> bool {
+        let (time, of_other) = (self.time, other.time); // not by reference, which a packed field has none of
+        time < of_other
     }
 }
 
