@@ -6,7 +6,7 @@ use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
 use dlock_tests::world::{FOREIGN, name};
 use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, acl, within};
 
-use crate::{AT_ONCE, LEASE, LONG, manager_of, until, until_armed};
+use crate::{AT_ONCE, LEASE, LONG, armed, manager_of, until, until_armed};
 
 const KEY: &str = "order:7";
 
@@ -205,6 +205,25 @@ async fn locks_that_are_held_for_a_moment_are_never_told_of() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_extended_within_a_moment_is_not_told_of_beside_one_that_lives() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let lives = manager.lock("lives").lease(LEASE).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+
+    let mut counts = Vec::new();
+    for _ in 0..20 {
+        let guard = manager.lock(KEY).acquire().await.expect("the lock is free");
+        guard.extend(LEASE).await.expect("the lock is ours");
+        counts.push(armed(&server));
+        guard.release().await.expect("it was held");
+    }
+
+    assert!(counts.contains(&1), "{counts:?}"); // not all: on a machine that stalls one may live for a tenth of a second
+    drop(lives);
+}
+
+#[tokio::test]
 async fn ten_thousand_locks_that_are_let_go_of_leave_nothing_that_is_told_of() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
@@ -257,4 +276,22 @@ async fn a_renewal_is_one_command_and_told_to_nobody() {
     assert!((5..=8).contains(&scripts), "{scripts} scripts in two leases");
     assert_eq!(gets, scripts, "each looks who holds, and nobody else does");
     drop(guard);
+}
+
+#[tokio::test]
+async fn an_extension_is_one_command_and_told_to_nobody() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+    let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
+    let [scripts, gets] = ["evalsha", "get"].map(|command| server.command_count(command));
+
+    for _ in 0..3 {
+        guard.extend(2 * LEASE).await.expect("the lock is ours");
+        tokio::time::sleep(Duration::from_millis(50)).await; // whoever is told asks at once
+    }
+
+    let (scripts, gets) = (server.command_count("evalsha") - scripts, server.command_count("get") - gets);
+    assert_eq!((scripts, gets), (3, 3), "each looks who holds, and nobody else does");
+    assert_eq!(armed(&server), 1);
 }

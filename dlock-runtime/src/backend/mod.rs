@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) key: Arc<str>,
     pub(crate) token: Token,
     pub(crate) command: Command,
+    /// Whether it is about a hold whose changes the server is to tell of.
+    pub(crate) is_watched: bool,
     /// Who is told the answer himself, beside the engine.
     pub(crate) answer: Option<Answer>,
     /// The ballot that the answer is a vote in, where several servers have one.
@@ -46,7 +48,12 @@ pub(crate) struct Request {
 impl Request {
     /// A command that nobody waits for beside the engine.
     pub(crate) fn new(key: Arc<str>, token: Token, command: Command) -> Self {
-        Self { key, token, command, answer: None, ballot: None }
+        Self { key, token, command, is_watched: false, answer: None, ballot: None }
+    }
+
+    /// Returns the same for one of several servers: who waits for the answer is told what comes of all.
+    pub(crate) fn for_one_of_many(&self) -> Self {
+        Self { key: Arc::clone(&self.key), answer: None, ..*self }
     }
 
     /// Returns whether somebody may wait for what comes of it; nobody does for a release in the background.

@@ -161,8 +161,9 @@ impl Engine {
         let (lane, contended) = found.expect("nothing has been taken out since it was found or added");
         let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions, contended };
         let result = event(lane, &mut cx);
+        let is_watched = lane.is_watched();
         for action in actions.drain(..) {
-            self.act(key, now, action, effects);
+            self.act((key, is_watched), now, action, effects);
         }
         self.count_holders(effects);
         let (due, is_idle) = (lane.due(), lane.is_idle());
@@ -177,9 +178,18 @@ impl Engine {
     }
 
     /// Does what a lane wants done, in the order in which it wants it.
-    fn act(&self, key: &Arc<str>, now: BootTime, action: Action<Seat>, effects: &mut Effects) {
+    fn act(
+        &self,
+        (key, is_watched): (&Arc<str>, bool),
+        now: BootTime,
+        action: Action<Seat>,
+        effects: &mut Effects,
+    ) {
         match action {
-            Action::Send { token, command } => self.push(key, now, (token, command), None, effects),
+            Action::Send { token, command } => {
+                let request = Request::new(Arc::clone(key), token, command);
+                self.push(Request { is_watched, ..request }, now, effects);
+            }
             Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
             Action::Admit { seat, deadline, ends, attempts, .. } => {
                 effects.holders += 1;
@@ -194,16 +204,9 @@ impl Engine {
         }
     }
 
-    fn push(
-        &self,
-        key: &Arc<str>,
-        now: BootTime,
-        (token, command): (Token, Command),
-        answer: Option<Answer>,
-        effects: &mut Effects,
-    ) {
-        self.pace.sent(command, now);
-        self.backend.push(Request { answer, ..Request::new(Arc::clone(key), token, command) });
+    fn push(&self, request: Request, now: BootTime, effects: &mut Effects) {
+        self.pace.sent(request.command, now);
+        self.backend.push(request);
         effects.flush = true;
     }
 
@@ -248,7 +251,7 @@ impl Engine {
             });
             let Released::ToServer(token, command) = released else { return LetGo::Done };
             let (answer, let_go) = told.begin(&seat.0, &self.unanswered);
-            self.push(key, now, (token, command), answer, effects);
+            self.push(Request { answer, ..Request::new(Arc::clone(key), token, command) }, now, effects);
             let_go
         });
         self.finish(now, &mut effects);
@@ -269,10 +272,14 @@ impl Engine {
 
     /// Asks the server something beside what the rules ask, of the key with this full name.
     pub(crate) fn ask(&self, name: &Arc<str>, token: Token, command: Command) -> oneshot::Receiver<Reply> {
+        self.ask_by(Request::new(Arc::clone(name), token, command))
+    }
+
+    fn ask_by(&self, request: Request) -> oneshot::Receiver<Reply> {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(name, now, (token, command), Some(Answer::Caller(answer)), &mut effects);
+        self.push(Request { answer: Some(Answer::Caller(answer)), ..request }, now, &mut effects);
         self.finish(now, &mut effects);
         receiver
     }
@@ -280,8 +287,9 @@ impl Engine {
     /// Asks the server something under the hold of `turn`. There is no answer where that is over.
     pub(crate) fn ask_under(&self, turn: &Arc<Turn>, command: Command) -> Option<oneshot::Receiver<Reply>> {
         let (seat, key) = (Seat(Arc::clone(turn)), turn.key.name());
-        let token = self.on_lane(key, |lane, cx| lane.token_of(&seat, cx))?;
-        Some(self.ask(key, token, command))
+        let (token, is_watched) =
+            self.on_lane(key, |lane, cx| Some((lane.token_of(&seat, cx)?, lane.is_watched())))?;
+        Some(self.ask_by(Request { is_watched, ..Request::new(Arc::clone(key), token, command) }))
     }
 
     /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
@@ -329,7 +337,7 @@ impl Engine {
         }
         let known = self.on_lane_at(key, now, effects, |lane, cx| lane.granted(token, offer, cx));
         if !known && lock(&self.strangers).may_answer(now) {
-            self.push(key, now, (token, Command::Leave), None, effects);
+            self.push(Request::new(Arc::clone(key), token, Command::Leave), now, effects);
         }
         self.set_off(now, effects);
     }
@@ -345,7 +353,7 @@ impl Engine {
 
     /// The backend may have missed hints, of any key.
     pub(crate) fn untold(&self) {
-        let now = self.now(); // one for all: those for which something is due at one time share a place among the timers
+        let now = self.now(); // one for all of them
         for key in self.keys() {
             self.on_lane_now(now, &key, Lane::untold);
         }

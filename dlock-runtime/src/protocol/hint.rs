@@ -39,6 +39,15 @@ impl Check {
 }
 
 impl<S: Clone + PartialEq> Lane<S> {
+    /// Returns whether it is held and has been checked: the backend, where it can, tells of changes from then on.
+    pub(crate) fn is_watched(&self) -> bool {
+        match &self.stage {
+            Stage::Held(hold) => hold.check != Check::First,
+            Stage::Yielding(yielding) => yielding.hold.check != Check::First,
+            Stage::Idle | Stage::Asking(_) | Stage::Away(_) => false,
+        }
+    }
+
     /// Somebody may have changed the key.
     pub(crate) fn touched(&mut self, cx: &mut Cx<'_, S>) {
         match &mut self.stage {

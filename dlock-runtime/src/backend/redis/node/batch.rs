@@ -221,7 +221,6 @@ impl Batch {
             if codec::is_unknown_script(answer) && !self.by_text {
                 forgotten.push_back(request);
             } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
-                self.asked_in_vain(&request);
                 sent_away.push((request, elsewhere));
             } else {
                 let layout = self.node.layout();
@@ -231,9 +230,6 @@ impl Batch {
                     }
                     (reply, _) => reply,
                 };
-                if let Reply::NotOurs = reply {
-                    self.asked_in_vain(&request);
-                }
                 if self.node.is_a_strangers(request.command, &reply) {
                     self.node.tracking.stranger_has(&request.key);
                 }
@@ -254,13 +250,6 @@ impl Batch {
             again.by_text = true;
             again
         })
-    }
-
-    /// What was asked about over the connection that tells of changes is not ours, or not there.
-    fn asked_in_vain(&self, request: &Request) {
-        if self.is_tracked() {
-            self.node.tracking.forget(&request.key);
-        }
     }
 
     /// Returns how many answers there are to each request, of which the last is its own.

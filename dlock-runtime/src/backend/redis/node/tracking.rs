@@ -11,17 +11,16 @@
 //! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
 //! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll`.
 //!
-//! What is remembered is what the server remembers of us, since it says each key that it forgets; but for what a check came too late for.
-//! Nobody changes a key that is gone, so the server would never say it.
+//! Which holds are armed their lanes know, as far as it matters: one that has been checked has its renewals sent over this connection, and
+//! each arms its key. What is remembered here is which locks of strangers are, since the server says each key that it forgets.
 //!
 //! Not here: who is told (`answers`), what a hint leads to (`protocol::hint`), pipelines (`batch`).
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hashbrown::HashTable;
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc};
@@ -58,52 +57,12 @@ pub(crate) struct Tracking {
 #[derive(Default)]
 struct State {
     wire: Option<Wire>,
-    armed: Armed,
     /// When something was asked over the connection last.
     asked: Option<BootTime>,
-    /// Keys of strangers' locks that are to be armed.
-    strangers: Vec<Arc<str>>,
-}
-
-/// The keys that are armed, by hashes of half a word: there may be one for every lock that is held.
-///
-/// Two keys of one hash are taken for one. Where that one is forgotten the other's renewals go another way, of which the server tells
-/// us as of a stranger's, and that arms it again.
-#[derive(Default)]
-struct Armed {
-    hashes: HashTable<u32>,
-    hasher: RandomState,
-}
-
-impl Armed {
-    /// Returns whether it was not there.
-    fn insert(&mut self, key: &str) -> bool {
-        let is_new = !self.contains(key);
-        if is_new {
-            let hash = self.hash(key);
-            self.hashes.insert_unique(spread(hash), hash, |hash| spread(*hash));
-        }
-        is_new
-    }
-
-    fn contains(&self, key: &str) -> bool {
-        let hash = self.hash(key);
-        self.hashes.find(spread(hash), |of| *of == hash).is_some()
-    }
-
-    fn remove(&mut self, key: &str) {
-        let hash = self.hash(key);
-        if let Ok(found) = self.hashes.find_entry(spread(hash), |of| *of == hash) {
-            found.remove();
-        }
-        if self.hashes.capacity() > LITTLE && self.hashes.len() < self.hashes.capacity() / 4 {
-            self.hashes.shrink_to(self.hashes.len() * 2, |hash| spread(*hash));
-        }
-    }
-
-    fn hash(&self, key: &str) -> u32 {
-        u32::try_from(self.hasher.hash_one(key) >> 32).unwrap_or_default()
-    }
+    /// Keys of strangers' locks that are armed, or to be armed.
+    strangers: HashSet<Arc<str>>,
+    /// Those that are to be armed.
+    to_arm: Vec<Arc<str>>,
 }
 
 /// The connection that keys are read over.
@@ -130,7 +89,7 @@ impl Tracking {
             }
             return None;
         };
-        let (tracked, others) = std::mem::take(requests).into_iter().partition(|request| state.arms(request));
+        let (tracked, others) = std::mem::take(requests).into_iter().partition(arms);
         *requests = others;
         if !tracked.is_empty() {
             state.asked = Some(boot_time());
@@ -143,15 +102,10 @@ impl Tracking {
         let mut state = lock(&self.state);
         if state.wire.is_none() {
             self.want();
-        } else if state.armed.insert(key) {
-            state.strangers.push(Arc::clone(key));
+        } else if state.strangers.insert(Arc::clone(key)) {
+            state.to_arm.push(Arc::clone(key));
             self.more.notify_one();
         }
-    }
-
-    /// The lock of `key` was asked about and is not ours: nobody is to be told of it.
-    pub(crate) fn forget(&self, key: &Arc<str>) {
-        lock(&self.state).armed.remove(key);
     }
 
     /// The connection has failed.
@@ -184,7 +138,7 @@ impl Tracking {
     /// Returns which key the server means, which has told us once and forgets that we read it.
     fn changed<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = std::str::from_utf8(key).ok()?;
-        lock(&self.state).armed.remove(key);
+        lock(&self.state).strangers.remove(key);
         Some(key)
     }
 
@@ -193,17 +147,12 @@ impl Tracking {
     }
 }
 
-impl State {
-    /// Returns whether a request arms its key: a check, or a renewal of what is armed.
-    fn arms(&mut self, request: &Request) -> bool {
-        match request.command {
-            Command::Check => {
-                self.armed.insert(&request.key);
-                true
-            }
-            Command::Renew { .. } => self.armed.contains(&request.key),
-            _ => false,
-        }
+/// Returns whether a request arms its key, or keeps it armed: a check, or a renewal of what has been checked.
+fn arms(request: &Request) -> bool {
+    match request.command {
+        Command::Check => true,
+        Command::Renew { .. } => request.is_watched,
+        _ => false,
     }
 }
 
@@ -276,7 +225,7 @@ impl Node {
     fn tell_change(&self, data: &[Value]) {
         let [Value::Array(keys)] = data else {
             // All keys at once: the server was flushed.
-            lock(&self.tracking.state).armed = Armed::default();
+            lock(&self.tracking.state).strangers = HashSet::new();
             return self.untold();
         };
         for key in keys {
@@ -299,7 +248,7 @@ impl Node {
     async fn arm_strangers(&self) {
         let (wire, keys) = {
             let mut state = lock(&self.tracking.state);
-            (state.wire.clone(), std::mem::take(&mut state.strangers))
+            (state.wire.clone(), std::mem::take(&mut state.to_arm))
         };
         let Some(mut wire) = wire else { return };
         let mut pipeline = redis::Pipeline::with_capacity(keys.len());
@@ -337,34 +286,9 @@ impl Node {
     }
 }
 
-/// The table looks at the first and at the last bits of a hash.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
-
 /// Short beside what is missing between two pings and ten seconds.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
-/// So few that their room is not worth giving back.
-const LITTLE: usize = 64;
-
 fn is_ours(value: &[u8]) -> bool {
     value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::token::TokenSource;
-
-    #[test]
-    fn a_key_whose_check_came_too_late_is_not_remembered() {
-        let tracking = Tracking::default();
-        let request = Request::new("k".into(), TokenSource::of_process(1).next(), Command::Check);
-        assert!(lock(&tracking.state).arms(&request));
-
-        tracking.forget(&request.key);
-
-        assert!(!lock(&tracking.state).armed.contains(&request.key));
-    }
 }

@@ -117,9 +117,9 @@ impl Quorum {
         self.decide(|ballots, fan| {
             for request in requests {
                 self.roll.is_asked(request.command, sent);
-                let (key, token, command) = (Arc::clone(&request.key), request.token, request.command);
-                let ballot = ballots.open(request, sent, self.voters.len());
-                self.ask_all(&key, token, command, Some(ballot), fan);
+                let asked = request.for_one_of_many();
+                let ballot = Some(ballots.open(request, sent, self.voters.len()));
+                self.ask_all(&Request { ballot, ..asked }, fan);
             }
         });
         self.send();
@@ -195,10 +195,9 @@ impl Quorum {
     }
 
     /// Has every server asked the same.
-    fn ask_all(&self, key: &Arc<str>, token: Token, command: Command, ballot: Option<usize>, fan: &mut Fan) {
+    fn ask_all(&self, asked: &Request, fan: &mut Fan) {
         for server in 0..self.voters.len() {
-            let request = Request::new(Arc::clone(key), token, command);
-            fan.ask(server, |of| *of == server, Request { ballot, ..request });
+            fan.ask(server, |of| *of == server, asked.for_one_of_many());
         }
     }
 
@@ -233,7 +232,7 @@ impl Quorum {
                     self.follow(server, follow, &request, fan);
                 }
                 if let Some(next) = counted.next {
-                    self.ask_all(&next.key, next.token, next.command, next.ballot, fan);
+                    self.ask_all(&next, fan);
                 }
                 outcomes.extend(counted.outcome);
                 over += usize::from(counted.is_over);
