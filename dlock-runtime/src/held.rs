@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::Engine;
 use crate::engine::hold::Held;
-use crate::engine::turn::Turn;
-use crate::key::LockKey;
+use crate::engine::turn::SharedTurn;
+use crate::key::{LockKey, Name};
 use crate::protocol::waits::Place;
 use crate::token::ProcessId;
 
@@ -20,7 +20,7 @@ pub(crate) struct Scope {
     /// The manager whose lock it is: to be told apart, and not kept alive, which would cost two threads a contended count at each call.
     manager: ProcessId,
     /// The turn that holds the lock.
-    root: Arc<Turn>,
+    root: SharedTurn,
     /// How many calls deep the scope is nested in that hold.
     depth: usize,
     parent: Option<Arc<Scope>>,
@@ -41,11 +41,11 @@ impl Scope {
     pub(crate) fn places(scope: &Arc<Self>, engine: &Engine) -> Vec<Place> {
         Self::chain(scope)
             .filter(|scope| scope.is_of(engine))
-            .map(|scope| (Arc::clone(scope.root.key.name()), scope.depth))
+            .map(|scope| (Name::clone(scope.root.key.name()), scope.depth))
             .collect()
     }
 
-    pub(crate) fn root(&self) -> &Arc<Turn> {
+    pub(crate) fn root(&self) -> &SharedTurn {
         &self.root
     }
 
@@ -81,7 +81,7 @@ impl Opened {
         let current = match &*self {
             Self::Made(scope) => Current::Made(Arc::clone(scope)),
             Self::Inside(parent) => {
-                let (manager, root) = (held.engine.tokens.process(), Arc::clone(held.root()));
+                let (manager, root) = (held.engine.tokens.process(), SharedTurn::clone(held.root()));
                 let scope = Scope { manager, root, depth: held.depth(), parent: parent.clone() };
                 Current::Open(scope, OnceLock::new())
             }

@@ -20,6 +20,7 @@ use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::key::Name;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
@@ -34,8 +35,8 @@ use crate::token::{ProcessId, Token, TokenSource};
 /// What a server would be.
 pub(crate) struct World {
     clock: Arc<TokioClock>,
-    records: Mutex<HashMap<Arc<str>, Record>>,
-    counters: Mutex<HashMap<Arc<str>, u64>>,
+    records: Mutex<HashMap<Name, Record>>,
+    counters: Mutex<HashMap<Name, u64>>,
     managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
     /// What the test kit notes and decides.
     #[cfg(feature = "testing")]
@@ -113,7 +114,7 @@ impl World {
             engine.is_some()
         };
         let mut records = lock(&self.records);
-        let record = records.entry(Arc::clone(key)).or_default();
+        let record = records.entry(Name::clone(key)).or_default();
         let reply = record.run(*token, *command, now, grant_lease, told);
         if record.is_empty(now) {
             records.remove(key);
@@ -124,12 +125,12 @@ impl World {
         }
     }
 
-    fn fence(&self, key: &Arc<str>) -> u64 {
+    fn fence(&self, key: &Name) -> u64 {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
         let mut counters = lock(&self.counters);
         let token = fencing::next(counters.get(key).copied(), micros);
-        counters.insert(Arc::clone(key), token);
+        counters.insert(Name::clone(key), token);
         token
     }
 
@@ -163,19 +164,19 @@ impl World {
 #[cfg(feature = "testing")]
 impl World {
     /// Returns whether somebody holds the lock of `key`.
-    pub(crate) fn is_held(&self, key: &Arc<str>, now: BootTime) -> bool {
+    pub(crate) fn is_held(&self, key: &Name, now: BootTime) -> bool {
         lock(&self.records).get(key).is_some_and(|record| !record.is_empty(now))
     }
 
     /// Deletes what stands under `key`, and tells who held it at once.
-    pub(crate) fn delete(&self, key: &Arc<str>, now: BootTime) -> bool {
+    pub(crate) fn delete(&self, key: &Name, now: BootTime) -> bool {
         let deleted = lock(&self.records).remove(key);
         let holder = deleted.and_then(|record| record.tokens(now).into_iter().next());
         let Some(token) = holder else { return false };
         if let Some(engine) = self.manager(token.process()) {
             let mut effects = Effects::default();
             // As if he had just asked.
-            let asked = Request::new(Arc::clone(key), token, Command::Fence);
+            let asked = Request::new(Name::clone(key), token, Command::Fence);
             engine.replies(now, now, [(asked, Reply::NotOurs)], &mut effects);
             effects.wake();
         }
@@ -224,7 +225,7 @@ impl Backend for Memory {
             return;
         }
         while let Some(request) = self.next() {
-            let key = Arc::clone(&request.key);
+            let key = Name::clone(&request.key);
             let mut granted = Vec::new();
             let reply = self.world.run(&request, now, engine.rules.grant_lease, &mut granted);
             let abandoned = engine.replies(now, now, [(request, reply)], effects);
@@ -260,7 +261,7 @@ impl Backend for Memory {
     }
 
     #[cfg(feature = "testing")]
-    fn admitted(&self, key: &Arc<str>) {
+    fn admitted(&self, key: &Name) {
         self.world.ledger.admitted(key, self.process);
     }
 

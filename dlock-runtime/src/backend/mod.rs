@@ -20,12 +20,12 @@ pub(crate) mod redis;
 
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::answer::Answer;
 use crate::engine::effects::Effects;
+use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -34,7 +34,7 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct Request {
     /// The full name of the key.
-    pub(crate) key: Arc<str>,
+    pub(crate) key: Name,
     pub(crate) token: Token,
     pub(crate) command: Command,
     /// Whether it is about a hold whose changes the server is to tell of.
@@ -47,13 +47,13 @@ pub(crate) struct Request {
 
 impl Request {
     /// A command that nobody waits for beside the engine.
-    pub(crate) fn new(key: Arc<str>, token: Token, command: Command) -> Self {
+    pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
         Self { key, token, command, is_watched: false, answer: None, ballot: None }
     }
 
     /// Returns the same for one of several servers: who waits for the answer is told what comes of all.
     pub(crate) fn for_one_of_many(&self) -> Self {
-        Self { key: Arc::clone(&self.key), answer: None, ..*self }
+        Self { key: Name::clone(&self.key), answer: None, ..*self }
     }
 
     /// Returns whether somebody may wait for what comes of it; nobody does for a release in the background.
@@ -78,7 +78,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// A task was let in: it holds the lock of `key` now. Called while a lane is locked.
     #[cfg(feature = "testing")]
-    fn admitted(&self, _key: &Arc<str>) {}
+    fn admitted(&self, _key: &Name) {}
 
     /// Waits; works on a runtime without timers too, where the backend has a thread of its own.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -5,11 +5,9 @@
 //!
 //! Not here: what is done about an answer (`protocol`), how it is told in the log (`telemetry`).
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 
-use crate::engine::turn::Turn;
+use crate::engine::turn::SharedTurn;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
 use crate::sync::shared::atomic::{AtomicUsize, Ordering};
@@ -61,16 +59,16 @@ pub(crate) enum Answer {
     /// Somebody who waits for it.
     Caller(oneshot::Sender<Reply>),
     /// The log of the call that has let go of this turn.
-    Log(Arc<Turn>, Hold),
+    Log(SharedTurn, Hold),
 }
 
 impl Told<'_> {
     /// Begins a release of `turn`.
-    pub(super) fn begin(self, turn: &Arc<Turn>, unanswered: &Unanswered) -> (Option<Answer>, LetGo) {
+    pub(super) fn begin(self, turn: &SharedTurn, unanswered: &Unanswered) -> (Option<Answer>, LetGo) {
         match self {
             Self::Nobody => (None, LetGo::Done),
             Self::Log(telemetry) if unanswered.one_more() => {
-                (Some(Answer::Log(Arc::clone(turn), telemetry.clone())), LetGo::Logged)
+                (Some(Answer::Log(SharedTurn::clone(turn), telemetry.clone())), LetGo::Logged)
             }
             Self::Caller | Self::Log(_) => {
                 let (answer, receiver) = oneshot::channel();

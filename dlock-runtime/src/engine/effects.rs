@@ -1,11 +1,11 @@
 //! What an event leads to once nothing is locked any more: tasks to wake, answers to give, a backend to set off.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::task::Waker;
 
 use crate::engine::answer::Answer;
 use crate::engine::turn::Wakers;
+use crate::key::Name;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -26,7 +26,7 @@ pub(crate) struct Effects {
     /// There was nobody left who holds.
     pub(super) drained: bool,
     /// Commands whose outcome is unknown and that nobody waits for any more.
-    pub(super) abandoned: Vec<(Arc<str>, Token)>,
+    pub(super) abandoned: Vec<(Name, Token)>,
     /// Something has come due earlier than before.
     pub(super) earlier: Option<BootTime>,
 }
@@ -106,6 +106,7 @@ impl<T> Few<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 

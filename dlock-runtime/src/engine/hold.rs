@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
-use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::turn::{Phase, Seat, SharedTurn};
 use crate::engine::waiting::Entered;
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
@@ -63,7 +63,7 @@ impl Held {
     }
 
     /// The turn that holds the lock: its own, or that of the hold it joined.
-    pub(crate) fn root(&self) -> &Arc<Turn> {
+    pub(crate) fn root(&self) -> &SharedTurn {
         self.nested.as_ref().map_or(&self.turn.0, |parent| parent.root())
     }
 

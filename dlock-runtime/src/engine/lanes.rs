@@ -5,13 +5,12 @@
 //!
 //! Not here: what a lane is (`protocol::lane`), the lock over it (`shard`).
 
-use std::sync::Arc;
-
 use hashbrown::HashTable;
 
 use crate::engine::row::Row;
 use crate::engine::timers::Timers;
 use crate::engine::turn::Seat;
+use crate::key::Name;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::Lane;
 
@@ -29,7 +28,7 @@ pub(super) struct Lanes {
 /// One lane. There is one for every lock that is held.
 #[derive(Debug)]
 struct Entry {
-    key: Arc<str>,
+    key: Name,
     lane: Lane<Seat>,
     hash: u32,
     /// Whether its lock is contended, as far as the lane knows.
@@ -44,13 +43,13 @@ impl Lanes {
     }
 
     /// Returns the place of the lane of `key`, which is made where there is none.
-    pub(super) fn find_or_add(&mut self, key: &Arc<str>, hash: u32) -> u32 {
+    pub(super) fn find_or_add(&mut self, key: &Name, hash: u32) -> u32 {
         if let Some(at) = self.find(key, hash) {
             return at;
         }
         let at = u32::try_from(self.row.len()).expect("no process has four billion locks");
         let contended = self.contended.get(place_of(hash)) == Some(&Some(hash));
-        self.row.push(Entry { key: Arc::clone(key), lane: Lane::new(), hash, contended });
+        self.row.push(Entry { key: Name::clone(key), lane: Lane::new(), hash, contended });
         self.timers.push();
         let row = &self.row;
         let hash_of = |at: &u32| row.get(*at).map_or(0, |entry| spread(entry.hash));
@@ -63,7 +62,7 @@ impl Lanes {
         self.row.get_mut(at).map(|entry| (&mut entry.lane, &mut entry.contended))
     }
 
-    pub(super) fn key(&self, at: u32) -> Option<&Arc<str>> {
+    pub(super) fn key(&self, at: u32) -> Option<&Name> {
         self.entry(at).map(|entry| &entry.key)
     }
 
@@ -87,7 +86,7 @@ impl Lanes {
         self.timers.first()
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Name> {
         self.row.iter().map(|entry| &entry.key)
     }
 
@@ -163,7 +162,7 @@ const LITTLE: usize = 64;
 mod tests {
     use super::*;
 
-    fn key(number: u32) -> Arc<str> {
+    fn key(number: u32) -> Name {
         format!("order:{number}").into()
     }
 

@@ -42,8 +42,9 @@ use crate::engine::answer::{Answer, By, LetGo, Told, Unanswered};
 use crate::engine::effects::Effects;
 use crate::engine::pace::{Few, Pace};
 use crate::engine::shard::{Shards, Slots};
-use crate::engine::turn::{Ended, Seat, Turn};
+use crate::engine::turn::{Ended, Seat, SharedTurn};
 use crate::error::LossCause;
+use crate::key::Name;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
@@ -114,7 +115,7 @@ impl Engine {
     /// Lets `event` happen to the lane of `key` here and now, and does what comes of it.
     pub(super) fn on_lane<R>(
         &self,
-        key: &Arc<str>,
+        key: &Name,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
         self.on_lane_now(self.now(), key, event)
@@ -124,7 +125,7 @@ impl Engine {
     pub(super) fn on_lane_now<R>(
         &self,
         now: BootTime,
-        key: &Arc<str>,
+        key: &Name,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
         let mut effects = Effects::default();
@@ -135,7 +136,7 @@ impl Engine {
 
     fn on_lane_at<R>(
         &self,
-        key: &Arc<str>,
+        key: &Name,
         now: BootTime,
         effects: &mut Effects,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
@@ -151,7 +152,7 @@ impl Engine {
     fn on_locked<R>(
         &self,
         slots: &mut Slots,
-        (key, at): (&Arc<str>, u32),
+        (key, at): (&Name, u32),
         now: BootTime,
         effects: &mut Effects,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
@@ -180,17 +181,17 @@ impl Engine {
     /// Does what a lane wants done, in the order in which it wants it.
     fn act(
         &self,
-        (key, is_watched): (&Arc<str>, bool),
+        (key, is_watched): (&Name, bool),
         now: BootTime,
         action: Action<Seat>,
         effects: &mut Effects,
     ) {
         match action {
             Action::Send { token, command } => {
-                let request = Request::new(Arc::clone(key), token, command);
+                let request = Request::new(Name::clone(key), token, command);
                 self.push(Request { is_watched, ..request }, now, effects);
             }
-            Action::Abandon { token } => effects.abandoned.push((Arc::clone(key), token)),
+            Action::Abandon { token } => effects.abandoned.push((Name::clone(key), token)),
             Action::Admit { seat, deadline, ends, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
@@ -251,7 +252,7 @@ impl Engine {
             });
             let Released::ToServer(token, command) = released else { return LetGo::Done };
             let (answer, let_go) = told.begin(&seat.0, &self.unanswered);
-            self.push(Request { answer, ..Request::new(Arc::clone(key), token, command) }, now, effects);
+            self.push(Request { answer, ..Request::new(Name::clone(key), token, command) }, now, effects);
             let_go
         });
         self.finish(now, &mut effects);
@@ -271,8 +272,8 @@ impl Engine {
     }
 
     /// Asks the server something beside what the rules ask, of the key with this full name.
-    pub(crate) fn ask(&self, name: &Arc<str>, token: Token, command: Command) -> oneshot::Receiver<Reply> {
-        self.ask_by(Request::new(Arc::clone(name), token, command))
+    pub(crate) fn ask(&self, name: &Name, token: Token, command: Command) -> oneshot::Receiver<Reply> {
+        self.ask_by(Request::new(Name::clone(name), token, command))
     }
 
     fn ask_by(&self, request: Request) -> oneshot::Receiver<Reply> {
@@ -285,11 +286,11 @@ impl Engine {
     }
 
     /// Asks the server something under the hold of `turn`. There is no answer where that is over.
-    pub(crate) fn ask_under(&self, turn: &Arc<Turn>, command: Command) -> Option<oneshot::Receiver<Reply>> {
-        let (seat, key) = (Seat(Arc::clone(turn)), turn.key.name());
+    pub(crate) fn ask_under(&self, turn: &SharedTurn, command: Command) -> Option<oneshot::Receiver<Reply>> {
+        let (seat, key) = (Seat(SharedTurn::clone(turn)), turn.key.name());
         let (token, is_watched) =
             self.on_lane(key, |lane, cx| Some((lane.token_of(&seat, cx)?, lane.is_watched())))?;
-        Some(self.ask_by(Request { is_watched, ..Request::new(Arc::clone(key), token, command) }))
+        Some(self.ask_by(Request { is_watched, ..Request::new(Name::clone(key), token, command) }))
     }
 
     /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
@@ -300,7 +301,7 @@ impl Engine {
         sent: BootTime,
         replies: impl IntoIterator<Item = (Request, Reply)>,
         effects: &mut Effects,
-    ) -> Vec<(Arc<str>, Token)> {
+    ) -> Vec<(Name, Token)> {
         for (Request { key, token, command, answer, .. }, reply) in replies {
             self.pace.answered(command);
             match command {
@@ -326,7 +327,7 @@ impl Engine {
     /// The backend was told what `token` has been granted.
     pub(crate) fn granted(
         &self,
-        key: &Arc<str>,
+        key: &Name,
         token: Token,
         offer: Offer,
         now: BootTime,
@@ -337,7 +338,7 @@ impl Engine {
         }
         let known = self.on_lane_at(key, now, effects, |lane, cx| lane.granted(token, offer, cx));
         if !known && lock(&self.strangers).may_answer(now) {
-            self.push(Request::new(Arc::clone(key), token, Command::Leave), now, effects);
+            self.push(Request::new(Name::clone(key), token, Command::Leave), now, effects);
         }
         self.set_off(now, effects);
     }
@@ -360,14 +361,14 @@ impl Engine {
     }
 
     /// The backend has a hint that somebody changed the key with this full name.
-    pub(crate) fn touched(&self, name: &Arc<str>) {
+    pub(crate) fn touched(&self, name: &Name) {
         if self.wants(name) {
             self.on_lane(name, Lane::touched);
         }
     }
 
     /// Returns whether something of the key is remembered: it is held here, or waited for.
-    pub(crate) fn wants(&self, name: &Arc<str>) -> bool {
+    pub(crate) fn wants(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
         shard.look(|slots| slots.lanes.find(name, hash).is_some())
     }
@@ -403,7 +404,7 @@ impl Engine {
 
     /// Returns how many calls wait for the lock of `key`.
     #[cfg(feature = "testing")]
-    pub(crate) fn waiting(&self, key: &Arc<str>) -> usize {
+    pub(crate) fn waiting(&self, key: &Name) -> usize {
         let (shard, hash) = self.shards.of_key(key);
         shard.look(|slots| {
             let at = slots.lanes.find(key, hash);
@@ -470,7 +471,7 @@ impl Engine {
     }
 
     /// Returns the keys of which something is remembered, those of one shard at a time.
-    fn keys(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+    fn keys(&self) -> impl Iterator<Item = Name> + '_ {
         self.shards.keys()
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Not here: what happens to a lane under the lock (`engine`).
 
-use std::sync::Arc;
-
 use crate::engine::effects::Effects;
 use crate::engine::lanes::Lanes;
 use crate::engine::turn::Seat;
+use crate::key::Name;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::Action;
 use crate::sync::shared::atomic::{AtomicU64, Ordering};
@@ -71,7 +70,7 @@ impl Shards {
     }
 
     /// Returns the keys of which something is remembered, those of one shard at a time: there may be very many.
-    pub(super) fn keys(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+    pub(super) fn keys(&self) -> impl Iterator<Item = Name> + '_ {
         self.shards.iter().flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
     }
 }

@@ -4,7 +4,6 @@
 //! come in the order of the rules; the task reads it without that lock.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,6 +15,9 @@ use crate::protocol::hold::Left;
 use crate::protocol::lane::Refusal;
 use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
+
+/// A turn that several have. Nobody has it weakly, which saves a word.
+pub(crate) type SharedTurn = triomphe::Arc<Turn>;
 
 /// One task's turn. There is one for every lock that is held, so what few turns have stands beside it.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ pub(crate) struct Ended {
 
 /// A turn as the rules see it: told apart from all others, and told what becomes of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat(pub(crate) Arc<Turn>);
+pub(crate) struct Seat(pub(crate) SharedTurn);
 
 impl Deref for Seat {
     type Target = Turn;
@@ -101,7 +103,7 @@ impl Deref for Seat {
 
 impl PartialEq for Seat {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        SharedTurn::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -134,8 +136,8 @@ impl Seat {
 }
 
 impl Turn {
-    pub(crate) fn new(key: LockKey) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(key: LockKey) -> SharedTurn {
+        SharedTurn::new(Self {
             key,
             state: Mutex::new(State { phase: Phase::Waiting, woken: Woken::Rest(None) }),
             until: Until::default(),
@@ -376,6 +378,7 @@ impl Wakers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
@@ -399,7 +402,7 @@ mod tests {
         bells.iter().map(|bell| bell.0.load(Ordering::SeqCst)).collect()
     }
 
-    fn turn() -> Arc<Turn> {
+    fn turn() -> SharedTurn {
         Turn::new(LockKey::new("order:7").expect("a key"))
     }
 
@@ -467,7 +470,7 @@ mod tests {
         let turn = turn();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
 
-        drop(Seat(Arc::clone(&turn)).admit(deadline, at(10), 1, at(0)));
+        drop(Seat(SharedTurn::clone(&turn)).admit(deadline, at(10), 1, at(0)));
 
         assert_eq!(turn.believed(at(9)), Ok(()));
         assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
@@ -479,7 +482,7 @@ mod tests {
         let lease = Duration::from_secs(30);
         for is_lost in [true, false] {
             let (turn, deadline) = (turn(), Deadline::of_lease(at(0), lease));
-            let seat = Seat(Arc::clone(&turn));
+            let seat = Seat(SharedTurn::clone(&turn));
             drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
             assert_eq!(turn.believed(at(1)), Ok(()));
 
@@ -495,7 +498,8 @@ mod tests {
     fn a_turn_that_has_come_is_not_refused() {
         let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
         let turn = turn();
-        let (seat, deadline) = (Seat(Arc::clone(&turn)), Deadline::of_lease(at(0), Duration::from_secs(30)));
+        let (seat, deadline) =
+            (Seat(SharedTurn::clone(&turn)), Deadline::of_lease(at(0), Duration::from_secs(30)));
         drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
 
         drop(seat.refuse(Refusal::Shutdown));
@@ -510,6 +514,6 @@ mod tests {
 
     #[test]
     fn a_turn_stays_small() {
-        assert!(size_of::<Turn>() <= 72, "{}", size_of::<Turn>());
+        assert!(size_of::<Turn>() <= 64, "{}", size_of::<Turn>());
     }
 }

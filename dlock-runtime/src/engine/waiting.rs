@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::hold::{Alarm, Held};
-use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::turn::{Phase, Seat, SharedTurn, Turn};
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
-use crate::key::LockKey;
+use crate::key::{LockKey, Name};
 use crate::options::Options;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::Refusal;
@@ -64,7 +64,7 @@ impl Waiting {
         let (seat, nested) = held.turn();
         let key = seat.key.name();
         if let Some(parent) = nested {
-            let root = Seat(Arc::clone(parent.root()));
+            let root = Seat(SharedTurn::clone(parent.root()));
             engine.on_lane_now(now, key, |lane, cx| {
                 lane.join_nested(&root, parent.depth(), seat.clone(), patience, cx);
             });
@@ -142,7 +142,7 @@ fn note_wait(held: &Held, scope: &Arc<Scope>) -> Option<WaitId> {
         return None;
     }
     let depth = nested.map_or(0, |parent| parent.depth() + 1);
-    let begun = lock(&held.engine.waits).begin(has, (Arc::clone(seat.key.name()), depth));
+    let begun = lock(&held.engine.waits).begin(has, (Name::clone(seat.key.name()), depth));
     begun.inspect_err(|held| drop(seat.refuse(Refusal::Deadlock { held: seat.key.sibling(held) }))).ok()
 }
 

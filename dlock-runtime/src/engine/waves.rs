@@ -10,7 +10,7 @@ use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::engine::pace::Few;
-use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::turn::{Phase, Seat, SharedTurn, Turn};
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::Rules;
@@ -71,11 +71,11 @@ impl Scene {
     }
 
     /// A task takes a lock at `now`.
-    fn hold(&self, key: &str, lease: Duration, now: BootTime) -> Arc<Turn> {
+    fn hold(&self, key: &str, lease: Duration, now: BootTime) -> SharedTurn {
         self.hold_by(key, Options { lease: Some(lease), ..Options::new() }, now)
     }
 
-    fn hold_by(&self, key: &str, options: Options, now: BootTime) -> Arc<Turn> {
+    fn hold_by(&self, key: &str, options: Options, now: BootTime) -> SharedTurn {
         let turn = Turn::new(LockKey::new(key).expect("a key"));
         let limits = Limits {
             retries: 0,
@@ -85,7 +85,7 @@ impl Scene {
             only_whether: false,
         };
         let (seat, patience) =
-            (Seat(Arc::clone(&turn)), Patience::new(now, limits, self.engine.tokens.draw()));
+            (Seat(SharedTurn::clone(&turn)), Patience::new(now, limits, self.engine.tokens.draw()));
         let waiter = Waiter { seat, terms: options.terms(LONG), patience };
         self.engine.on_lane_now(now, turn.key.name(), |lane, cx| lane.join(waiter, cx));
         self.answer(self.asked(), now);
@@ -93,7 +93,7 @@ impl Scene {
         turn
     }
 
-    fn hold_many(&self, now: BootTime) -> Vec<Arc<Turn>> {
+    fn hold_many(&self, now: BootTime) -> Vec<SharedTurn> {
         (0..MANY).map(|number| self.hold(&format!("order:{number}"), LONG, now)).collect()
     }
 

@@ -26,11 +26,11 @@ mod tests;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 pub use builder::KeyBuilder;
 pub(crate) use into_key::AsLockKey;
 pub use into_key::IntoLockKey;
+pub(crate) use name::Name;
 pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 
 use crate::error::Error;
@@ -41,7 +41,7 @@ use crate::error::Error;
 /// alone. Two keys are equal when their full names are.
 #[derive(Clone)]
 pub struct LockKey {
-    name: Arc<str>,
+    name: Name,
     /// Where the key begins behind its namespace. Small, since every hold has a key.
     start: u32,
     hashed: bool,
@@ -76,7 +76,7 @@ impl LockKey {
     }
 
     /// Makes the key of a full name that begins at `start` in it.
-    fn of_name(name: Arc<str>, start: usize, hashed: bool) -> Self {
+    fn of_name(name: Name, start: usize, hashed: bool) -> Self {
         let start = u32::try_from(start).expect("no namespace has four billion letters");
         Self { name, start, hashed }
     }
@@ -86,12 +86,12 @@ impl LockKey {
     }
 
     /// Returns the key of another full name in the same namespace.
-    pub(crate) fn sibling(&self, name: &Arc<str>) -> Self {
-        Self { name: Arc::clone(name), start: self.start, hashed: self.hashed }
+    pub(crate) fn sibling(&self, name: &Name) -> Self {
+        Self { name: Name::clone(name), start: self.start, hashed: self.hashed }
     }
 
     /// Shares the full name, for maps that are keyed by it.
-    pub(crate) fn name(&self) -> &Arc<str> {
+    pub(crate) fn name(&self) -> &Name {
         &self.name
     }
 }

@@ -15,9 +15,9 @@
 //! Not here: sending (`backend/redis`). A backend that always answers has nothing to abandon.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::key::Name;
 use crate::protocol::command::{FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -31,7 +31,7 @@ pub(crate) struct AbandonList {
 /// One token that may still have an effect on one key.
 #[derive(Clone, Debug)]
 struct Abandoned {
-    key: Arc<str>,
+    key: Name,
     /// The connection that the unanswered command was sent on; `None` where it never was.
     epoch: Option<u64>,
     /// Whether a leave has succeeded already.
@@ -42,16 +42,16 @@ struct Abandoned {
 
 impl AbandonList {
     /// Adds a token whose command was sent on the connection of `epoch`.
-    pub(crate) fn add(&mut self, key: Arc<str>, token: Token, epoch: u64) {
+    pub(crate) fn add(&mut self, key: Name, token: Token, epoch: u64) {
         self.insert(key, token, Some(epoch));
     }
 
     /// Adds a token whose release or leave could not be sent: the next that is answered, on any connection, is proof.
-    pub(crate) fn add_unsent(&mut self, key: Arc<str>, token: Token) {
+    pub(crate) fn add_unsent(&mut self, key: Name, token: Token) {
         self.insert(key, token, None);
     }
 
-    fn insert(&mut self, key: Arc<str>, token: Token, epoch: Option<u64>) {
+    fn insert(&mut self, key: Name, token: Token, epoch: Option<u64>) {
         if self.entries.len() >= MOST {
             self.entries.pop_first();
         }
@@ -63,11 +63,11 @@ impl AbandonList {
     }
 
     /// Returns what is to be left now, on a connection that works; each is answered by [`left`](Self::left).
-    pub(crate) fn due_now(&mut self, now: BootTime) -> Vec<(Arc<str>, Token)> {
+    pub(crate) fn due_now(&mut self, now: BootTime) -> Vec<(Name, Token)> {
         let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now);
         due.map(|(token, entry)| {
             entry.due = BootTime::NEVER;
-            (Arc::clone(&entry.key), *token)
+            (Name::clone(&entry.key), *token)
         })
         .collect()
     }

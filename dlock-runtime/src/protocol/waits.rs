@@ -5,11 +5,11 @@
 //!
 //! Not here: waiting between processes, which `wait` and `retry` bound.
 
+use crate::key::Name;
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 /// One key on one level: 0 is the lock itself, `n` a call nested n deep inside its hold.
-pub(crate) type Place = (Arc<str>, usize);
+pub(crate) type Place = (Name, usize);
 
 /// The waits of nested calls. Calls that hold nothing never appear here.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ struct Edge {
 impl Waits {
     /// Notes that a chain which has `has` waits for `wants`, and returns the wait's id; or the key that the chain has and somebody
     /// in the circle waits for.
-    pub(crate) fn begin(&mut self, has: Vec<Place>, wants: Place) -> Result<WaitId, Arc<str>> {
+    pub(crate) fn begin(&mut self, has: Vec<Place>, wants: Place) -> Result<WaitId, Name> {
         let mut reached = vec![&wants];
         let mut next = 0;
         while let Some(&place) = reached.get(next) {
             for edge in self.edges.iter().filter(|edge| edge.has.contains(place)) {
                 if let Some((key, _)) = has.iter().find(|mine| **mine == edge.wants) {
-                    return Err(Arc::clone(key));
+                    return Err(Name::clone(key));
                 }
                 if !reached.contains(&&edge.wants) {
                     reached.push(&edge.wants);

@@ -3,8 +3,9 @@
 //! Not here: what a test asks of it (`testing`), what a world does with it (`backend::memory`).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
+use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
@@ -18,11 +19,11 @@ struct Pages {
     /// The managers that stand for other processes: they are not counted, and no outage reaches them.
     elsewhere: HashSet<ProcessId>,
     /// How often tasks were let in, for each key.
-    admitted: HashMap<Arc<str>, u64>,
+    admitted: HashMap<Name, u64>,
     /// How many outages there are at present.
     outages: usize,
     /// What could not be let go during an outage.
-    abandoned: Vec<(Arc<str>, Token)>,
+    abandoned: Vec<(Name, Token)>,
 }
 
 impl Ledger {
@@ -32,15 +33,15 @@ impl Ledger {
     }
 
     /// Notes that a task was let in.
-    pub(crate) fn admitted(&self, key: &Arc<str>, process: ProcessId) {
+    pub(crate) fn admitted(&self, key: &Name, process: ProcessId) {
         let mut pages = lock(&self.0);
         if !pages.elsewhere.contains(&process) {
-            *pages.admitted.entry(Arc::clone(key)).or_default() += 1;
+            *pages.admitted.entry(Name::clone(key)).or_default() += 1;
         }
     }
 
     /// Returns how often tasks were let in.
-    pub(super) fn admissions(&self, key: &Arc<str>) -> u64 {
+    pub(super) fn admissions(&self, key: &Name) -> u64 {
         lock(&self.0).admitted.get(key).copied().unwrap_or_default()
     }
 
@@ -53,7 +54,7 @@ impl Ledger {
     }
 
     /// Keeps for the end of an outage what cannot be let go before, and returns what can.
-    pub(crate) fn abandon(&self, abandoned: Vec<(Arc<str>, Token)>) -> Vec<(Arc<str>, Token)> {
+    pub(crate) fn abandon(&self, abandoned: Vec<(Name, Token)>) -> Vec<(Name, Token)> {
         if abandoned.is_empty() {
             return abandoned;
         }
@@ -70,7 +71,7 @@ impl Ledger {
     }
 
     /// Ends one outage. Returns what is to be let go, if it was the last.
-    pub(super) fn outage_ends(&self) -> Option<Vec<(Arc<str>, Token)>> {
+    pub(super) fn outage_ends(&self) -> Option<Vec<(Name, Token)>> {
         let mut pages = lock(&self.0);
         pages.outages = pages.outages.saturating_sub(1);
         (pages.outages == 0).then(|| std::mem::take(&mut pages.abandoned))

@@ -17,6 +17,7 @@ use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::token::Token;
@@ -31,7 +32,7 @@ pub(super) trait Answers: Send + Sync {
     fn granted(&self, grant: Grant);
 
     /// The bell of a key rings: its lock may have been let go of.
-    fn rung(&self, key: &Arc<str>);
+    fn rung(&self, key: &Name);
 
     /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
     fn connected(&self, moved: bool);
@@ -62,7 +63,7 @@ pub(super) struct ToEngine {
 
 impl ToEngine {
     /// Tells the engine, and returns what is to be undone.
-    pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootTime) -> Vec<(Arc<str>, Token)> {
+    pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootTime) -> Vec<(Name, Token)> {
         let (now, mut effects) = (boot_time(), Effects::default());
         let left = if let Some(engine) = self.engine.upgrade() {
             engine.replies(now, sent, replies, &mut effects)
@@ -99,7 +100,7 @@ impl Answers for ToEngine {
         }
     }
 
-    fn rung(&self, key: &Arc<str>) {
+    fn rung(&self, key: &Name) {
         if let Some(engine) = self.engine.upgrade() {
             engine.touched(key);
         }
@@ -121,7 +122,7 @@ impl ToEngine {
 }
 
 /// The tokens under which a command may have left something in the server.
-fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
+fn effect_of(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
     let leaves_nothing =
         matches!(request.command, Command::Check | Command::Inspect | Command::Ping | Command::Keep { .. });
@@ -137,7 +138,7 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Arc<str>, Token)> {
         Command::Yield { next, .. } => Some(next),
         _ => None,
     };
-    std::iter::once(request.token).chain(next).map(|token| (Arc::clone(&request.key), token)).collect()
+    std::iter::once(request.token).chain(next).map(|token| (Name::clone(&request.key), token)).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::undoing::Undoing;
+use crate::key::Name;
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
 
@@ -121,8 +122,8 @@ impl Shared {
     }
 
     /// Returns the key of what is queued first.
-    pub(super) fn first_key(&self) -> Option<Arc<str>> {
-        lock(&self.outbox).first().map(|request| Arc::clone(&request.key))
+    pub(super) fn first_key(&self) -> Option<Name> {
+        lock(&self.outbox).first().map(|request| Name::clone(&request.key))
     }
 
     /// Returns whether what is queued is worth a write of its own, though others are under way.

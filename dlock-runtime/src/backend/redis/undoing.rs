@@ -2,13 +2,14 @@
 //!
 //! Not here: when an effect is known to be undone (`protocol::abandon`), who sends the leaves (`servers`).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::backend::Request;
 use crate::clock::boot_time;
+use crate::key::Name;
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
@@ -25,7 +26,7 @@ pub(super) struct Undoing {
 
 impl Undoing {
     /// Notes what is to be undone, of commands that went out on the connection of `epoch`; of none where they were not sent.
-    pub(super) fn add(&self, abandoned: Vec<(Arc<str>, Token)>, epoch: Option<u64>) {
+    pub(super) fn add(&self, abandoned: Vec<(Name, Token)>, epoch: Option<u64>) {
         if abandoned.is_empty() {
             return;
         }

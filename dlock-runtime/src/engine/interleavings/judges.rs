@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::Engine;
 use crate::engine::hold::Held;
-use crate::engine::turn::Turn;
+use crate::engine::turn::SharedTurn;
 use crate::error::LossCause;
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
@@ -20,7 +20,7 @@ pub(super) struct Judges(Mutex<Notes>);
 struct Notes {
     /// Counts what happens.
     steps: u64,
-    inside: BTreeMap<usize, Arc<Turn>>,
+    inside: BTreeMap<usize, SharedTurn>,
     places: Vec<Place>,
     /// How many were let in.
     entered: usize,
@@ -60,10 +60,10 @@ impl Judges {
 
     /// Somebody is let in. Nobody else is inside, or he has lost the lock by now.
     pub(super) fn enters(&self, key: usize, held: &Held) -> Inside<'_> {
-        let turn = Arc::clone(held.root());
+        let turn = SharedTurn::clone(held.root());
         let mut notes = lock(&self.0);
         notes.entered += 1;
-        let other = notes.inside.insert(key, Arc::clone(&turn));
+        let other = notes.inside.insert(key, SharedTurn::clone(&turn));
         drop(notes);
         if let Some(other) = other {
             let now = held.engine.now();
@@ -103,13 +103,13 @@ impl Drop for Waits<'_> {
 pub(super) struct Inside<'a> {
     judges: &'a Judges,
     key: usize,
-    turn: Arc<Turn>,
+    turn: SharedTurn,
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let mut notes = lock(&self.judges.0);
-        if notes.inside.get(&self.key).is_some_and(|inside| Arc::ptr_eq(inside, &self.turn)) {
+        if notes.inside.get(&self.key).is_some_and(|inside| SharedTurn::ptr_eq(inside, &self.turn)) {
             notes.inside.remove(&self.key);
         }
     }

@@ -17,6 +17,7 @@ use super::tally::happened;
 use crate::backend::{Backend, Request};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::key::Name;
 use crate::protocol::command::{Command, Enqueue, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::record::Record;
@@ -42,7 +43,7 @@ struct State {
     outbox: VecDeque<Request>,
     /// Whether somebody is at it: he does what is added meanwhile.
     busy: bool,
-    records: BTreeMap<Arc<str>, Record>,
+    records: BTreeMap<Name, Record>,
     /// Tokens of ours that have a lock.
     has: BTreeSet<Token>,
     /// How often a token of ours was let in, and how often one let go of what it had.
@@ -54,7 +55,7 @@ struct State {
 }
 
 /// What a grant is told with.
-type Grant = (Arc<str>, Token, Offer);
+type Grant = (Name, Token, Offer);
 
 impl Server {
     /// A server that answers who asks, or, where there is a `bell`, who listens to it.
@@ -107,13 +108,7 @@ impl Server {
         is_dropped
     }
 
-    fn run_command(
-        &self,
-        key: &Arc<str>,
-        token: Token,
-        command: Command,
-        now: BootTime,
-    ) -> (Reply, Vec<Grant>) {
+    fn run_command(&self, key: &Name, token: Token, command: Command, now: BootTime) -> (Reply, Vec<Grant>) {
         let mut granted: Vec<Grant> = Vec::new();
         let mut state = lock(&self.state);
         let record = state.records.entry(Arc::clone(key)).or_default();
@@ -164,7 +159,7 @@ impl Server {
     }
 
     /// The rival wants the lock. Returns its token and, where it has to wait, what tells it of its turn.
-    pub(super) fn rival_asks(&self, key: &Arc<str>, now: BootTime) -> (Token, Option<oneshot::Receiver<()>>) {
+    pub(super) fn rival_asks(&self, key: &Name, now: BootTime) -> (Token, Option<oneshot::Receiver<()>>) {
         let token = self.rival.next();
         let (told, turn) = oneshot::channel();
         lock(&self.state).waits.insert(token, told);
@@ -174,7 +169,7 @@ impl Server {
     }
 
     /// The rival lets go.
-    pub(super) fn rival_releases(&self, engine: &Engine, key: &Arc<str>, token: Token) {
+    pub(super) fn rival_releases(&self, engine: &Engine, key: &Name, token: Token) {
         let mut effects = Effects::default();
         let (_, granted) = self.run_command(key, token, Command::Release, engine.clock.now());
         self.tell(engine, granted, &mut effects);
@@ -182,7 +177,7 @@ impl Server {
     }
 
     /// Somebody deletes the key, and the server tells of it.
-    pub(super) fn forget(&self, engine: &Engine, key: &Arc<str>) {
+    pub(super) fn forget(&self, engine: &Engine, key: &Name) {
         let mut state = lock(&self.state);
         state.records.remove(key);
         state.has.clear();

@@ -15,14 +15,14 @@
 //! Not here: what happens (`world`, `calls`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
 
 use super::network::{MS, Net, State};
 use crate::LockGuard;
 use crate::backend::Request;
 use crate::engine::Engine;
-use crate::engine::turn::{Seat, Turn};
+use crate::engine::turn::{Seat, SharedTurn, Turn};
 use crate::error::LossCause;
+use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::Cx;
@@ -37,9 +37,9 @@ pub(super) struct Judges {
     live: BTreeMap<u64, Live>,
     ids: u64,
     /// Commands that ran when nobody could undo them any more: they end with their time to live.
-    pub(super) late: BTreeSet<(Arc<str>, Token)>,
+    pub(super) late: BTreeSet<(Name, Token)>,
     /// Up to which token of a process a key is not covered by the promises.
-    pub(super) tainted: BTreeMap<(Arc<str>, String), Option<Token>>,
+    pub(super) tainted: BTreeMap<(Name, String), Option<Token>>,
     /// Fencing tokens: of which hold, and when it was over.
     fences: Vec<Fence>,
     /// When a process was stopped.
@@ -61,8 +61,8 @@ pub(super) struct Judges {
 /// A body that runs, or a guard that is held.
 struct Live {
     process: usize,
-    key: Arc<str>,
-    turn: Weak<Turn>,
+    key: Name,
+    turn: SharedTurn,
     token: Option<Token>,
     began: u64,
     is_body: bool,
@@ -73,7 +73,7 @@ struct Live {
 
 struct Fence {
     hold: u64,
-    key: Arc<str>,
+    key: Name,
     number: u64,
     ended: Option<u64>,
 }
@@ -86,10 +86,11 @@ impl Net {
         let (now, _) = self.clock.shown();
         let token = token_of(&held.engine, root);
         let mut state = lock(&self.state);
-        let key = Arc::clone(root.key.name());
+        let key = Name::clone(root.key.name());
         let other = state.judges.live.values().find(|live| {
-            let turn = live.turn.upgrade().filter(|turn| live.key == key && !Arc::ptr_eq(turn, root));
-            turn.is_some_and(|turn| turn.believed(BootTime::from_nanos(now)).is_ok())
+            live.key == key
+                && !SharedTurn::ptr_eq(&live.turn, root)
+                && live.turn.believed(BootTime::from_nanos(now)).is_ok()
                 && !state.is_tainted(&key, live.token)
                 && !state.is_tainted(&key, token)
         });
@@ -103,7 +104,7 @@ impl Net {
         let judges = &mut state.judges;
         judges.ids += 1;
         judges.bodies += 1;
-        let (id, turn) = (judges.ids, Arc::downgrade(root));
+        let (id, turn) = (judges.ids, SharedTurn::clone(root));
         let is_joined = held.depth() > 0;
         let live = Live { process, key, turn, token, began: now, is_body, finishes, is_joined };
         judges.live.insert(id, live);
@@ -123,7 +124,7 @@ impl Net {
             return;
         }
         live.token = token;
-        let key = Arc::clone(&live.key);
+        let key = Name::clone(&live.key);
         if is_poll && looks <= state.judges.polled_at {
             state.wrong(format!("J2: hold {id} of {key}: a body is polled without a look at the clock"));
         }
@@ -154,10 +155,8 @@ impl Net {
         // A body that finishes is stopped by nobody but the body around it, which may have been lost later.
         if !told && live.is_body && !live.finishes && !state.judges.is_cutting {
             state.happens("a body stopped");
-            if let Some(turn) = live.turn.upgrade() {
-                drop(state);
-                self.told_of_loss(live.process, &turn, began);
-            }
+            drop(state);
+            self.told_of_loss(live.process, &live.turn, began);
         }
     }
 
@@ -176,7 +175,7 @@ impl Net {
     pub(super) fn fenced(&self, id: u64, fence: u64) {
         let mut state = lock(&self.state);
         let Some(live) = state.judges.live.get(&id) else { return };
-        let (key, began) = (Arc::clone(&live.key), live.began);
+        let (key, began) = (Name::clone(&live.key), live.began);
         let before = state.judges.fences.iter().find(|other| {
             other.key == key && other.ended.is_some_and(|ended| ended <= began) && other.number >= fence
         });
@@ -216,9 +215,9 @@ impl State {
         self.judges.verdict.get_or_insert(what);
     }
 
-    pub(super) fn is_tainted(&self, key: &Arc<str>, token: Option<Token>) -> bool {
+    pub(super) fn is_tainted(&self, key: &Name, token: Option<Token>) -> bool {
         let Some(token) = token else { return false };
-        let tainted = self.judges.tainted.get(&(Arc::clone(key), token.process().shown()));
+        let tainted = self.judges.tainted.get(&(Name::clone(key), token.process().shown()));
         tainted.is_some_and(|latest| latest.is_some_and(|latest| token <= latest))
     }
 
@@ -239,13 +238,9 @@ impl State {
         };
         // What is lost to time or to the server is over for both. What was ours to its end is nobody's until its body is gone; a call
         // that has joined from another task is not polled any more, and may be there a little longer.
-        let goes_on = |live: &Live| {
-            let turn = live.turn.upgrade();
-            let believed = turn.map(|turn| turn.believed(BootTime::from_nanos(now)));
-            match believed {
-                Some(Err((cause, _))) => cause == LossCause::MaxHold && !live.is_joined,
-                other => other.is_some(),
-            }
+        let goes_on = |live: &Live| match live.turn.believed(BootTime::from_nanos(now)) {
+            Err((cause, _)) => cause == LossCause::MaxHold && !live.is_joined,
+            Ok(()) => true,
         };
         let under =
             |live: &&Live| live.process == process && live.token == Some(request.token) && goes_on(live);
@@ -261,7 +256,7 @@ impl State {
 }
 
 /// Returns the token under which a turn holds, without a look at the clock.
-pub(super) fn token_of(engine: &Engine, turn: &Arc<Turn>) -> Option<Token> {
+pub(super) fn token_of(engine: &Engine, turn: &SharedTurn) -> Option<Token> {
     let name = turn.key.name();
     let (shard, hash) = engine.shards.of_key(name);
     shard.look(|slots| {
@@ -274,6 +269,6 @@ pub(super) fn token_of(engine: &Engine, turn: &Arc<Turn>) -> Option<Token> {
             actions: &mut actions,
             contended: &mut false,
         };
-        slots.lanes.lane_and_hint(at)?.0.token_of(&Seat(Arc::clone(turn)), &cx)
+        slots.lanes.lane_and_hint(at)?.0.token_of(&Seat(SharedTurn::clone(turn)), &cx)
     })
 }

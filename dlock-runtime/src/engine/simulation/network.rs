@@ -22,6 +22,7 @@ use crate::backend::{Backend, Request};
 use crate::clock::SetClock;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::key::Name;
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
@@ -93,7 +94,7 @@ pub(super) struct Packet {
     number: u64,
     epoch: u64,
     sent: u64,
-    requests: Vec<(u64, Arc<str>, Token, Command)>,
+    requests: Vec<(u64, Name, Token, Command)>,
 }
 
 impl Net {
@@ -316,7 +317,7 @@ impl Net {
         if now > packet.sent + LATEST {
             state.happens("run when nobody could undo it any more");
             for (_, key, token, _) in &packet.requests {
-                state.judges.late.insert((Arc::clone(key), *token));
+                state.judges.late.insert((Name::clone(key), *token));
             }
         }
         let mut replies = Vec::new();
@@ -337,7 +338,7 @@ impl Net {
         &self,
         process: usize,
         epoch: u64,
-        (key, token): (&Arc<str>, Token),
+        (key, token): (&Name, Token),
         offer: crate::protocol::share::Offer,
     ) {
         let (Some(engine), is_heard) = (self.engine(process), {
@@ -444,7 +445,7 @@ impl State {
             let id = self.count;
             packets.last_mut().expect("it has one").push((
                 id,
-                Arc::clone(&request.key),
+                Name::clone(&request.key),
                 request.token,
                 request.command,
             ));
@@ -464,7 +465,7 @@ impl State {
     fn transmit_packet(
         &mut self,
         process: usize,
-        requests: Vec<(u64, Arc<str>, Token, Command)>,
+        requests: Vec<(u64, Name, Token, Command)>,
         sent: u64,
         now: u64,
     ) {
@@ -495,7 +496,7 @@ impl State {
         if self.random.chance(doubled) && !yields {
             self.happens("a request doubled");
             for (_, key, token, _) in &packet.requests {
-                self.judges.late.insert((Arc::clone(key), *token));
+                self.judges.late.insert((Name::clone(key), *token));
             }
             let late = arrival + self.random.millis(TIMEOUT / MS);
             self.at(late, Event::Arrive { packet: packet.clone(), answered: false });
@@ -504,7 +505,7 @@ impl State {
     }
 
     /// The server does a command, and tells who is granted the lock.
-    pub(super) fn run(&mut self, key: &Arc<str>, token: Token, command: Command, now: u64) -> Reply {
+    pub(super) fn run(&mut self, key: &Name, token: Token, command: Command, now: u64) -> Reply {
         let unseen = self.weather.unseen;
         let hears: Vec<_> = self
             .links
@@ -537,7 +538,7 @@ impl State {
             }
             for _ in 0..times {
                 let after = self.random.millis(delay);
-                self.at(now + after, Event::Grant { process, epoch, key: Arc::clone(key), token, offer });
+                self.at(now + after, Event::Grant { process, epoch, key: Name::clone(key), token, offer });
             }
         }
         reply
@@ -562,10 +563,10 @@ impl State {
     }
 
     /// What was granted of a key so far may not be believed any more, though nobody has been told.
-    pub(super) fn taint(&mut self, keys: &BTreeSet<Arc<str>>) {
+    pub(super) fn taint(&mut self, keys: &BTreeSet<Name>) {
         for key in keys {
             for link in &self.links {
-                self.judges.tainted.insert((Arc::clone(key), link.id.shown()), link.latest);
+                self.judges.tainted.insert((Name::clone(key), link.id.shown()), link.latest);
             }
         }
     }
@@ -626,7 +627,7 @@ impl Backend for Wire {
     }
 
     #[cfg(feature = "testing")]
-    fn admitted(&self, _: &Arc<str>) {}
+    fn admitted(&self, _: &Name) {}
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.net.sleep(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))

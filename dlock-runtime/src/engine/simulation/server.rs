@@ -4,9 +4,9 @@
 //! Not here: how it is reached (`network`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
@@ -16,10 +16,10 @@ use crate::token::Token;
 
 #[derive(Debug, Default)]
 pub(super) struct Server {
-    records: BTreeMap<Arc<str>, Record>,
-    counters: BTreeMap<Arc<str>, u64>,
+    records: BTreeMap<Name, Record>,
+    counters: BTreeMap<Name, u64>,
     /// What a replica has.
-    replica: BTreeMap<Arc<str>, Record>,
+    replica: BTreeMap<Name, Record>,
     /// How much faster than ours its clock goes, in millionths.
     pub(super) drift: i64,
 }
@@ -32,13 +32,13 @@ impl Server {
 
     pub(super) fn run(
         &mut self,
-        (key, token, command): (&Arc<str>, Token, Command),
+        (key, token, command): (&Name, Token, Command),
         now: u64,
         grant_lease: Duration,
         told: impl FnMut(Token, Offer) -> bool,
     ) -> Reply {
         let now = self.time(now);
-        let record = self.records.entry(Arc::clone(key)).or_default();
+        let record = self.records.entry(Name::clone(key)).or_default();
         let reply = record.run(token, command, now, grant_lease, told);
         if record.is_empty(now) {
             self.records.remove(key);
@@ -47,7 +47,7 @@ impl Server {
             (Command::Fence, Reply::Ours) => {
                 let last = self.counters.get(key).copied();
                 let fence = fencing::next(last, now.nanos() / 1_000);
-                self.counters.insert(Arc::clone(key), fence);
+                self.counters.insert(Name::clone(key), fence);
                 Reply::Fenced(fence)
             }
             (_, reply) => reply,
@@ -55,17 +55,17 @@ impl Server {
     }
 
     /// Returns who holds the lock at `now`.
-    pub(super) fn holder(&self, key: &Arc<str>, now: u64) -> Option<Token> {
+    pub(super) fn holder(&self, key: &Name, now: u64) -> Option<Token> {
         self.records.get(key)?.tokens(self.time(now)).first().copied()
     }
 
     /// Returns all that hold something or wait for it.
-    pub(super) fn tokens(&self, now: u64) -> Vec<(Arc<str>, Token)> {
-        let of = |(key, record): (&Arc<str>, &Record)| {
+    pub(super) fn tokens(&self, now: u64) -> Vec<(Name, Token)> {
+        let of = |(key, record): (&Name, &Record)| {
             record
                 .tokens(self.time(now))
                 .into_iter()
-                .map(|token| (Arc::clone(key), token))
+                .map(|token| (Name::clone(key), token))
                 .collect::<Vec<_>>()
         };
         self.records.iter().flat_map(of).collect()

@@ -18,6 +18,7 @@ use crate::LockManager;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::pace::{Few, Pace};
+use crate::key::Name;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::share::{Offer, Share};
@@ -34,8 +35,8 @@ pub(super) enum Event {
     Arrive { packet: Packet, answered: bool },
     Answer(Packet, Vec<Reply>),
     TimeOut { process: usize, id: u64 },
-    Grant { process: usize, epoch: u64, key: Arc<str>, token: Token, offer: Offer },
-    Hint { process: usize, key: Arc<str> },
+    Grant { process: usize, epoch: u64, key: Name, token: Token, offer: Offer },
+    Hint { process: usize, key: Name },
     Untold { process: usize },
     Cut { process: usize, back_in: u64, moved: bool },
     Connect { process: usize, moved: bool },
@@ -43,7 +44,7 @@ pub(super) enum Event {
     Promote,
     Replicate,
     Up,
-    Force { key: Arc<str> },
+    Force { key: Name },
     Stop { process: usize, what: Stopped, time: u64 },
     Jump { time: u64 },
     GiveUp { task: usize },
@@ -137,9 +138,8 @@ impl World {
 
     fn forecast(&self, weather: &Weather, random: &mut Random) {
         let mut state = lock(&self.net.state);
-        let key = |random: &mut Random| -> Arc<str> {
-            format!("dlock:key:{}", random.up_to(weather.keys - 1)).into()
-        };
+        let key =
+            |random: &mut Random| -> Name { format!("dlock:key:{}", random.up_to(weather.keys - 1)).into() };
         for _ in 0..weather.hints {
             let (time, process, key) =
                 (random.millis(weather.lasts), random.index(weather.processes), key(random));
@@ -475,7 +475,7 @@ impl World {
         state.links[process].engine.upgrade()
     }
 
-    fn keys(weather: &Weather) -> BTreeSet<Arc<str>> {
+    fn keys(weather: &Weather) -> BTreeSet<Name> {
         (0..weather.keys).map(|key| format!("dlock:key:{key}").into()).collect()
     }
 
@@ -494,12 +494,12 @@ impl World {
     }
 
     /// Somebody takes a lock from whoever holds it.
-    fn force(&self, key: &Arc<str>, now: u64) {
+    fn force(&self, key: &Name, now: u64) {
         let mut hints = Vec::new();
         {
             let mut state = lock(&self.net.state);
             state.happens("a lock forced");
-            state.taint(&BTreeSet::from([Arc::clone(key)]));
+            state.taint(&BTreeSet::from([Name::clone(key)]));
             let Some(token) = state.links[0].latest else { return };
             state.force(key, token, now);
             if state.weather.tracking {
@@ -581,7 +581,7 @@ impl Event {
 }
 
 impl super::network::State {
-    fn force(&mut self, key: &Arc<str>, token: Token, now: u64) {
+    fn force(&mut self, key: &Name, token: Token, now: u64) {
         self.run(key, token, Command::ForceRelease, now);
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Not here: what it means where one is refused (`doctor`).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
@@ -13,6 +12,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec;
 use crate::config::Settings;
 use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
+use crate::key::Name;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue};
 use crate::token::TokenSource;
@@ -154,7 +154,7 @@ impl Tries {
 
     /// The life of a lock, by the very scripts. It has no fencing token, whose counter would be left behind.
     fn live_through(&mut self, usage: &Usage) {
-        let (key, token) = (Arc::<str>::from(&*usage.key), usage.us.next());
+        let (key, token) = (Name::from(&*usage.key), usage.us.next());
         for (name, command) in [
             ("taking a lock", Command::Acquire { lease: SHORT }),
             ("renewing it", Command::Renew { lease: SHORT }),
@@ -163,7 +163,7 @@ impl Tries {
             ("releasing it", Command::Release),
         ] {
             self.named.push((name, None, Need::Locks));
-            let request = Request::new(Arc::clone(&key), token, command);
+            let request = Request::new(Name::clone(&key), token, command);
             usage.layout.encode(&request, SHORT, None, None, &mut self.questions);
         }
     }

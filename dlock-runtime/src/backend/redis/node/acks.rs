@@ -24,6 +24,7 @@ use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::node::link::Route;
 use crate::clock::boot_time;
+use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 
@@ -43,7 +44,7 @@ pub(crate) struct Acks {
 struct Queue {
     ready: Vec<Request>,
     /// The keys that something under way on the connection for commands may change.
-    busy: HashMap<Arc<str>, Busy>,
+    busy: HashMap<Name, Busy>,
 }
 
 #[derive(Default)]
@@ -71,13 +72,13 @@ impl Acks {
     }
 
     /// Returns the keys of those requests that others may wait for.
-    pub(crate) fn changed<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Arc<str>> {
+    pub(crate) fn changed<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Name> {
         let change = requests.into_iter().filter(|request| changes(request.command));
-        change.map(|request| Arc::clone(&request.key)).collect()
+        change.map(|request| Name::clone(&request.key)).collect()
     }
 
     /// Requests that [changed](Self::changed) these keys and went over the connection for commands were answered.
-    pub(crate) fn answered(&self, keys: &[Arc<str>]) {
+    pub(crate) fn answered(&self, keys: &[Name]) {
         let mut queue = lock(&self.queue);
         for key in keys {
             queue.answered(key);
@@ -140,7 +141,7 @@ impl Queue {
         for request in requests {
             if !request.command.carries_a_body() {
                 if changes(request.command) {
-                    self.busy.entry(Arc::clone(&request.key)).or_default().under_way += 1;
+                    self.busy.entry(Name::clone(&request.key)).or_default().under_way += 1;
                 }
                 others.push(request);
             } else if let Some(busy) = self.busy.get_mut(&request.key) {
@@ -152,7 +153,7 @@ impl Queue {
         others
     }
 
-    fn answered(&mut self, key: &Arc<str>) {
+    fn answered(&mut self, key: &Name) {
         let Some(busy) = self.busy.get_mut(key) else { return };
         busy.under_way -= 1;
         if busy.under_way == 0 {

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -24,6 +24,7 @@ use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::shards::ShardSink;
 use crate::engine::Engine;
+use crate::key::Name;
 use crate::layout::Publish;
 use crate::sync::lock;
 
@@ -80,7 +81,7 @@ impl Sinks {
 }
 
 struct Bell {
-    key: Arc<str>,
+    key: Name,
     /// Whether the subscription is confirmed.
     heard: bool,
     /// Whether somebody has asked for it since it was looked at last.
@@ -107,7 +108,7 @@ impl Bells {
     }
 
     /// Listens to the bells of `keys`, or gives up after `patience`.
-    pub(crate) async fn listen(&self, keys: Vec<Arc<str>>, patience: Duration) {
+    pub(crate) async fn listen(&self, keys: Vec<Name>, patience: Duration) {
         let (channels, sinks, connection) = {
             let mut state = lock(&self.state);
             let Some(sinks) = state.sinks.clone() else { return };
@@ -161,8 +162,8 @@ impl Bells {
     }
 
     /// Returns whose bell rings on `channel`.
-    pub(crate) fn key_of(&self, channel: &str) -> Option<Arc<str>> {
-        lock(&self.state).bells.get(channel).map(|bell| Arc::clone(&bell.key))
+    pub(crate) fn key_of(&self, channel: &str) -> Option<Name> {
+        lock(&self.state).bells.get(channel).map(|bell| Name::clone(&bell.key))
     }
 
     /// Listens no more to bells of keys that nobody here wants, without end.
@@ -183,7 +184,7 @@ impl Bells {
     }
 
     /// Takes out the bells that nobody wants; what is returned waits until the server has done so, too.
-    fn unsubscribe(&self, is_wanted: impl Fn(&Arc<str>) -> bool) -> Option<Unsubscribed> {
+    fn unsubscribe(&self, is_wanted: impl Fn(&Name) -> bool) -> Option<Unsubscribed> {
         let mut state = lock(&self.state);
         let unwanted = state.take_unwanted(is_wanted);
         let sinks = state.sinks.clone().filter(|_| !unwanted.is_empty())?;
@@ -198,7 +199,7 @@ impl Bells {
 type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl State {
-    fn take_unwanted(&mut self, is_wanted: impl Fn(&Arc<str>) -> bool) -> Vec<String> {
+    fn take_unwanted(&mut self, is_wanted: impl Fn(&Name) -> bool) -> Vec<String> {
         let mut unwanted = Vec::new();
         self.bells.retain(|channel, bell| {
             let stays = std::mem::take(&mut bell.fresh) || is_wanted(&bell.key);

@@ -28,6 +28,7 @@ use crate::config::url::Server;
 use crate::config::{Settings, config};
 use crate::credentials::CredentialsSource;
 use crate::error::{Error, Source};
+use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::share::{Offer, Streak};
 use crate::token::{ProcessId, Token};
@@ -360,7 +361,7 @@ impl Ear {
 pub(crate) struct Grant {
     pub(crate) token: Token,
     pub(crate) offer: Offer,
-    pub(crate) key: Arc<str>,
+    pub(crate) key: Name,
 }
 
 impl Grant {

@@ -69,6 +69,7 @@ use crate::backend::redis::shared::Shared;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::engine::Engine;
+use crate::key::Name;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::telemetry;
@@ -365,7 +366,7 @@ impl Node {
             let (now, later): (Vec<_>, Vec<_>) =
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
             let (node, patience) = (Arc::clone(self), link.route.response_timeout);
-            let keys = later.iter().map(|request| Arc::clone(&request.key)).collect();
+            let keys = later.iter().map(|request| Name::clone(&request.key)).collect();
             let batch = Batch::new(self, link, beside.clone(), later, passage);
             let listened = async move { node.bells.listen(keys, patience).await };
             self.spawn(link, batch.exchange_after(listened));

@@ -21,6 +21,7 @@ use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::shared::Shared;
 use crate::config::Settings;
 use crate::config::url::Server;
+use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
@@ -138,7 +139,7 @@ impl Answers for Told {
 
     fn granted(&self, _grant: Grant) {}
 
-    fn rung(&self, _key: &Arc<str>) {}
+    fn rung(&self, _key: &Name) {}
 
     fn connected(&self, _moved: bool) {}
 }

@@ -17,8 +17,8 @@
 //! Not here: who is told (`answers`), what a hint leads to (`protocol::hint`), pipelines (`batch`).
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -32,6 +32,7 @@ use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::beat::{Pulse, Use};
 use crate::backend::redis::node::health::Link;
 use crate::clock::boot_time;
+use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::value::MAX_WAITERS;
@@ -60,9 +61,9 @@ struct State {
     /// When something was asked over the connection last.
     asked: Option<BootTime>,
     /// Keys of strangers' locks that are armed, or to be armed.
-    strangers: HashSet<Arc<str>>,
+    strangers: HashSet<Name>,
     /// Those that are to be armed.
-    to_arm: Vec<Arc<str>>,
+    to_arm: Vec<Name>,
 }
 
 /// The connection that keys are read over.
@@ -98,12 +99,12 @@ impl Tracking {
     }
 
     /// A stranger has the lock of `key`, and somebody here waits for it.
-    pub(crate) fn stranger_has(&self, key: &Arc<str>) {
+    pub(crate) fn stranger_has(&self, key: &Name) {
         let mut state = lock(&self.state);
         if state.wire.is_none() {
             self.want();
-        } else if state.strangers.insert(Arc::clone(key)) {
-            state.to_arm.push(Arc::clone(key));
+        } else if state.strangers.insert(Name::clone(key)) {
+            state.to_arm.push(Name::clone(key));
             self.more.notify_one();
         }
     }

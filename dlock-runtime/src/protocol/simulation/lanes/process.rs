@@ -1,8 +1,7 @@
 //! One process: its lane, what it has abandoned, its connection and its clock.
 
-use std::sync::Arc;
-
 use super::seen::Seen;
+use crate::key::Name;
 use crate::protocol::abandon::AbandonList;
 use crate::protocol::acquire::Step;
 use crate::protocol::deadline::BootTime;
@@ -15,7 +14,7 @@ pub(super) struct Process {
     /// Whether its lock is contended, as far as the lane knows.
     pub(super) contended: bool,
     pub(super) abandoned: AbandonList,
-    pub(super) key: Arc<str>,
+    pub(super) key: Name,
     /// Which connection to the server it is.
     pub(super) epoch: u64,
     pub(super) last_arrival: u64,

@@ -19,6 +19,7 @@ use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::cluster::redirects::Elsewhere;
 use crate::backend::redis::servers::cluster::slots::Slot;
+use crate::key::Name;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
@@ -90,7 +91,7 @@ impl Answers for Voice {
         }
     }
 
-    fn rung(&self, key: &Arc<str>) {
+    fn rung(&self, key: &Name) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.engine.rung(key);
         }

@@ -46,6 +46,7 @@ use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::url::Server;
 use crate::error::Result as Outcome;
+use crate::key::Name;
 use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
@@ -180,7 +181,7 @@ impl Cluster {
         self.decide(|state, decided| {
             let requests = out(state);
             let mut behind = state.parked_keys();
-            behind.extend(state.held_back.iter().map(|request| Arc::clone(&request.key)));
+            behind.extend(state.held_back.iter().map(|request| Name::clone(&request.key)));
             for request in requests {
                 let slot = Slot::of(&request.key);
                 if self.tears(&request, slot) {
@@ -191,7 +192,7 @@ impl Cluster {
                     let down = state.serving().find(|member| !member.node.is_ready());
                     down.or_else(|| state.table.owner(slot))
                 } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
-                    behind.insert(Arc::clone(&request.key));
+                    behind.insert(Name::clone(&request.key));
                     state.held_back.push(request);
                     continue;
                 } else {
@@ -354,8 +355,8 @@ impl State {
     }
 
     /// Returns the keys of requests that cannot be sent yet: what comes in for them waits behind.
-    fn parked_keys(&self) -> HashSet<Arc<str>> {
-        self.parked.iter().map(|errand| Arc::clone(&errand.request.key)).collect()
+    fn parked_keys(&self) -> HashSet<Name> {
+        self.parked.iter().map(|errand| Name::clone(&errand.request.key)).collect()
     }
 
     /// Returns the masters that serve slots.

@@ -24,6 +24,7 @@ use crate::backend::redis::servers::cluster::moving::Source;
 use crate::backend::redis::servers::cluster::slots::Slot;
 use crate::backend::redis::servers::cluster::{Cluster, Decided, State};
 use crate::clock::boot_time;
+use crate::key::Name;
 use crate::protocol::command::FailureKind;
 
 /// Where a server says that a request belongs.
@@ -145,7 +146,7 @@ impl Cluster {
                 decided.ask(&member, *passage, errand.request);
                 continue;
             }
-            behind.insert(Arc::clone(&request.key));
+            behind.insert(Name::clone(&request.key));
             state.parked.push(errand);
             self.parked.notify_one();
         }

@@ -3,9 +3,9 @@
 //! Not here: what votes come to (`protocol::quorum`), who sends (`quorum`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::backend::Request;
+use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::quorum::late::Late;
@@ -108,7 +108,7 @@ impl Ballots {
             if is_lost(asked.command, &reply) {
                 self.let_go(asked.token);
                 let ballot = Some(self.open_on(Command::Leave, None, sent, servers));
-                let leave = Request::new(Arc::clone(&asked.key), asked.token, Command::Leave);
+                let leave = Request::new(Name::clone(&asked.key), asked.token, Command::Leave);
                 counted.next = Some(Request { ballot, ..leave });
             }
             match (asked.command, reply) {
@@ -116,7 +116,7 @@ impl Ballots {
                 (Command::Fence, Reply::Fenced(fence)) => {
                     let command = Command::Register { fence };
                     let ballot = Some(self.open_on(command, Some(request), sent, servers));
-                    let again = Request::new(Arc::clone(&asked.key), asked.token, command);
+                    let again = Request::new(Name::clone(&asked.key), asked.token, command);
                     counted.next = Some(Request { ballot, ..again });
                     goes_on = true;
                 }

@@ -45,6 +45,7 @@ use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::Voters;
 use crate::error::Result;
+use crate::key::Name;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::quorum::{Follow, majority};
@@ -246,7 +247,7 @@ impl Quorum {
 
     /// Does what a vote led to at a server.
     fn follow(&self, server: usize, follow: Follow, asked: &Request, fan: &mut Fan) {
-        let (key, token) = (Arc::clone(&asked.key), asked.token);
+        let (key, token) = (Name::clone(&asked.key), asked.token);
         let command = match follow {
             Follow::Leave => Command::Leave,
             Follow::Repair(lease) => Command::Acquire { lease },
@@ -257,7 +258,7 @@ impl Quorum {
     }
 
     /// Has a server told to undo what commands without an answer may have done there.
-    fn abandon(&self, server: usize, abandoned: Vec<(Arc<str>, Token)>) {
+    fn abandon(&self, server: usize, abandoned: Vec<(Name, Token)>) {
         if let Some(voter) = self.voters.get(server) {
             voter.undoing.add(abandoned, Some(NO_CONNECTION));
             self.answers.shared.undoing.more.notify_one();
@@ -292,7 +293,7 @@ impl Answers for Votes {
     /// Nobody is granted anything by one server.
     fn granted(&self, _grant: Grant) {}
 
-    fn rung(&self, key: &Arc<str>) {
+    fn rung(&self, key: &Name) {
         if let Some(quorum) = self.quorum.upgrade() {
             quorum.answers.rung(key);
         }
