@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_entry_stays_small() {
-        assert!(size_of::<Entry>() <= 112, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 96, "{}", size_of::<Entry>());
     }
 
     #[test]

@@ -24,38 +24,6 @@ use crate::protocol::lane::{Cx, Lane};
 use crate::protocol::renew;
 use crate::token::Token;
 
-/// What a lane keeps. It takes next to no room while that is nothing, as it is for nearly every lane.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Keeping(
-    #[expect(clippy::box_collection, reason = "a third of the room in every lane that keeps nothing")]
-    Option<Box<Vec<Kept>>>,
-);
-
-impl Keeping {
-    pub(super) const NOTHING: Self = Self(None);
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Kept> {
-        self.0.iter().flat_map(|kept| kept.iter())
-    }
-
-    fn push(&mut self, kept: Kept) {
-        self.0.get_or_insert_default().push(kept);
-    }
-
-    fn retain(&mut self, mut stays: impl FnMut(&mut Kept) -> bool) {
-        if let Some(kept) = &mut self.0 {
-            kept.retain_mut(&mut stays);
-            if kept.is_empty() {
-                self.0 = None;
-            }
-        }
-    }
-}
-
 /// A lock that is kept from everybody.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
@@ -97,7 +65,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn keep(&mut self, token: Token, until: BootTime, now: BootTime) -> Command {
         let kept = Kept { token, until, what_for: WhatFor::AtLeast, tell_at: BootTime::NEVER };
         let command = kept.command(now);
-        self.kept.push(kept);
+        self.queue.keep(kept);
         command
     }
 
@@ -113,12 +81,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         if cx.now < kept_until {
             cx.send(token, kept.command(cx.now));
         }
-        self.kept.push(kept);
+        self.queue.keep(kept);
     }
 
     /// Another server has the lock, which may not have been told: what is kept for an `at_least` is told again.
     pub(super) fn tell_another_server(&mut self, cx: &mut Cx<'_, S>) {
-        self.kept.retain(|kept| {
+        self.queue.retain_kept(|kept| {
             if kept.is_for_at_least(cx.now) {
                 cx.send(kept.token, kept.command(cx.now));
             }
@@ -128,7 +96,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Nobody waits any longer for the bodies of lost turns to go.
     pub(crate) fn let_go_of_all(&mut self, cx: &mut Cx<'_, S>) {
-        let left = self.kept.iter().filter_map(|kept| match kept.what_for {
+        let left = self.queue.kept().iter().filter_map(|kept| match kept.what_for {
             WhatFor::Body { kept_until } => Some(Left { token: kept.token, kept_until }),
             WhatFor::AtLeast => None,
         });
@@ -140,7 +108,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The body of a lost turn is gone, and with it the last that could use what the turn has left. `ran`: there was one.
     pub(crate) fn let_go_of(&mut self, left: Left, ran: bool, cx: &mut Cx<'_, S>) {
         let Left { token, kept_until } = left;
-        self.kept.retain(|kept| kept.token != token);
+        self.queue.retain_kept(|kept| kept.token != token);
         let keeps = ran && cx.now < kept_until;
         let command = if keeps { self.keep(token, kept_until, cx.now) } else { Command::Release };
         cx.send(token, command);
@@ -148,7 +116,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Returns whether the lock is kept under this token.
     pub(super) fn keeps(&self, token: Token) -> bool {
-        self.kept.iter().any(|kept| kept.token == token)
+        self.queue.kept().iter().any(|kept| kept.token == token)
     }
 
     /// An answer about a kept lock. Only one to the keep tells how it stands: what was asked before may be older than the grant.
@@ -162,7 +130,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         if !matches!(command, Command::Keep { .. }) {
             return;
         }
-        self.kept.retain(|kept| {
+        self.queue.retain_kept(|kept| {
             match reply {
                 _ if kept.token != token => true,
                 Reply::NotOurs => false, // nothing is left to keep
@@ -179,7 +147,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Lets go once the time has come, and tells the server again what it did not confirm.
     pub(super) fn watch_kept(&mut self, cx: &mut Cx<'_, S>) {
-        self.kept.retain(|kept| {
+        self.queue.retain_kept(|kept| {
             if cx.now >= kept.until {
                 if kept.what_for == WhatFor::AtLeast {
                     cx.send(kept.token, Command::Release);
@@ -195,7 +163,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     pub(super) fn kept_due(&self) -> BootTime {
-        self.kept.iter().map(Kept::due).min().unwrap_or(BootTime::NEVER)
+        self.queue.kept().iter().map(Kept::due).min().unwrap_or(BootTime::NEVER)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::protocol::acquire::Asking;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::{Hold, Left, Yielding};
-use crate::protocol::keep::Keeping;
 use crate::protocol::patience::Patience;
 use crate::protocol::queue::{LocalQueue, Waiter};
 use crate::protocol::share::{Away, Offer};
@@ -33,8 +32,6 @@ use std::time::Duration;
 pub(crate) struct Lane<S> {
     pub(super) queue: LocalQueue<S>,
     pub(super) stage: Stage<S>,
-    /// Locks of turns that are over, kept until their `at_least` is.
-    pub(super) kept: Keeping,
 }
 
 /// How far the process is with the key.
@@ -119,12 +116,12 @@ pub(crate) enum Refusal {
 
 impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn new() -> Self {
-        Self { queue: LocalQueue::new(), stage: Stage::Idle, kept: Keeping::NOTHING }
+        Self { queue: LocalQueue::new(), stage: Stage::Idle }
     }
 
     /// Returns whether nothing is left to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.kept.is_empty()
+        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.queue.kept().is_empty()
     }
 
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.

@@ -1,13 +1,15 @@
 //! The local queue: all tasks of one process that want one key, in the order in which they came.
 //!
-//! Only its head is a contender in the backend, so that contention of k tasks costs a server one.
+//! Only its head is a contender in the backend, so that contention of k tasks costs a server one. What is kept from them stands beside them:
+//! nearly no lock has either, and so both are one pointer.
 //!
-//! Not here: how the head contends (`acquire`), when a holder hands over (`hold`).
+//! Not here: how the head contends (`acquire`), when a holder hands over (`hold`), what is kept and for how long (`keep`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::protocol::deadline::BootTime;
+use crate::protocol::keep::Kept;
 use crate::protocol::lane::Heard;
 use crate::protocol::patience::{Patience, Verdict};
 use crate::protocol::terms::Terms;
@@ -26,7 +28,14 @@ pub(crate) struct Waiter<S> {
 /// It takes no room while nobody waits, as for nearly every lock that is held. However many wait, an event costs what those cost that
 /// it concerns: a hand-over the head alone, and what falls due those for whom it does.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalQueue<S>(Option<Box<Waiters<S>>>);
+pub(crate) struct LocalQueue<S>(Option<Box<Few<S>>>);
+
+/// What few lanes have.
+#[derive(Clone, Debug)]
+struct Few<S> {
+    waiters: Option<Waiters<S>>,
+    kept: Vec<Kept>,
+}
 
 #[derive(Clone, Debug)]
 struct Waiters<S> {
@@ -54,38 +63,38 @@ impl<S: PartialEq> LocalQueue<S> {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.as_ref().map_or(0, |waiters| waiters.count)
+        self.waiters().map_or(0, |waiters| waiters.count)
     }
 
     pub(crate) fn head(&self) -> Option<&Waiter<S>> {
-        self.0.as_ref().and_then(|waiters| waiters.head.as_ref())
+        self.waiters().and_then(|waiters| waiters.head.as_ref())
     }
 
     pub(crate) fn head_mut(&mut self) -> Option<&mut Waiter<S>> {
-        self.0.as_mut().and_then(|waiters| waiters.head.as_mut())
+        self.waiters_mut().and_then(|waiters| waiters.head.as_mut())
     }
 
     /// Returns what those who wait have heard of the lock last.
     pub(crate) fn heard(&self) -> Option<&Heard> {
-        self.0.as_ref().map(|waiters| &waiters.heard)
+        self.waiters().map(|waiters| &waiters.heard)
     }
 
     /// Notes what is heard of the lock, for those who wait.
     pub(crate) fn hear(&mut self, heard: Heard) {
-        if let Some(waiters) = &mut self.0 {
+        if let Some(waiters) = self.waiters_mut() {
             waiters.heard = heard;
         }
     }
 
     /// Puts a waiter at the end. The first to come has heard this much.
     pub(crate) fn push(&mut self, waiter: Waiter<S>, heard: Heard) {
-        self.0.get_or_insert_with(|| Box::new(Waiters::new(heard))).push(waiter);
+        self.few().waiters.get_or_insert_with(|| Waiters::new(heard)).push(waiter);
     }
 
     /// The head's turn has come, and all that is wanted of it was read: it is dropped where it stands, which moves nothing at each
     /// hand-over. Who stands behind it is the head then.
     pub(crate) fn advance(&mut self) {
-        if let Some(waiters) = &mut self.0 {
+        if let Some(waiters) = self.waiters_mut() {
             waiters.advance();
         }
         self.tidy();
@@ -93,14 +102,14 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Takes the head out.
     pub(crate) fn pop(&mut self) -> Option<Waiter<S>> {
-        let head = self.0.as_mut()?.pop();
+        let head = self.waiters_mut()?.pop();
         self.tidy();
         head
     }
 
     /// Takes out the waiter of `seat`, wherever it stands.
     pub(crate) fn remove(&mut self, seat: &S) -> Option<Waiter<S>> {
-        let waiters = self.0.as_mut()?;
+        let waiters = self.waiters_mut()?;
         if waiters.head.as_ref().is_some_and(|head| head.seat == *seat) {
             return self.pop();
         }
@@ -113,7 +122,8 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Takes out all.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter<S>> + use<S> {
-        let waiters = self.0.take().map(|waiters| *waiters);
+        let waiters = self.0.as_mut().and_then(|few| few.waiters.take());
+        self.tidy();
         waiters
             .into_iter()
             .flat_map(|waiters| waiters.head.into_iter().chain(waiters.others.into_iter().flatten()))
@@ -121,7 +131,31 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Gives up its room where nobody waits any more.
     pub(crate) fn tidy(&mut self) {
-        if self.is_empty() {
+        if let Some(few) = &mut self.0
+            && few.waiters.as_ref().is_none_or(|waiters| waiters.count == 0)
+        {
+            few.waiters = None;
+            if few.kept.is_empty() {
+                self.0 = None;
+            }
+        }
+    }
+
+    /// Returns the locks that are kept from those who wait.
+    pub(crate) fn kept(&self) -> &[Kept] {
+        self.0.as_ref().map_or(&[], |few| &few.kept)
+    }
+
+    /// Keeps one more.
+    pub(crate) fn keep(&mut self, kept: Kept) {
+        self.few().kept.push(kept);
+    }
+
+    /// Keeps those that stay.
+    pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut Kept) -> bool) {
+        let Some(few) = &mut self.0 else { return };
+        few.kept.retain_mut(stays);
+        if few.kept.is_empty() && few.waiters.is_none() {
             self.0 = None;
         }
     }
@@ -130,7 +164,7 @@ impl<S: PartialEq> LocalQueue<S> {
     ///
     /// Only the head and those who try once need telling at once; the others learn of it when their next try is due.
     pub(crate) fn not_yet(&mut self, now: BootTime, mut gave_up: impl FnMut(Waiter<S>)) {
-        let Some(waiters) = &mut self.0 else { return };
+        let Some(waiters) = self.waiters_mut() else { return };
         let gives_up = |head: &mut Waiter<S>| head.patience.not_yet(now) == Verdict::GiveUp;
         if waiters.head.as_mut().is_some_and(gives_up)
             && let Some(head) = waiters.pop()
@@ -142,16 +176,14 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Puts tries that are due before `time` off until then.
     pub(crate) fn not_before(&mut self, time: BootTime) {
-        let waiters = self
-            .0
-            .iter_mut()
-            .flat_map(|waiters| waiters.head.iter_mut().chain(waiters.others.iter_mut().flatten()));
-        waiters.for_each(|waiter| waiter.patience.not_before(time));
+        let Some(waiters) = self.waiters_mut() else { return };
+        let all = waiters.head.iter_mut().chain(waiters.others.iter_mut().flatten());
+        all.for_each(|waiter| waiter.patience.not_before(time));
     }
 
     /// Gives those who try once to `gave_up`: the answer is there.
     pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(Waiter<S>)) {
-        let Some(waiters) = &mut self.0 else { return };
+        let Some(waiters) = self.waiters_mut() else { return };
         for number in std::mem::take(&mut waiters.once) {
             waiters.take(number).into_iter().for_each(&mut gave_up);
         }
@@ -170,7 +202,7 @@ impl<S: PartialEq> LocalQueue<S> {
         unheard: bool,
         mut gave_up: impl FnMut(Waiter<S>),
     ) -> bool {
-        let Some(waiters) = &mut self.0 else { return false };
+        let Some(waiters) = self.waiters_mut() else { return false };
         let due = |patience: &mut Patience, contends: bool| {
             if unheard {
                 patience.await_first_answer(now);
@@ -202,9 +234,23 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Returns a time not later than the first thing that is due.
     pub(crate) fn due(&self) -> BootTime {
-        let Some(waiters) = &self.0 else { return BootTime::NEVER };
+        let Some(waiters) = self.waiters() else { return BootTime::NEVER };
         let head = waiters.head.as_ref().map_or(BootTime::NEVER, |head| head.patience.due());
         waiters.dues.peek().map_or(head, |Reverse((due, _))| head.min(*due))
+    }
+}
+
+impl<S> LocalQueue<S> {
+    fn waiters(&self) -> Option<&Waiters<S>> {
+        self.0.as_ref()?.waiters.as_ref()
+    }
+
+    fn waiters_mut(&mut self) -> Option<&mut Waiters<S>> {
+        self.0.as_mut()?.waiters.as_mut()
+    }
+
+    fn few(&mut self) -> &mut Few<S> {
+        self.0.get_or_insert_with(|| Box::new(Few { waiters: None, kept: Vec::new() }))
     }
 }
 

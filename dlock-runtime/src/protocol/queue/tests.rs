@@ -46,7 +46,7 @@ fn who_came_and_left_behind_one_that_waits_takes_no_room() {
         }
     }
 
-    let places = queue.0.as_ref().map(|waiters| waiters.others.len());
+    let places = queue.waiters().map(|waiters| waiters.others.len());
     assert!(places <= Some(4 * queue.count() + FEW), "{places:?}");
     let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.seat).collect();
     assert_eq!(order, [0, 1, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
@@ -241,7 +241,7 @@ fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_l
 
         queue.push(waiter(101, 0, Some(90)), Heard::Nothing);
 
-        let of_others = queue.0.as_ref().map(|waiters| waiters.others.len());
+        let of_others = queue.waiters().map(|waiters| waiters.others.len());
         assert_eq!(of_others, Some(places), "{left} have left");
         assert_eq!(queue.drain().count(), 102 - usize::try_from(left).expect("a few"));
     }
