@@ -42,8 +42,10 @@ mod key {
     use std::fmt;
     use std::sync::Arc;
 
+    pub(crate) type Name = Arc<str>;
+
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LockKey(Arc<str>);
+    pub struct LockKey(Name);
 
     impl LockKey {
         #[allow(clippy::unnecessary_wraps, reason = "what is given to the real one may be refused")]

@@ -145,7 +145,9 @@ async fn a_lock_that_is_handed_on_in_memory_is_told_of_to_its_new_holder() {
 async fn a_connection_that_was_killed_is_made_anew_and_tells_again() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
-    let guard = held(&server, &manager).await;
+    // A renewal would have it told of, too.
+    let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
+    until_armed(&server, 1).await;
 
     let first = tracker(&server).expect("somebody tracks");
     assert_eq!(server.call(&["CLIENT", "KILL", "ID", &first]).integer(), Some(1));

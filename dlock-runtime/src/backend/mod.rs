@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) key: Name,
     pub(crate) token: Token,
     pub(crate) command: Command,
-    /// Whether it is about a hold whose changes the server is to tell of.
+    /// Whether it is about a hold of whose changes the server is to tell: its renewal leaves it so.
     pub(crate) is_watched: bool,
     /// Who is told the answer himself, beside the engine.
     pub(crate) answer: Option<Answer>,

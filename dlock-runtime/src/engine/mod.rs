@@ -288,6 +288,7 @@ impl Engine {
     /// Asks the server something under the hold of `turn`. There is no answer where that is over.
     pub(crate) fn ask_under(&self, turn: &SharedTurn, command: Command) -> Option<oneshot::Receiver<Reply>> {
         let (seat, key) = (Seat(SharedTurn::clone(turn)), turn.key.name());
+        // What is checked for the first time meanwhile has its change told, and is checked once more.
         let (token, is_watched) =
             self.on_lane(key, |lane, cx| Some((lane.token_of(&seat, cx)?, lane.is_watched())))?;
         Some(self.ask_by(Request { is_watched, ..Request::new(Name::clone(key), token, command) }))

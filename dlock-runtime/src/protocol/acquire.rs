@@ -59,6 +59,8 @@ pub(super) enum Step {
     Confirming {
         /// What is left of the budget of a task of this process that had it before.
         budget: Option<Budget>,
+        /// Whether changes were told of while that task had it.
+        is_watched: bool,
     },
     /// Nothing is asked for a while.
     Paused {
@@ -229,7 +231,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                         hold.confirm_grant(cx);
                     }
                 } else {
-                    *step = Step::Confirming { budget: None };
+                    *step = Step::Confirming { budget: None, is_watched: false };
                     cx.send(token, Command::Renew { lease });
                 }
                 true
@@ -237,7 +239,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             // The message overtook the answer to the enqueue.
             Step::Enqueuing(Enqueue::First) => {
                 *streak = offer.streak;
-                *step = Step::Confirming { budget: None };
+                *step = Step::Confirming { budget: None, is_watched: false };
                 cx.send(token, Command::Renew { lease });
                 true
             }
@@ -313,10 +315,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         // A task that follows another one goes on with its budget, from whose begin the streak is counted on.
         let (streak, budget) = match &self.stage {
             Stage::Held(hold) => hold.streak_and_budget(),
-            Stage::Asking(Asking { step: Step::Confirming { budget }, streak, .. }) => (*streak, *budget),
+            Stage::Asking(Asking { step: Step::Confirming { budget, .. }, streak, .. }) => (*streak, *budget),
             stage => (stage.streak(cx.now), None),
         };
-        self.stage = Stage::Asking(Asking::new(token, Step::Confirming { budget }, streak));
+        let step = Step::Confirming { budget, is_watched: self.is_watched() };
+        self.stage = Stage::Asking(Asking::new(token, step, streak));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -324,7 +327,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else { return };
         let mut hold = Hold::new(head, token, deadline, self.stage.streak(cx.now), cx);
-        if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget) }, .. }) = self.stage {
+        if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget), .. }, .. }) = self.stage
+        {
             hold.go_on_with(budget);
         }
         cx.actions.push(hold.admits(head, cx));

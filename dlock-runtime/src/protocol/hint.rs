@@ -39,11 +39,13 @@ impl Check {
 }
 
 impl<S: Clone + PartialEq> Lane<S> {
-    /// Returns whether it is held and has been checked: the backend, where it can, tells of changes from then on.
+    /// Returns whether the lock is ours, and old enough to be checked: a backend that can tells of its changes from then on, and is to go
+    /// on with that when it is renewed.
     pub(crate) fn is_watched(&self) -> bool {
         match &self.stage {
             Stage::Held(hold) => hold.check != Check::First,
             Stage::Yielding(yielding) => yielding.hold.check != Check::First,
+            Stage::Asking(Asking { step: Step::Confirming { is_watched, .. }, .. }) => *is_watched,
             Stage::Idle | Stage::Asking(_) | Stage::Away(_) => false,
         }
     }

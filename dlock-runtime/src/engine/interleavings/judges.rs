@@ -3,7 +3,7 @@
 //! Not here: that nobody sleeps for ever, which shuttle sees (all threads wait), and what is left in the end (`crowd`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::engine::Engine;
 use crate::engine::hold::Held;

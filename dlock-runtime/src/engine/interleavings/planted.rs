@@ -1,10 +1,9 @@
 //! Crowds with a fault in them, each for what must see it: shuttle, that somebody sleeps for ever; the judges, all else. Who does not find
 //! these finds nothing elsewhere.
 
-use std::sync::Arc;
-
 use super::crowd::{Answers, CALM, Crowd, Scene, draw, run_with};
 use super::{LONG, Model, block_on, thread};
+use crate::backend::Request;
 use crate::engine::answer::Told;
 use crate::engine::effects::Effects;
 use crate::engine::hold::Held;
@@ -45,11 +44,11 @@ fn hand_on_in_silence(scene: &Scene) {
         if draw(8) > 0 {
             continue;
         }
-        let (engine, seat) = (&scene.engine, Seat(Arc::clone(held.root())));
+        let (engine, seat) = (&scene.engine, Seat(held.root().clone()));
         let (key, now, mut effects) = (held.key().name(), engine.now(), Effects::default());
         let released = engine.on_lane_at(key, now, &mut effects, |lane, cx| lane.release(&seat, cx));
         if let Released::ToServer(token, command) = released {
-            engine.push(key, now, (token, command), None, &mut effects);
+            engine.push(Request::new(key.clone(), token, command), now, &mut effects);
         }
         engine.set_off(now, &mut effects);
         drop(effects); // and whom it would have woken

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use shuttle::sync::mpsc;
@@ -111,9 +111,9 @@ impl Server {
     fn run_command(&self, key: &Name, token: Token, command: Command, now: BootTime) -> (Reply, Vec<Grant>) {
         let mut granted: Vec<Grant> = Vec::new();
         let mut state = lock(&self.state);
-        let record = state.records.entry(Arc::clone(key)).or_default();
+        let record = state.records.entry(Name::clone(key)).or_default();
         let reply = record.run(token, command, now, self.grant_lease, |next, offer| {
-            granted.push((Arc::clone(key), next, offer));
+            granted.push((Name::clone(key), next, offer));
             true
         });
         let takes = matches!(command, Command::Acquire { .. } | Command::Enqueue { .. });

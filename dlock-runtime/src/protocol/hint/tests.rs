@@ -4,8 +4,10 @@ use super::*;
 use crate::error::LossCause;
 use crate::protocol::Rules;
 use crate::protocol::command::{Enqueue, Reply};
+use crate::protocol::hold::Released;
 use crate::protocol::lane::Action;
 use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
+use crate::protocol::terms::Terms;
 use crate::token::{Token, TokenSource};
 
 const FOREIGN: Reply = Reply::NotQueued { ttl: Some(TERMS.lease()) };
@@ -170,4 +172,48 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
         assert_eq!(lane.due(), at(due));
         assert_eq!(checks(&happen(&mut lane, due, Lane::tick)), 1);
     }
+}
+
+#[test]
+fn a_hold_is_watched_from_its_first_check_on_and_while_it_is_confirmed_for_who_is_next() {
+    let (tokens, rules) = (TokenSource::of_process(1), Rules { tracking: true, ..Rules::DEFAULT });
+    let happen = |lane: &mut Lane<u32>, ms, event: &dyn Fn(&mut Lane<u32>, &mut Cx<'_, u32>)| {
+        let (mut actions, contended) = (Vec::new(), &mut false);
+        event(
+            lane,
+            &mut Cx { now: at(ms), rules: &rules, tokens: &tokens, actions: &mut actions, contended },
+        );
+        let sent = actions.into_iter().find_map(|action| match action {
+            Action::Send { token, command } => Some((token, command)),
+            _ => None,
+        });
+        (sent, lane.is_watched())
+    };
+    let another = Terms::of_lease(TERMS.lease() / 2);
+    let mut lane = Lane::new();
+
+    let (Some((token, acquire)), false) = happen(&mut lane, 0, &|lane, cx| lane.join(waiter(1, TERMS), cx))
+    else {
+        panic!("it is watched while it is asked for, or nothing is asked: {lane:?}")
+    };
+    let ours = |command| {
+        move |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| lane.reply(token, command, cx.now, Reply::Ours, cx)
+    };
+    assert_eq!(happen(&mut lane, 1, &ours(acquire)), (None, false), "it may be over in a moment");
+    assert_eq!(happen(&mut lane, 101, &Lane::tick), (Some((token, Command::Check)), true));
+    assert_eq!(happen(&mut lane, 102, &ours(Command::Check)), (None, true));
+
+    happen(&mut lane, 103, &|lane, cx| lane.join(waiter(2, another), cx));
+    let (Some((_, offer @ Command::Yield { .. })), true) = happen(&mut lane, 104, &|lane, cx| {
+        assert_eq!(lane.release(&1, cx), Released::Kept);
+    }) else {
+        panic!("it is not watched while it is offered to others, or it is not: {lane:?}")
+    };
+    let renew = Command::Renew { lease: another.lease() };
+    assert_eq!(
+        happen(&mut lane, 105, &ours(offer)),
+        (Some((token, renew)), true),
+        "its renewal tells nobody"
+    );
+    assert_eq!(happen(&mut lane, 106, &ours(renew)), (None, false), "the next one may be over in a moment");
 }

@@ -139,12 +139,22 @@ impl Tracking {
     /// Returns which key the server means, which has told us once and forgets that we read it.
     fn changed<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = std::str::from_utf8(key).ok()?;
-        lock(&self.state).strangers.remove(key);
+        lock(&self.state).forget(key);
         Some(key)
     }
 
     fn is_told_first(&self) -> bool {
         !self.has_told.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl State {
+    /// The server tells no more of this stranger's lock.
+    fn forget(&mut self, key: &str) {
+        self.strangers.remove(key);
+        if self.strangers.capacity() > LITTLE && self.strangers.len() < self.strangers.capacity() / 4 {
+            self.strangers.shrink_to(self.strangers.len() * 2);
+        }
     }
 }
 
@@ -263,6 +273,10 @@ impl Node {
             let queue = match &value {
                 Value::BulkString(value) if is_ours(value) => value.len() / Token::WIDTH,
                 Value::Nil => 0,
+                Value::ServerError(_) => {
+                    lock(&self.tracking.state).forget(key); // it was not read, and is looked at every `poll`
+                    continue;
+                }
                 _ => continue,
             };
             self.tracking.changed(key.as_bytes());
@@ -286,6 +300,9 @@ impl Node {
         }
     }
 }
+
+/// So few that their room is not worth giving back.
+const LITTLE: usize = 64;
 
 /// Short beside what is missing between two pings and ten seconds.
 const JUST_NOW: Duration = Duration::from_millis(100);
