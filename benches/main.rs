@@ -6,7 +6,7 @@
 //!
 //! It starts servers of its own (`redis-server` from the path, or what `DLOCK_REDIS_SERVER` names) and stops them again. Everybody
 //! who locks is a process of its own, and they take turns. Figures are medians of the rounds, with the least and the greatest. On a
-//! machine that is shared only ratios carry over. `BELOW` a goal is no failure of the program; an error of ours, or two holders at
+//! machine that is shared only ratios carry over. A goal that is `MISSED` is no failure of the program; an error of ours, or two holders at
 //! once, is.
 //!
 //! # Layout

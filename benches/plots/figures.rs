@@ -18,6 +18,8 @@ pub(crate) struct Line {
     pub(crate) scenario: String,
     #[serde(default)]
     pub(crate) what: String,
+    #[serde(default)]
+    unit: String,
     pub(crate) contender: String,
     #[serde(default)]
     kind: String,
@@ -113,6 +115,14 @@ impl Line {
             "" if self.contender.starts_with("ours") => Whose::Ours,
             "" if self.contender.starts_with("raw") || self.contender.starts_with("ceiling") => Whose::Floor,
             _ => Whose::Rival,
+        }
+    }
+
+    /// Returns what the row is, in its unit.
+    pub(crate) fn what_in_unit(&self) -> String {
+        match self.unit.as_str() {
+            "" | "x" => self.what.clone(), // it says to what
+            unit => format!("{}, {unit}", self.what),
         }
     }
 

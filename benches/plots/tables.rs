@@ -82,9 +82,10 @@ fn headline(figures: &Figures) -> String {
         let pairs = |tasks, who| of("uncontended", &format!("{tasks}, pairs, to raw"), who);
         let processor = |tasks, who| of("uncontended", &format!("{tasks}, processor time, to raw"), who);
         Some(format!(
-            "- A call that nobody contends with, beside the two bare commands that such a lock needs: with 64 tasks {} times the calls a \
-             second for {} times the processor time of each; with 1 task {} times for {}, and with `io=runtime` {} times for {} \
-             (`{RUN} --only uncontended`).\n",
+            "- A call that nobody contends with, beside the two bare commands that such a lock needs (`raw`: one task sends {} such \
+             pairs a second): with 64 tasks {} times as many a second, each for {} of the processor time; with 1 task {} times as many for \
+             {}; with 1 task and `io=runtime` {} times as many for {} (`{RUN} --only uncontended`).\n",
+            of("uncontended", "1 task, pairs", "raw")?,
             pairs("64 tasks", "ours")?,
             processor("64 tasks", "ours")?,
             pairs("1 task", "ours")?,
@@ -152,7 +153,7 @@ fn ahead(figures: &Figures) -> String {
         let lines: Vec<_> =
             of_default.iter().filter(|line| line.behind.as_deref() == Some(way)).copied().collect();
         add(
-            &format!("Ahead of ours as it is by default in {runs}, and not of `{way}`, which {says}"),
+            &format!("Ahead of ours as it is by default in {runs}, but not in each of `{way}`, which {says}"),
             way,
             &lines,
         );
@@ -175,7 +176,7 @@ fn goals(figures: &Figures) -> String {
             Goal::AtLeast(bound) => (bound, "at least"),
             Goal::AtMost(bound) => (bound, "at most"),
         };
-        let Line { scenario, what, contender, .. } = line;
+        let (Line { scenario, contender, .. }, what) = (line, line.what_in_unit());
         let figure = line.median.map_or("-".to_owned(), shown);
         let _ = writeln!(text, "| {scenario} | {what} | {contender} | {figure} | {word} {} |", shown(bound));
     }
@@ -200,7 +201,14 @@ fn table_of_those_ahead(figures: &Figures, way: &str, lines: &[&Line]) -> String
                 format!("{} {theirs}{times}", line.contender)
             })
             .collect();
-        let _ = writeln!(text, "| {scenario} | {what} | {} | {} | {} |", of("ours"), of(way), who.join("; "));
+        let _ = writeln!(
+            text,
+            "| {scenario} | {} | {} | {} | {} |",
+            same[0].what_in_unit(),
+            of("ours"),
+            of(way),
+            who.join("; ")
+        );
     }
     text
 }
@@ -277,7 +285,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("](benches/plots/throughput.svg)"), "{text}");
-        assert!(text.contains("1.15 times") && text.contains("271 bytes"), "{text}");
+        for says in ["10,000 such pairs", "1.15 times", "271 bytes"] {
+            assert!(text.contains(says), "`{says}` is not in {text}");
+        }
     }
 
     #[test]
@@ -318,9 +328,9 @@ mod tests {
         let order = [
             "Ahead of ours in each of the 3 runs:",
             "| s | w | - | - | first 2; second 2; third 2 |",
-            "not of `ours, io=runtime`, which",
+            "not in each of `ours, io=runtime`, which",
             "| s | w | - | - | behind 2 |",
-            "not of `ours, tracking=off`, which",
+            "not in each of `ours, tracking=off`, which",
             "| scenario | what | ours | ours, tracking=off | who is ahead |",
             "| s | w | - | - | told later 2 |",
             "in some runs, and behind in others",

@@ -42,7 +42,7 @@ fn line(row: &Row, what: &str, ahead: Option<Ahead>) -> String {
         (Some(Ahead { behind: None }), _) => "AHEAD of ours".to_owned(),
         (Some(Ahead { behind: Some(who) }), _) => format!("AHEAD of ours, not of {who}"),
         (None, Some(true)) => "ok".to_owned(),
-        (None, Some(false)) => "BELOW".to_owned(),
+        (None, Some(false)) => "MISSED".to_owned(),
         (None, None) => String::new(),
     };
     let line = format!(
