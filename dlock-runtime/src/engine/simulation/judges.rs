@@ -36,6 +36,8 @@ pub(super) struct Judges {
     pub(super) verdict: Option<String>,
     live: BTreeMap<u64, Live>,
     ids: u64,
+    /// Who began to hold a key last, and under which token.
+    last: BTreeMap<Name, (usize, Option<Token>)>,
     /// Commands that ran when nobody could undo them any more: they end with their time to live.
     pub(super) late: BTreeSet<(Name, Token)>,
     /// Up to which token of a process a key is not covered by the promises.
@@ -107,6 +109,7 @@ impl Net {
         let (id, turn) = (judges.ids, SharedTurn::clone(root));
         let is_joined = held.depth() > 0;
         let live = Live { process, key, turn, token, began: now, is_body, finishes, is_joined };
+        judges.last.insert(Name::clone(&live.key), (process, token));
         judges.live.insert(id, live);
         state.note(|| format!("process {process}: hold {id} begins under {token:?}"));
         id
@@ -237,9 +240,14 @@ impl State {
             command => command.lets_go(),
         };
         // What is lost to time or to the server is over for both. What was ours to its end is nobody's until its body is gone; a call
-        // that has joined from another task is not polled any more, and may be there a little longer.
+        // that has joined from another task is not polled any more, and may be there a little longer. Once its key has expired and somebody
+        // else has had the lock, a late request of its own may bring its token back: that is to be given up.
+        let last = &self.judges.last;
         let goes_on = |live: &Live| match live.turn.believed(BootTime::from_nanos(now)) {
-            Err((cause, _)) => cause == LossCause::MaxHold && !live.is_joined,
+            Err((LossCause::MaxHold, _)) => {
+                !live.is_joined && last.get(&live.key) == Some(&(live.process, live.token))
+            }
+            Err(_) => false,
             Ok(()) => true,
         };
         let under =
