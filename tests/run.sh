@@ -80,6 +80,17 @@ install_server() {
     command -v redis-server >/dev/null 2>&1
 }
 
+# What the tests that failed say, once more: with the output of all others it stands far above.
+reasons() {
+    awk '
+        /^failures:$/ { in_failures = 1; next }
+        /^successes:$/ || /^test result:/ { in_failures = 0 }
+        in_failures && /^---- .* stdout ----$/ { left = 40 }
+        /^stack backtrace:$/ { left = 0 }
+        in_failures && left > 0 && NF { print "says: " $0; left-- }
+    ' "$log"
+}
+
 # Sums up all `test result:` lines. A test that could not run here prints `SKIPPED: <why>`; one marked `ignored` is counted too. A program
 # that ended before it had such a line counts as a test that failed: cargo lists it at the end.
 report() {
@@ -94,6 +105,7 @@ report() {
     grep -E '^test .* \.\.\. ignored' "$log" | sed 's/^/ignored: /'
     if [ "$1" -ne 0 ]; then
         grep -E '^test .*FAILED|^error(\[|:)' "$log" | sort -u
+        reasons
     fi
     local said
     said=$(grep -c 'SKIPPED: ' "$log")

@@ -1,6 +1,6 @@
 //! T9: calls that `select!`, `timeout`, `join!` and `abort` cut short, also in the moment in which their turn comes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_runtime::Error;
 use dlock_tests::{RedisServer, within};
@@ -63,7 +63,7 @@ async fn two_guards_of_one_key_in_one_task_are_contended_within_the_wait() {
     let server = RedisServer::start();
     let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(Duration::from_millis(300));
 
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let outcomes = tokio::join!(lock.acquire(), lock.acquire());
     let took = started.elapsed();
 
@@ -105,8 +105,7 @@ async fn tasks_that_are_aborted_as_they_wait_hold_up_nobody_behind_them() {
 async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
     let server = RedisServer::start();
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
-    let (mut before, mut after) = (0, 0);
-    for round in 0..120_u64 {
+    for round in 0..120_u32 {
         // Every other time the lock comes from a task of the same process.
         let from = if round % 2 == 0 { &ours } else { &theirs };
         let held = from.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("nobody else wants it");
@@ -116,13 +115,17 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
         assert!(early.is_err(), "it is held: {early:?}");
 
         let released = tokio::spawn(held.release());
-        tokio::time::sleep(Duration::from_micros(round % 30 * 50)).await;
-        // Not polled again: a turn that has come is one that nobody has seen.
-        if released.is_finished() {
-            after += 1;
-        } else {
-            before += 1;
+        let moment = Instant::now() + Duration::from_micros(10) * round;
+        let is_time = || match round % 3 {
+            0 => true,
+            // Timers of tokio are too coarse for this: a release takes a tenth of what they round to.
+            1 => Instant::now() >= moment,
+            _ => released.is_finished(),
+        };
+        while !is_time() {
+            tokio::task::yield_now().await;
         }
+        // Not polled again: a turn that has come is one that nobody has seen.
         drop(acquire);
         released.await.expect("no panic").expect("it was held");
 
@@ -131,6 +134,5 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
         next.expect("it is free").release().await.expect("it is held");
     }
 
-    assert!(before > 0 && after > 0, "cut {before} times before the release, {after} after: one is missing");
     assert_nothing_is_left(&server, PROMPT).await;
 }

@@ -145,5 +145,7 @@ fn wall_clock_jumps(stage: &mut Stage) -> Broken {
     Broken::over_after(Duration::from_millis(200))
 }
 
-/// How long bodies may run on after a SIGTERM, the last release and the end of the process.
-const DRAINED: Duration = Duration::from_millis(1_500);
+/// How long it may take from a SIGTERM until the process is gone: its bodies run on for 300 ms, those that were lost let go within an
+/// answer's time of 200, the last answers have as long, and what went out on a lost connection is given back once more a second later,
+/// as in a black hole. The rest is for the scheduler.
+const DRAINED: Duration = Duration::from_millis(300 + 200 + 200 + 1_000 + 300);
