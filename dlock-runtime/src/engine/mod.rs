@@ -157,23 +157,24 @@ impl Engine {
         effects: &mut Effects,
         event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
     ) -> R {
-        let (mut actions, armed) = (std::mem::take(&mut slots.actions), slots.lanes.armed(at));
-        let found = slots.lanes.lane_and_hint(at);
-        let (lane, contended) = found.expect("nothing has been taken out since it was found or added");
-        let mut cx = Cx { now, rules: &self.rules, tokens: &self.tokens, actions: &mut actions, contended };
+        let mut actions = std::mem::take(&mut slots.actions);
+        let found = slots.lanes.lane(at);
+        let (lane, mut note) = found.expect("nothing has been taken out since it was found or added");
+        let (rules, tokens, contended) = (&self.rules, &self.tokens, &mut note.contended);
+        let mut cx = Cx { now, rules, tokens, actions: &mut actions, contended };
         let result = event(lane, &mut cx);
         let is_watched = lane.is_watched();
         for action in actions.drain(..) {
             self.act((key, is_watched), now, action, effects);
         }
         self.count_holders(effects);
-        let (due, is_idle) = (lane.due(), lane.is_idle());
+        let alarm = std::mem::replace(&mut note.due, lane.due());
         if let (Clock::Tokio(_), Some(head)) = (&self.clock, lane.head())
-            && due < armed
+            && note.due < alarm
         {
             effects.wakes(head.look_again()); // who waits keeps the time, and has set an alarm for later
         }
-        slots.lanes.note(at, due, is_idle);
+        slots.lanes.note(at, note);
         slots.actions = actions;
         result
     }
@@ -244,7 +245,7 @@ impl Engine {
             let at = slots.lanes.find_or_add(key, hash);
             let released = self.on_locked(slots, (key, at), now, effects, |lane, cx| match left {
                 Some(left) => {
-                    lane.let_go_of(left, ran, cx);
+                    lane.let_go_of(seat, left, ran, cx);
                     Released::Kept
                 }
                 None if ran => lane.release(seat, cx),
@@ -409,7 +410,7 @@ impl Engine {
         let (shard, hash) = self.shards.of_key(key);
         shard.look(|slots| {
             let at = slots.lanes.find(key, hash);
-            at.and_then(|at| slots.lanes.lane_and_hint(at)).map_or(0, |(lane, _)| lane.waiting())
+            at.and_then(|at| slots.lanes.lane(at)).map_or(0, |(lane, _)| lane.waiting())
         })
     }
 

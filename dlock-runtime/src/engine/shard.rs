@@ -3,7 +3,7 @@
 //! Not here: what happens to a lane under the lock (`engine`).
 
 use crate::engine::effects::Effects;
-use crate::engine::lanes::Lanes;
+use crate::engine::lanes::{HASH, Lanes};
 use crate::engine::turn::Seat;
 use crate::key::Name;
 use crate::protocol::deadline::BootTime;
@@ -53,7 +53,7 @@ impl Shards {
         let hash = self.hasher.hash_one(key);
         let at = usize::try_from((hash >> 32) % SHARDS).unwrap_or_default();
         let shard = self.shards.get(at).expect("there are SHARDS shards, and `at` is a remainder of SHARDS");
-        (shard, u32::try_from(hash & u64::from(u32::MAX)).unwrap_or_default())
+        (shard, u32::try_from(hash & u64::from(HASH)).unwrap_or_default())
     }
 
     /// Returns when something is due first, and in which of them.

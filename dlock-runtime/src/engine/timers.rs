@@ -1,4 +1,4 @@
-//! When something is due for each of a row of things, which are told apart by their places in it.
+//! When something is due for each of a row of things, which are told apart by their numbers in it.
 //!
 //! ```text
 //!                 1               each is due no later than the four below it: the first of all stands at the top
@@ -18,9 +18,17 @@ use crate::protocol::deadline::BootTime;
 /// The times of a row of things.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    /// Where each thing stands in the heap, if something is due for it.
-    places: Row<u32>,
     heap: Row<Due>,
+}
+
+/// Where the time of a thing stands in the heap, if something is due for it. Each thing has its own at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+/// Things that have their places at hand.
+pub(super) trait Things {
+    /// Returns the place of a thing, where there is such a thing.
+    fn place(&mut self, thing: u32) -> Option<&mut Place>;
 }
 
 /// When something is due, and for which thing. Packed, as it would have a quarter of its room for nothing.
@@ -32,39 +40,36 @@ struct Due {
 }
 
 impl Timers {
-    /// Adds a thing at the end of the row, for which nothing is due.
-    pub(super) fn push(&mut self) {
-        self.places.push(NOWHERE);
-    }
-
-    /// Takes a thing out of the row; the last one has its place then.
-    pub(super) fn swap_remove(&mut self, thing: u32) {
-        self.set(thing, BootTime::NEVER);
-        self.places.swap_remove(thing);
-        let moved = self.places.get(thing).copied().and_then(|place| self.heap.get_mut(place));
-        if let Some(due) = moved {
-            due.thing = thing;
-        }
-    }
-
-    /// Returns when something is due for a thing.
-    pub(super) fn due(&self, thing: u32) -> BootTime {
-        let due = self.places.get(thing).and_then(|place| self.heap.get(*place));
-        due.map_or(BootTime::NEVER, |due| due.time)
+    /// Returns when something is due for the thing of this place.
+    pub(super) fn due(&self, place: Place) -> BootTime {
+        self.heap.get(place.0).map_or(BootTime::NEVER, |due| due.time)
     }
 
     /// Sets when something is due for a thing; at no time where that is never.
-    pub(super) fn set(&mut self, thing: u32, time: BootTime) {
-        let Some(place) = self.places.get(thing).copied().filter(|_| time != self.due(thing)) else { return };
+    pub(super) fn set(&mut self, things: &mut impl Things, thing: u32, time: BootTime) {
+        let Some(place) = things.place(thing) else { return };
+        if time == self.due(*place) {
+            return;
+        }
         let due = Due { time, thing };
-        match (place, time) {
-            (NOWHERE, _) => {
+        match (*place, time) {
+            (Place::NOWHERE, _) => {
                 let last = self.end();
                 self.heap.push(due);
-                self.rise(last, due);
+                self.rise(things, last, due);
             }
-            (_, BootTime::NEVER) => self.take_out(place, thing),
-            _ => self.settle(place, due),
+            (_, BootTime::NEVER) => {
+                let gap = std::mem::replace(place, Place::NOWHERE);
+                self.fill(things, gap.0);
+            }
+            (at, _) => self.settle(things, at.0, due),
+        }
+    }
+
+    /// The thing of this place has another number from now on.
+    pub(super) fn renumber(&mut self, place: Place, thing: u32) {
+        if let Some(due) = self.heap.get_mut(place.0) {
+            due.thing = thing;
         }
     }
 
@@ -73,38 +78,35 @@ impl Timers {
         self.heap.get(0).map(|due| (due.time, due.thing))
     }
 
-    /// Takes a thing out of its place in the heap, where the last one fills the gap.
-    fn take_out(&mut self, place: u32, thing: u32) {
-        if let Some(of) = self.places.get_mut(thing) {
-            *of = NOWHERE;
-        }
+    /// Fills a gap with the last one.
+    fn fill(&mut self, things: &mut impl Things, gap: u32) {
         let last = self.end().saturating_sub(1);
         let moved = self.heap.swap_remove(last);
-        if let Some(due) = moved.filter(|_| place < last) {
-            self.settle(place, due);
+        if let Some(due) = moved.filter(|_| gap < last) {
+            self.settle(things, gap, due);
         }
     }
 
     /// Puts something where it belongs, from `place` on, which is free for it.
-    fn settle(&mut self, place: u32, due: Due) {
+    fn settle(&mut self, things: &mut impl Things, place: u32, due: Due) {
         match above(place).and_then(|above| self.heap.get(above)) {
-            Some(above) if due.is_before(*above) => self.rise(place, due),
-            _ => self.sink(place, due),
+            Some(above) if due.is_before(*above) => self.rise(things, place, due),
+            _ => self.sink(things, place, due),
         }
     }
 
-    fn rise(&mut self, mut place: u32, due: Due) {
+    fn rise(&mut self, things: &mut impl Things, mut place: u32, due: Due) {
         while let Some(at) = above(place)
             && let Some(above) = self.heap.get(at).copied()
             && due.is_before(above)
         {
-            self.put(place, above);
+            self.put(things, place, above);
             place = at;
         }
-        self.put(place, due);
+        self.put(things, place, due);
     }
 
-    fn sink(&mut self, mut place: u32, due: Due) {
+    fn sink(&mut self, things: &mut impl Things, mut place: u32, due: Due) {
         loop {
             let (mut at, mut first) = (place, due);
             for below in below(place) {
@@ -113,7 +115,7 @@ impl Timers {
                     (at, first) = (below, other);
                 }
             }
-            self.put(place, first);
+            self.put(things, place, first);
             if at == place {
                 return;
             }
@@ -121,16 +123,21 @@ impl Timers {
         }
     }
 
-    fn put(&mut self, place: u32, due: Due) {
-        if let (Some(at), Some(of)) = (self.heap.get_mut(place), self.places.get_mut(due.thing)) {
-            (*at, *of) = (due, place);
+    fn put(&mut self, things: &mut impl Things, place: u32, due: Due) {
+        if let (Some(at), Some(of)) = (self.heap.get_mut(place), things.place(due.thing)) {
+            (*at, *of) = (due, Place(place));
         }
     }
 
     /// Returns the place behind the last.
     fn end(&self) -> u32 {
-        u32::try_from(self.heap.len()).unwrap_or(NOWHERE)
+        u32::try_from(self.heap.len()).unwrap_or(u32::MAX)
     }
+}
+
+impl Place {
+    /// That of a thing for which nothing is due.
+    pub(super) const NOWHERE: Self = Self(u32::MAX);
 }
 
 impl Due {
@@ -154,14 +161,17 @@ fn below(place: u32) -> impl Iterator<Item = u32> {
 /// How many stand below each: with four, fewer rooms of memory are looked at than with two.
 const WIDTH: u32 = 4;
 
-/// The place of a thing for which nothing is due.
-const NOWHERE: u32 = u32::MAX;
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Things for Row<Place> {
+        fn place(&mut self, thing: u32) -> Option<&mut Place> {
+            self.get_mut(thing)
+        }
+    }
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
@@ -185,12 +195,12 @@ mod tests {
         u32::try_from(at).expect("few")
     }
 
-    fn assert_is_a_heap(timers: &Timers) {
+    fn assert_is_a_heap(timers: &Timers, things: &Row<Place>) {
         for place in 0..timers.end() {
             let due = timers.heap.get(place).copied().expect("the heap has no gaps");
             let above = above(place).and_then(|above| timers.heap.get(above)).copied();
             assert!(above.is_none_or(|above| !due.is_before(above)), "{place}: {timers:?}");
-            assert_eq!(timers.places.get(due.thing), Some(&place), "{timers:?}");
+            assert_eq!(things.get(due.thing), Some(&Place(place)), "{timers:?}");
         }
     }
 
@@ -202,37 +212,42 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_is_the_first_whatever_came_and_went(steps in prop::collection::vec(step(), 0..1_000)) {
-            let (mut timers, mut model) = (Timers::default(), Vec::<BootTime>::new());
+            let (mut timers, mut things) = (Timers::default(), Row::default());
+            let mut model = Vec::<BootTime>::new();
             for step in steps {
                 match step {
                     Step::Push => {
-                        timers.push();
+                        things.push(Place::NOWHERE);
                         model.push(BootTime::NEVER);
                     }
                     Step::Remove(at) if !model.is_empty() => {
                         let at = at % model.len();
                         model.swap_remove(at);
-                        timers.swap_remove(few(at));
+                        timers.set(&mut things, few(at), BootTime::NEVER);
+                        things.swap_remove(few(at));
+                        if let Some(moved) = things.get(few(at)) {
+                            timers.renumber(*moved, few(at));
+                        }
                     }
                     Step::Set(at, time) if !model.is_empty() => {
                         let at = at % model.len();
                         let time = if time == 0 { BootTime::NEVER } else { BootTime::from_nanos(time) };
                         model[at] = time;
-                        timers.set(few(at), time);
+                        timers.set(&mut things, few(at), time);
                     }
                     Step::Again(time) => {
                         let Some((_, at)) = timers.first() else { continue };
                         model[usize::try_from(at).expect("few")] = BootTime::from_nanos(time);
-                        timers.set(at, BootTime::from_nanos(time));
+                        timers.set(&mut things, at, BootTime::from_nanos(time));
                     }
                     _ => {}
                 }
                 let first = model.iter().copied().min().filter(|time| *time != BootTime::NEVER);
                 prop_assert_eq!(timers.first().map(|(time, _)| time), first);
             }
-            assert_is_a_heap(&timers);
-            for (at, time) in model.iter().enumerate() {
-                prop_assert_eq!(timers.due(few(at)), *time);
+            assert_is_a_heap(&timers, &things);
+            for (time, place) in model.iter().zip(things.iter()) {
+                prop_assert_eq!(timers.due(*place), *time);
             }
             let due = model.iter().filter(|time| **time != BootTime::NEVER).count();
             prop_assert_eq!(timers.heap.len(), due);

@@ -30,7 +30,9 @@ use crate::token::Token;
 
 /// One contender: a token and how far it has come.
 #[derive(Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct Asking<S> {
+    /// Who was the first to wait when it began; it may have left since.
+    pub(super) seat: S,
     pub(super) token: Token,
     pub(super) step: Step,
     /// For how long our family has had the lock, as far as is known, when this contender gets it.
@@ -71,9 +73,9 @@ pub(super) enum Step {
     },
 }
 
-impl Asking {
-    pub(super) const fn new(token: Token, step: Step, streak: Streak) -> Self {
-        Self { token, step, streak, hinted: false }
+impl<S> Asking<S> {
+    pub(super) const fn new(seat: S, token: Token, step: Step, streak: Streak) -> Self {
+        Self { seat, token, step, streak, hinted: false }
     }
 
     pub(super) fn due(&self) -> BootTime {
@@ -103,8 +105,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         if *cx.contended && head.patience.stays(cx.now) {
             return self.enqueue(token, streak, cx);
         }
-        let lease = head.terms.lease();
-        self.stage = Stage::Asking(Asking::new(token, Step::Trying, streak));
+        let (seat, lease) = (head.seat.clone(), head.terms.lease());
+        self.stage = Stage::Asking(Asking::new(seat, token, Step::Trying, streak));
         cx.send(token, Command::Acquire { lease });
     }
 
@@ -113,7 +115,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         if let Command::Inspect | Command::Check | Command::Fence = command {
             return; // it was asked by a hold that is over
         }
-        let Stage::Asking(Asking { token, step, streak, hinted }) = &mut self.stage else { return };
+        let Stage::Asking(Asking { token, step, streak, hinted, .. }) = &mut self.stage else { return };
         let (token, hinted) = (*token, *hinted);
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
@@ -306,12 +308,14 @@ impl<S: Clone + PartialEq> Lane<S> {
                     hold.confirmed(sent, lease, cx);
                 }
             }
-            Some(wanted) => self.confirm_for(token, wanted, cx),
+            Some(_) => self.confirm_for_head(token, cx),
         }
     }
 
     /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
-    pub(super) fn confirm_for(&mut self, token: Token, lease: Duration, cx: &mut Cx<'_, S>) {
+    pub(super) fn confirm_for_head(&mut self, token: Token, cx: &mut Cx<'_, S>) {
+        let Some(head) = self.queue.head() else { return };
+        let (seat, lease) = (head.seat.clone(), head.terms.lease());
         // A task that follows another one goes on with its budget, from whose begin the streak is counted on.
         let (streak, budget) = match &self.stage {
             Stage::Held(hold) => hold.streak_and_budget(),
@@ -319,7 +323,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             stage => (stage.streak(cx.now), None),
         };
         let step = Step::Confirming { budget, is_watched: self.is_watched() };
-        self.stage = Stage::Asking(Asking::new(token, step, streak));
+        self.stage = Stage::Asking(Asking::new(seat, token, step, streak));
         cx.send(token, Command::Renew { lease });
     }
 
@@ -356,8 +360,8 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let mode = if head.patience.stays(cx.now) { Enqueue::First } else { Enqueue::Peek };
-        let lease = head.terms.lease();
-        self.stage = Stage::Asking(Asking::new(token, Step::Enqueuing(mode), streak));
+        let (seat, lease) = (head.seat.clone(), head.terms.lease());
+        self.stage = Stage::Asking(Asking::new(seat, token, Step::Enqueuing(mode), streak));
         cx.send(token, Command::Enqueue { lease, mode });
     }
 
@@ -407,13 +411,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             let poll = (cx.rules.poll / 2).saturating_add(cx.at_random(cx.rules.poll));
             cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR))
         };
-        let until = head.patience.next_try().unwrap_or_else(look);
+        let (seat, until) = (head.seat.clone(), head.patience.next_try().unwrap_or_else(look));
         let token = match &self.stage {
             Stage::Asking(asking) => asking.token,
             _ => cx.tokens.next(),
         };
         let step = Step::Paused { until, earliest: cx.now.plus(FLOOR) };
-        self.stage = Stage::Asking(Asking::new(token, step, Streak::NEW));
+        self.stage = Stage::Asking(Asking::new(seat, token, step, Streak::NEW));
     }
 
     /// Waits as [`pause`](Self::pause) does, and leaves others `time` to take what was let go of, whoever says what meanwhile.

@@ -80,7 +80,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 }
 
-impl Asking {
+impl<S> Asking<S> {
     /// Notes a hint while a look is on its way: what it says may be older.
     pub(super) fn note_hint(&mut self) {
         self.hinted |= matches!(self.step, Step::Enqueuing(_));

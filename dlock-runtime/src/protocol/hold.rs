@@ -303,7 +303,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         hold.close(cx);
         let (token, kept_until) = (hold.token(cx), hold.kept_until());
         if cx.now < kept_until {
-            let keep = self.keep(token, kept_until, cx.now);
+            let keep = self.keep(seat.clone(), token, kept_until, cx.now);
             self.ask(cx);
             return Released::ToServer(token, keep);
         }
@@ -312,7 +312,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return Released::ToServer(token, Command::Free);
         }
         let Some(next) = self.queue.head() else {
-            return Released::ToServer(token, self.let_go_alone(cx));
+            return Released::ToServer(token, self.let_go_alone(seat, cx));
         };
         if !hold.deadline.holds_at(cx.now) {
             cx.send(token, Command::Release);
@@ -327,10 +327,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 }
                 self.hand_on(cx);
             }
-            _ => {
-                let lease = next.terms.lease();
-                self.confirm_for(token, lease, cx);
-            }
+            _ => self.confirm_for_head(token, cx),
         }
         Released::Kept
     }
@@ -388,8 +385,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                     self.stage = Stage::Held(hold.clone());
                     self.hand_on(cx);
                 } else {
-                    let lease = head.terms.lease();
-                    self.confirm_for(old, lease, cx);
+                    self.confirm_for_head(old, cx);
                 }
             }
             (Command::Yield { .. }, Reply::Yielded) => {
@@ -417,16 +413,17 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// The yield queued our next token: that counts as an enqueue answered "queued".
     fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
+        let Some(whose) = self.stage.seat().cloned() else { return };
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
-        self.stage = Stage::Asking(acquire::Asking::new(next, step, Streak::UNKNOWN));
+        self.stage = Stage::Asking(acquire::Asking::new(whose, next, step, Streak::UNKNOWN));
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
     pub(super) fn granted_before_the_yield_is_answered(&mut self, offer: Offer, cx: &mut Cx<'_, S>) {
-        let (Stage::Yielding(yielding), Some(lease)) = (&self.stage, self.head_lease()) else { return };
+        let Stage::Yielding(yielding) = &self.stage else { return };
         let next = yielding.next;
-        self.confirm_for(next, lease, cx);
+        self.confirm_for_head(next, cx);
         if let Stage::Asking(asking) = &mut self.stage {
             asking.streak = offer.streak;
         }
@@ -493,9 +490,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         hold.close(cx);
         let (left, deadline) = (Left { token: hold.token(cx), kept_until: hold.kept_until() }, hold.deadline);
         let left = (cause != LossCause::NotOurs).then_some(left);
-        cx.actions.push(Action::Lose { seat: hold.seat.clone(), cause, left });
+        let seat = hold.seat.clone();
+        cx.actions.push(Action::Lose { seat: seat.clone(), cause, left });
         if let Some(left) = left {
-            self.leave_to_body(left, deadline.at(), cx);
+            self.leave_to_body(seat, left, deadline.at(), cx);
         }
         self.ask(cx);
     }

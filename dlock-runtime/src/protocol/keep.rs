@@ -26,7 +26,9 @@ use crate::token::Token;
 
 /// A lock that is kept from everybody.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Kept<S> {
+    /// Whose turn it was.
+    pub(super) seat: S,
     token: Token,
     until: BootTime,
     what_for: WhatFor,
@@ -43,7 +45,7 @@ enum WhatFor {
     AtLeast,
 }
 
-impl Kept {
+impl<S> Kept<S> {
     fn due(&self) -> BootTime {
         self.until.min(self.tell_at)
     }
@@ -62,8 +64,8 @@ impl Kept {
 
 impl<S: Clone + PartialEq> Lane<S> {
     /// Keeps the lock of a turn that is over `until` then. Returns what the server is to be told.
-    pub(super) fn keep(&mut self, token: Token, until: BootTime, now: BootTime) -> Command {
-        let kept = Kept { token, until, what_for: WhatFor::AtLeast, tell_at: BootTime::NEVER };
+    pub(super) fn keep(&mut self, seat: S, token: Token, until: BootTime, now: BootTime) -> Command {
+        let kept = Kept { seat, token, until, what_for: WhatFor::AtLeast, tell_at: BootTime::NEVER };
         let command = kept.command(now);
         self.queue.keep(kept);
         command
@@ -71,13 +73,14 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Leaves the lock of a turn that is lost to its body, until `deadline` at most; where it is kept for longer, the server is told now,
     /// since the body may outlive the key.
-    pub(super) fn leave_to_body(&mut self, left: Left, deadline: BootTime, cx: &mut Cx<'_, S>) {
+    pub(super) fn leave_to_body(&mut self, seat: S, left: Left, deadline: BootTime, cx: &mut Cx<'_, S>) {
         let Left { token, kept_until } = left;
         let until = deadline.max(kept_until);
         if cx.now >= until {
             return;
         }
-        let kept = Kept { token, until, what_for: WhatFor::Body { kept_until }, tell_at: BootTime::NEVER };
+        let what_for = WhatFor::Body { kept_until };
+        let kept = Kept { seat, token, until, what_for, tell_at: BootTime::NEVER };
         if cx.now < kept_until {
             cx.send(token, kept.command(cx.now));
         }
@@ -97,20 +100,22 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Nobody waits any longer for the bodies of lost turns to go.
     pub(crate) fn let_go_of_all(&mut self, cx: &mut Cx<'_, S>) {
         let left = self.queue.kept().iter().filter_map(|kept| match kept.what_for {
-            WhatFor::Body { kept_until } => Some(Left { token: kept.token, kept_until }),
+            WhatFor::Body { kept_until } => Some((kept.seat.clone(), Left { token: kept.token, kept_until })),
             WhatFor::AtLeast => None,
         });
-        for left in left.collect::<Vec<_>>() {
-            self.let_go_of(left, true, cx);
+        for (seat, left) in left.collect::<Vec<_>>() {
+            self.let_go_of(&seat, left, true, cx);
         }
     }
 
-    /// The body of a lost turn is gone, and with it the last that could use what the turn has left. `ran`: there was one.
-    pub(crate) fn let_go_of(&mut self, left: Left, ran: bool, cx: &mut Cx<'_, S>) {
+    /// The body of a turn that its seat has lost is gone, and with it the last that could use what the turn has left. `ran`: there was
+    /// one.
+    pub(crate) fn let_go_of(&mut self, seat: &S, left: Left, ran: bool, cx: &mut Cx<'_, S>) {
         let Left { token, kept_until } = left;
         self.queue.retain_kept(|kept| kept.token != token);
         let keeps = ran && cx.now < kept_until;
-        let command = if keeps { self.keep(token, kept_until, cx.now) } else { Command::Release };
+        let command =
+            if keeps { self.keep(seat.clone(), token, kept_until, cx.now) } else { Command::Release };
         cx.send(token, command);
     }
 

@@ -27,7 +27,8 @@ use crate::protocol::share::{Away, Offer};
 use crate::token::{Token, TokenSource};
 use std::time::Duration;
 
-/// What this process knows of one key. `S` is a seat: one task's turn, told apart by equality.
+/// What this process knows of one key. `S` is a seat: one task's turn, told apart by equality. It knows the key; the lane does not, as
+/// there is one for every lock that is held.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane<S> {
     pub(super) queue: LocalQueue<S>,
@@ -40,13 +41,13 @@ pub(super) enum Stage<S> {
     /// Nothing is asked or held.
     Idle,
     /// The head of the queue contends for the lock.
-    Asking(Asking),
+    Asking(Asking<S>),
     /// A task has it.
     Held(Hold<S>),
     /// No task has it until the server says whether it is still ours.
     Yielding(Box<Yielding<S>>),
     /// Nothing is asked or held, and others are to have a chance.
-    Away(Away),
+    Away(Away<S>),
 }
 
 /// What was last heard of the lock, for those who must be told why they do not get it.
@@ -133,6 +134,12 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Held(hold) => hold.due(),
         };
         stage.min(self.queue.due()).min(self.kept_due())
+    }
+
+    /// Returns the seat of somebody who wants the key, has it, or had it last: there is one unless the lane is idle.
+    pub(crate) fn seat(&self) -> Option<&S> {
+        let of_kept = || self.queue.kept().first().map(|kept| &kept.seat);
+        self.stage.seat().or_else(|| self.head()).or_else(of_kept)
     }
 
     /// Returns the seat whose turn it is next.
@@ -318,6 +325,19 @@ impl<S: Clone + PartialEq> Lane<S> {
                 cx.send(token, Command::Leave);
             }
             _ => {}
+        }
+    }
+}
+
+impl<S> Stage<S> {
+    /// Returns the seat of who has the key, asks for it, or has let go.
+    pub(super) fn seat(&self) -> Option<&S> {
+        match self {
+            Self::Idle => None,
+            Self::Asking(asking) => Some(&asking.seat),
+            Self::Held(hold) => Some(&hold.seat),
+            Self::Yielding(yielding) => Some(&yielding.hold.seat),
+            Self::Away(away) => Some(&away.seat),
         }
     }
 }

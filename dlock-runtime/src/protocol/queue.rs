@@ -28,13 +28,13 @@ pub(crate) struct Waiter<S> {
 /// It takes no room while nobody waits, as for nearly every lock that is held. However many wait, an event costs what those cost that
 /// it concerns: a hand-over the head alone, and what falls due those for whom it does.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalQueue<S>(Option<Box<Few<S>>>);
+pub(crate) struct LocalQueue<S>(Option<Box<Rest<S>>>);
 
 /// What few lanes have.
 #[derive(Clone, Debug)]
-struct Few<S> {
+struct Rest<S> {
     waiters: Option<Waiters<S>>,
-    kept: Vec<Kept>,
+    kept: Vec<Kept<S>>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Puts a waiter at the end. The first to come has heard this much.
     pub(crate) fn push(&mut self, waiter: Waiter<S>, heard: Heard) {
-        self.few().waiters.get_or_insert_with(|| Waiters::new(heard)).push(waiter);
+        self.rest().waiters.get_or_insert_with(|| Waiters::new(heard)).push(waiter);
     }
 
     /// The head's turn has come, and all that is wanted of it was read: it is dropped where it stands, which moves nothing at each
@@ -122,7 +122,7 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Takes out all.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter<S>> + use<S> {
-        let waiters = self.0.as_mut().and_then(|few| few.waiters.take());
+        let waiters = self.0.as_mut().and_then(|rest| rest.waiters.take());
         self.tidy();
         waiters
             .into_iter()
@@ -131,31 +131,31 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Gives up its room where nobody waits any more.
     pub(crate) fn tidy(&mut self) {
-        if let Some(few) = &mut self.0
-            && few.waiters.as_ref().is_none_or(|waiters| waiters.count == 0)
+        if let Some(rest) = &mut self.0
+            && rest.waiters.as_ref().is_none_or(|waiters| waiters.count == 0)
         {
-            few.waiters = None;
-            if few.kept.is_empty() {
+            rest.waiters = None;
+            if rest.kept.is_empty() {
                 self.0 = None;
             }
         }
     }
 
     /// Returns the locks that are kept from those who wait.
-    pub(crate) fn kept(&self) -> &[Kept] {
-        self.0.as_ref().map_or(&[], |few| &few.kept)
+    pub(crate) fn kept(&self) -> &[Kept<S>] {
+        self.0.as_ref().map_or(&[], |rest| &rest.kept)
     }
 
     /// Keeps one more.
-    pub(crate) fn keep(&mut self, kept: Kept) {
-        self.few().kept.push(kept);
+    pub(crate) fn keep(&mut self, kept: Kept<S>) {
+        self.rest().kept.push(kept);
     }
 
     /// Keeps those that stay.
-    pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut Kept) -> bool) {
-        let Some(few) = &mut self.0 else { return };
-        few.kept.retain_mut(stays);
-        if few.kept.is_empty() && few.waiters.is_none() {
+    pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut Kept<S>) -> bool) {
+        let Some(rest) = &mut self.0 else { return };
+        rest.kept.retain_mut(stays);
+        if rest.kept.is_empty() && rest.waiters.is_none() {
             self.0 = None;
         }
     }
@@ -249,8 +249,8 @@ impl<S> LocalQueue<S> {
         self.0.as_mut()?.waiters.as_mut()
     }
 
-    fn few(&mut self) -> &mut Few<S> {
-        self.0.get_or_insert_with(|| Box::new(Few { waiters: None, kept: Vec::new() }))
+    fn rest(&mut self) -> &mut Rest<S> {
+        self.0.get_or_insert_with(|| Box::new(Rest { waiters: None, kept: Vec::new() }))
     }
 }
 

@@ -109,8 +109,10 @@ impl Offer {
 }
 
 /// A lane whose last task has let go a short while ago.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Away {
+#[derive(Clone, Debug)]
+pub(super) struct Away<S> {
+    /// Who let go.
+    pub(super) seat: S,
     /// The streak by then. Once it is over, who comes and has the time waits until others had their chance.
     streak: Streak,
     pub(super) until: BootTime,
@@ -131,7 +133,7 @@ impl<S: Clone + PartialEq> Stage<S> {
 
 impl<S: Clone + PartialEq> Lane<S> {
     /// A holder whom nobody here follows lets go. Returns what the server is to be told.
-    pub(super) fn let_go_alone(&mut self, cx: &Cx<'_, S>) -> Command {
+    pub(super) fn let_go_alone(&mut self, seat: &S, cx: &Cx<'_, S>) -> Command {
         let streak = self.stage.streak(cx.now);
         match cx.rules.share {
             Share::Ours => {
@@ -139,7 +141,8 @@ impl<S: Clone + PartialEq> Lane<S> {
                 Command::Release
             }
             Share::SetNx => {
-                self.stage = Stage::Away(Away { streak, until: cx.now.plus(LEAST_AWAY) });
+                let until = cx.now.plus(LEAST_AWAY);
+                self.stage = Stage::Away(Away { seat: seat.clone(), streak, until });
                 Command::PassOn { streak }
             }
         }
@@ -150,7 +153,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         let until = cx.now.plus(LEAST_AWAY.saturating_add(cx.at_random(MOST_MORE)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
-            self.stage = Stage::Away(Away { streak: Streak::UNKNOWN, until });
+            self.stage = match self.stage.seat().cloned() {
+                Some(seat) => Stage::Away(Away { seat, streak: Streak::UNKNOWN, until }),
+                None => Stage::Idle,
+            };
         } else {
             self.pause_until(until, cx);
         }
@@ -159,7 +165,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// A task wants the lock while others are to have a chance. One with less time than that asks at once, as does one that goes on
     /// with a streak.
     pub(super) fn join_while_away(&mut self, waiter: Waiter<S>, cx: &mut Cx<'_, S>) {
-        let Stage::Away(Away { streak, until }) = self.stage else { return };
+        let Stage::Away(Away { streak, until, .. }) = self.stage else { return };
         let waits = streak.is_over() && waiter.patience.lasts_beyond(until);
         self.enlist(waiter);
         if waits {
@@ -171,8 +177,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     fn pause_until(&mut self, until: BootTime, cx: &Cx<'_, S>) {
+        let Some(head) = self.queue.head() else { return };
         let step = Step::Paused { until, earliest: until };
-        self.stage = Stage::Asking(Asking::new(cx.tokens.next(), step, Streak::NEW));
+        self.stage = Stage::Asking(Asking::new(head.seat.clone(), cx.tokens.next(), step, Streak::NEW));
     }
 }
 

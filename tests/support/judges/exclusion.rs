@@ -24,6 +24,8 @@ pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
     for holds in view.by_key().into_values() {
         for (at, first) in holds.iter().enumerate() {
             let later = holds[at + 1..].iter().take_while(|second| second.enter < first.until());
+            // Who was put to sleep on the way in has no valid hold; that it went in so late J2 judges.
+            let later = later.filter(|second| second.enter < second.until());
             overlaps.extend(later.map(|second| {
                 // Lost by what happened between the two entries, and to nobody else's hold.
                 let row = view.may_have_lost(first.enter, second.enter).map(|fault| &*fault.row);

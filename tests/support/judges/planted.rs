@@ -134,6 +134,16 @@ fn j1_a_hold_is_over_with_its_deadline_whatever_its_process_does() {
 }
 
 #[test]
+fn j1_a_hold_that_was_over_before_it_was_entered_overlaps_nothing() {
+    let stopped = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).at(10, 1, What::Stopped);
+    let another = stopped.enter((0, 490), 2, 1).at(500, 1, What::Continued);
+
+    let late = another.at(501, 1, outcome(1, Answered::Granted));
+    let late = late.at(501, 1, What::Enter { call: 1, deadline: moment(400) });
+    late.at(502, 1, What::Lost { call: 1, cause: "expired".to_owned() }).exit(600, 2, 1).passes();
+}
+
+#[test]
 fn j1_a_killed_process_holds_nothing() {
     let killed = Plot::default().enter((0, 1), 1, 1).fault(9, "P1").at(10, 1, What::Gone { killed: true });
 

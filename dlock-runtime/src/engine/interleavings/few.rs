@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
 use crate::engine::answer::Told;
-use crate::engine::turn::{Phase, Seat, Turn};
+use crate::engine::turn::{Phase, Seat, SharedTurn, Turn};
 use crate::error::LossCause;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::sync::lock;
@@ -100,7 +100,7 @@ fn waiter_gives_up() {
 fn loss_is_told() {
     let (engine, _) = engine();
     let held = hold(&engine);
-    let (turn, other) = (held.root().clone(), Arc::clone(&engine));
+    let (turn, other) = (SharedTurn::clone(held.root()), Arc::clone(&engine));
 
     let loses = thread::spawn(move || {
         other.on_lane(turn.key.name(), |lane, cx| lane.lose(LossCause::NotOurs, cx));
@@ -123,7 +123,7 @@ fn deadline_moves_on() {
     let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
     let deadline = move |sent: u64| Deadline::of_lease(at(sent), Duration::from_secs(10));
     let turn = Turn::new(key());
-    let other = turn.clone();
+    let other = SharedTurn::clone(&turn);
 
     let renews = thread::spawn(move || {
         let seat = Seat(other);
@@ -156,7 +156,7 @@ fn released_once() {
 /// What `Waiting` must not do: between the look and the waker the turn may come.
 fn waiter_registers_too_late() {
     let turn = Turn::new(key());
-    let other = turn.clone();
+    let other = SharedTurn::clone(&turn);
 
     let admits = thread::spawn(move || {
         let deadline = Deadline::of_lease(BootTime::START, LONG);

@@ -7,7 +7,7 @@ use crate::backend::Request;
 use crate::engine::answer::Told;
 use crate::engine::effects::Effects;
 use crate::engine::hold::Held;
-use crate::engine::turn::Seat;
+use crate::engine::turn::{Seat, SharedTurn};
 use crate::engine::waiting::Waiting;
 use crate::options::Options;
 use crate::protocol::deadline::BootTime;
@@ -44,7 +44,7 @@ fn hand_on_in_silence(scene: &Scene) {
         if draw(8) > 0 {
             continue;
         }
-        let (engine, seat) = (&scene.engine, Seat(held.root().clone()));
+        let (engine, seat) = (&scene.engine, Seat(SharedTurn::clone(held.root())));
         let (key, now, mut effects) = (held.key().name(), engine.now(), Effects::default());
         let released = engine.on_lane_at(key, now, &mut effects, |lane, cx| lane.release(&seat, cx));
         if let Released::ToServer(token, command) = released {

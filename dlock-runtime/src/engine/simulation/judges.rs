@@ -277,6 +277,6 @@ pub(super) fn token_of(engine: &Engine, turn: &SharedTurn) -> Option<Token> {
             actions: &mut actions,
             contended: &mut false,
         };
-        slots.lanes.lane_and_hint(at)?.0.token_of(&Seat(SharedTurn::clone(turn)), &cx)
+        slots.lanes.lane(at)?.0.token_of(&Seat(SharedTurn::clone(turn)), &cx)
     })
 }

@@ -137,6 +137,9 @@ impl State {
             &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
         );
         client.tokens = tokens.next().number();
+        if client.lane.seat().is_none() && !client.lane.is_idle() {
+            self.wrong = Some("a lane is of use, and nobody knows its key");
+        }
         for action in actions {
             self.act(world, number, &action);
         }
@@ -167,10 +170,10 @@ impl State {
                     *until = deadline.at();
                 }
             }
-            Action::Lose { left, .. } => {
+            Action::Lose { seat, left, .. } => {
                 client.task = Task::WasIn;
                 if let Some(left) = left {
-                    self.on_lane(world, number, |lane, cx| lane.let_go_of(left, true, cx));
+                    self.on_lane(world, number, |lane, cx| lane.let_go_of(&seat, left, true, cx));
                 }
             }
             Action::Refuse { .. } => {

@@ -627,7 +627,7 @@ fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone()
     let [Action::Lose { cause: LossCause::MaxHold, left: Some(left), .. }] = actions[..] else {
         panic!("{actions:?}")
     };
-    let gone = happen(&mut lane, 41_000, |lane, cx| lane.let_go_of(left, true, cx));
+    let gone = happen(&mut lane, 41_000, |lane, cx| lane.let_go_of(&1, left, true, cx));
     assert!(
         matches!(gone[..], [Action::Send { token, command: Command::Release }] if token == held),
         "{gone:?}"

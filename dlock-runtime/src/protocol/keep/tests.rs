@@ -182,12 +182,12 @@ fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_
         panic!("{lost:?}")
     };
     assert!(matches!(gone[..], [Action::Lose { left: None, .. }]), "{gone:?}");
-    let ran = happen(&mut stopped, 200, |lane, cx| lane.let_go_of(left, true, cx));
+    let ran = happen(&mut stopped, 200, |lane, cx| lane.let_go_of(&1, left, true, cx));
     assert!(
         matches!(ran[..], [Action::Send { token: of, command: Command::Keep { .. } }] if of == token),
         "{ran:?}"
     );
-    let never_ran = happen(&mut stolen, 200, |lane, cx| lane.let_go_of(left, false, cx));
+    let never_ran = happen(&mut stolen, 200, |lane, cx| lane.let_go_of(&1, left, false, cx));
     assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
 }
 
@@ -220,7 +220,7 @@ fn a_stopped_turn_whose_at_least_is_over_is_kept_for_its_body_alone() {
         let moved = happen(&mut moved_then, ms, |lane, cx| lane.reconnected(true, cx));
         let (mut gone_then, _) = held(SHORT_JOB);
         let (left, _) = stop(&mut gone_then, 100);
-        let gone = happen(&mut gone_then, ms, |lane, cx| lane.let_go_of(left, true, cx));
+        let gone = happen(&mut gone_then, ms, |lane, cx| lane.let_go_of(&1, left, true, cx));
 
         for what_the_server_is_told in [&told, &moved] {
             assert_eq!(keeps(what_the_server_is_told), is_within, "{ms}: {what_the_server_is_told:?}");
@@ -260,7 +260,7 @@ fn what_happens_to_one_kept_lock_does_not_concern_another() {
     happen(&mut answered, 400, |lane, cx| {
         lane.reply(of_the_second.token, keep, at(300), Reply::NotOurs, cx);
     });
-    let let_go = happen(&mut body_gone, 400, |lane, cx| lane.let_go_of(first, true, cx));
+    let let_go = happen(&mut body_gone, 400, |lane, cx| lane.let_go_of(&1, first, true, cx));
 
     assert!(answered.keeps(of_the_first.token) && !answered.keeps(of_the_second.token));
     assert!(

@@ -359,7 +359,7 @@ impl<'a> World<'a> {
             Event::BodyGone { seat, left } => {
                 self.judges.ends(seat, self.now);
                 let Some(left) = left else { return Ok(()) };
-                self.on_lane(home(seat), |lane, cx| lane.let_go_of(left, true, cx))
+                self.on_lane(home(seat), |lane, cx| lane.let_go_of(&seat, left, true, cx))
             }
             Event::Executed { sent, answered, late } => self.executed(sent, answered, late),
             Event::Answered { sent, reply } => self.answered(sent, reply),
@@ -569,6 +569,9 @@ impl<'a> World<'a> {
         let contended = &mut current.contended;
         let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.lane, &mut cx);
+        if current.lane.seat().is_none() && !current.lane.is_idle() {
+            return wrong("lane", "it is of use, and nobody knows its key");
+        }
         let due = current.lane.due();
         for action in actions.drain(..) {
             self.act(process, &action)?;
