@@ -18,6 +18,7 @@
 //! process      a contender's process, seen from here
 //! turns        who goes when
 //! server       the Redis, and what it says of itself
+//! ground       on what machine, with what programs, and of which sources
 //! distance     the way to a server that is far away
 //! contest      tasks of some processes want one key, and what their notes say of it
 //! figures      numbers to calculate with
@@ -31,6 +32,7 @@ mod contenders;
 mod contest;
 mod distance;
 mod figures;
+mod ground;
 mod options;
 mod process;
 mod report;
@@ -85,7 +87,9 @@ async fn measure(options: &Options) -> Result<bool, Failure> {
     };
     let program = std::env::current_exe()?;
     let rivals = rivals(&program, options)?;
-    let mut report = Report::default();
+    let ground = ground::told(&server, options.rivals.is_some()).await?;
+    eprintln!("{ground}");
+    let mut report = Report::on(ground);
     let mut whole = true;
     for (name, scenario) in SCENARIOS {
         if !options.only.is_empty() && !options.only.iter().any(|wanted| wanted == name) {
@@ -103,6 +107,7 @@ async fn measure(options: &Options) -> Result<bool, Failure> {
             name,
             report: &mut report,
         };
+        bench.report.begin(name);
         if let Err(error) = scenario(&mut bench).await {
             eprintln!("{name} BROKE: {error}");
             whole = false;

@@ -185,7 +185,7 @@ async fn what_a_client_of_a_service_is_not_told_is_told_by_an_event() {
     let answered = told_of("dlock.answered", "stock:5");
     assert_eq!(answered.len(), 1, "{answered:?}");
     let text = answered[0].get("error");
-    assert!(text.is_some_and(|text| text.starts_with("lock `stock:5` is held elsewhere")), "{text:?}");
+    assert!(text.is_some_and(|text| text.starts_with("lock `stock:5` is held by another call")), "{text:?}");
 }
 
 #[tokio::test(start_paused = true)]

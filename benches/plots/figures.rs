@@ -12,14 +12,17 @@ pub(crate) struct Figures {
     lines: Vec<Line>,
 }
 
-/// One line: a row, a distribution, or why somebody has none.
+/// One line: on what a scenario was measured, a row, a distribution, or why somebody has none.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Line {
     pub(crate) scenario: String,
+    /// On what the scenario was measured.
+    pub(crate) ground: Option<String>,
     #[serde(default)]
     pub(crate) what: String,
     #[serde(default)]
     unit: String,
+    #[serde(default)]
     pub(crate) contender: String,
     #[serde(default)]
     kind: String,
@@ -80,6 +83,19 @@ impl Figures {
     /// Returns the rows that are short of their goals, with these.
     pub(crate) fn short_of_goals(&self) -> impl Iterator<Item = (&Line, Goal)> {
         self.lines.iter().filter(|line| !line.ok).filter_map(|line| Some((line, line.goal?)))
+    }
+
+    /// Returns on what the scenarios were measured, those on the same together.
+    pub(crate) fn grounds(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut grounds: Vec<(&str, Vec<&str>)> = Vec::new();
+        for line in &self.lines {
+            let Some(ground) = line.ground.as_deref() else { continue };
+            match grounds.iter_mut().find(|(known, _)| *known == ground) {
+                Some((_, scenarios)) => scenarios.push(&line.scenario),
+                None => grounds.push((ground, vec![&line.scenario])),
+            }
+        }
+        grounds
     }
 
     /// Returns of how many runs they are.

@@ -48,6 +48,7 @@ fn subject(line: &Line) -> Vec<String> {
         has("percentiles"),
         text("skipped"),
         text("broke"),
+        text("ground"),
     ]
 }
 

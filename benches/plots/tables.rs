@@ -24,6 +24,7 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
             "headline" => headline(figures),
             "ahead" => ahead(figures),
             "goals" => goals(figures),
+            "grounds" => grounds(figures),
             other => return Err(format!("there are no figures called `{other}`").into()),
         };
         let _ = write!(filled, "{before}{BEGIN}{name} -->\n{written}{END}");
@@ -184,6 +185,19 @@ fn goals(figures: &Figures) -> String {
         return "\nEvery goal is met.\n\n".to_owned();
     }
     format!("\n| scenario | what | who | figure | goal |\n|---|---|---|---|---|\n{text}\n")
+}
+
+/// On what they were measured.
+fn grounds(figures: &Figures) -> String {
+    let grounds = figures.grounds();
+    if grounds.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n| measured on | scenarios |\n|---|---|\n".to_owned();
+    for (ground, scenarios) in grounds {
+        let _ = writeln!(text, "| {} | {} |", ground.replace('|', "&#124;"), scenarios.join(", "));
+    }
+    text + "\n"
 }
 
 /// A line for each row, with what ours has by default and in another `way`, and all who are ahead in it.
@@ -365,8 +379,18 @@ mod tests {
     }
 
     #[test]
+    fn each_machine_is_told_once_with_what_was_measured_on_it() {
+        let of = |scenario: &str, ground: &str| format!(r#"{{"scenario":"{scenario}","ground":"{ground}"}}"#);
+        let lines = [of("held", "2 x new"), of("wake-up", "2 x old"), of("loss", "2 x new")];
+
+        let text = filled("grounds", &lines.join("\n").parse().expect("lines of JSON"));
+
+        assert!(text.contains("|---|---|\n| 2 x new | held, loss |\n| 2 x old | wake-up |\n"), "{text}");
+    }
+
+    #[test]
     fn nothing_is_said_of_no_figures() {
-        for name in ["table", "headline", "ahead", "goals"] {
+        for name in ["table", "headline", "ahead", "goals", "grounds"] {
             let text = filled(name, &Figures::default());
             assert_eq!(text, format!("Before.\n{BEGIN}{name} -->\n{END}\nAfter.\n"));
         }

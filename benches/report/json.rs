@@ -1,6 +1,7 @@
 //! The report for programs: lines of JSON, one object each.
 //!
 //! ```text
+//! {"scenario", "ground": WHAT}                                     on which machine, with which programs, and of which sources
 //! {"scenario", "what", "contender", "kind", "unit", "at", "median", "min", "max", "rounds", "goal", "ok", "ahead", "behind"}
 //!     kind   floor | ours | rival | background rival | tracking rival
 //!     at     the number of tasks, waiters or held locks that the row is for, in rows that are a series
@@ -23,6 +24,9 @@ use crate::report::{Ahead, Goal, Of, Report, Spread};
 /// Returns all of it.
 pub(crate) fn lines(report: &Report) -> String {
     let mut text = String::new();
+    for scenario in &report.scenarios {
+        let _ = writeln!(text, r#"{{"scenario":{},"ground":{}}}"#, quoted(scenario), quoted(&report.ground));
+    }
     for row in &report.rows {
         let _ = writeln!(text, "{}", of_row(row, report.ahead(row)));
     }

@@ -24,6 +24,9 @@ use crate::process::Cannot;
 /// All that was measured.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
+    /// On what it was.
+    ground: String,
+    scenarios: Vec<&'static str>,
     rows: Vec<Row>,
     spreads: Vec<Spread>,
     absences: Vec<Absence>,
@@ -59,6 +62,15 @@ pub(crate) struct Absence {
 }
 
 impl Report {
+    pub(crate) fn on(ground: String) -> Self {
+        Self { ground, ..Self::default() }
+    }
+
+    /// Notes that a scenario is measured.
+    pub(crate) fn begin(&mut self, scenario: &'static str) {
+        self.scenarios.push(scenario);
+    }
+
     pub(crate) fn add(&mut self, row: Row) {
         self.rows.push(row);
     }

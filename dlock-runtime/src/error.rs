@@ -25,8 +25,8 @@ pub enum Error {
     #[non_exhaustive]
     NotInstalled {},
 
-    /// Somebody else holds the lock and the call's `retry` and `wait` are used up.
-    #[error("lock `{key}` is held elsewhere ({attempts} attempt{} in {} ms)", if *attempts == 1 { "" } else { "s" }, waited.as_millis())]
+    /// Another call holds the lock, of this process or another, and the call's `retry` and `wait` are used up.
+    #[error("lock `{key}` is held by another call ({attempts} attempt{} in {} ms)", if *attempts == 1 { "" } else { "s" }, waited.as_millis())]
     #[non_exhaustive]
     Contended {
         /// The lock that was asked for.

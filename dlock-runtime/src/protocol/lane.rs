@@ -101,7 +101,7 @@ pub(crate) enum Action<S> {
 /// Why a seat does not get the lock.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
-    /// It is held elsewhere.
+    /// Another call has it.
     Contended { attempts: u32, waited: Duration, ttl: Option<Duration> },
     /// The server could not be asked.
     Failed(Failure),
