@@ -58,6 +58,8 @@ impl Held {
     /// The call does not wait for it any more. Where it has come meanwhile nobody will look at it, and it is let go of.
     pub(super) fn not_wanted(mut self) {
         let was_waiting = self.engine.on_lane(self.turn.key.name(), |lane, cx| lane.leave(&self.turn, cx));
+        // Its lane may know the turn for longer, and is locked when it forgets it: the waker goes here, where nothing is.
+        drop(self.turn.look_again());
         self.taken_up = false;
         self.released.store(was_waiting, Ordering::Release);
     }

@@ -121,7 +121,7 @@ impl Seat {
         self.0.refuse(refusal)
     }
 
-    /// Wakes who waits though nothing has become of the turn.
+    /// Takes out who waits, though nothing has become of the turn.
     pub(super) fn look_again(&self) -> Wakers {
         lock(&self.0.state).wakers()
     }

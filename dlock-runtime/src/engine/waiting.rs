@@ -166,6 +166,8 @@ fn error(key: LockKey, refusal: Refusal) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Wake, Waker};
+
     use super::*;
     use crate::clock::{Clock, SetClock};
     use crate::engine::effects::Effects;
@@ -173,6 +175,37 @@ mod tests {
     use crate::protocol::Rules;
     use crate::protocol::share::Share;
     use crate::token::TokenSource;
+
+    struct Silent;
+
+    impl Wake for Silent {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    /// A waker may be the last that knows of a task, whose end may drop a guard: it must not go with a lane, which is locked then.
+    #[test]
+    fn a_call_that_is_dropped_as_it_waits_leaves_its_waker_to_nobody() {
+        for is_first in [true, false] {
+            let (clock, tokens) = (Clock::Set(Arc::<SetClock>::default()), TokenSource::of_process(1));
+            let lease = Duration::from_secs(30);
+            let engine = Engine::new(Arc::<Notes>::default(), clock, tokens, Rules::DEFAULT, lease);
+            let engine = Arc::new(engine);
+            let join = || {
+                let key = LockKey::new("order:7").expect("a key");
+                Waiting::join(&engine, key, &Options::new(), None)
+            };
+            let first = (!is_first).then(join);
+            let (silent, mut waiting) = (Arc::new(Silent), Box::pin(join()));
+            let waker = Waker::from(Arc::clone(&silent));
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+            drop((waker, waiting));
+
+            assert_eq!(Arc::strong_count(&silent), 1, "first: {is_first}");
+            assert!(engine.wants(&LockKey::new("order:7").expect("a key").name()), "it waits for the answer");
+            drop(first);
+        }
+    }
 
     #[test]
     fn a_call_ends_when_its_tries_have_had_their_time_though_no_answer_comes() {
