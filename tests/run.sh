@@ -83,9 +83,9 @@ install_server() {
 # What the tests that failed say, once more: with the output of all others it stands far above.
 reasons() {
     awk '
-        /^failures:$/ { in_failures = 1; next }
+        /^failures:$/ { in_failures = 1; left = 0; next }
         /^successes:$/ || /^test result:/ { in_failures = 0 }
-        in_failures && /^---- .* stdout ----$/ { left = 40 }
+        in_failures && /^---- .* stdout ----$/ { left = 16 }
         /^stack backtrace:$/ { left = 0 }
         in_failures && left > 0 && NF { print "says: " $0; left-- }
     ' "$log"

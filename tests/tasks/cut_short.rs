@@ -1,9 +1,13 @@
 //! T9: calls that `select!`, `timeout`, `join!` and `abort` cut short, also in the moment in which their turn comes.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::Error;
 use dlock_tests::{RedisServer, within};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -107,24 +111,32 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
     for round in 0..120_u32 {
         // Every other time the lock comes from a task of the same process.
-        let from = if round % 2 == 0 { &ours } else { &theirs };
+        let is_theirs = round % 2 == 1;
+        let from = if is_theirs { &theirs } else { &ours };
         let held = from.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("nobody else wants it");
         let waiting = ours.lock(KEY).lease(LONG).wait(LONG);
         let mut acquire = Box::pin(waiting.acquire());
-        let early = timeout(Duration::from_millis(3), acquire.as_mut()).await;
-        assert!(early.is_err(), "it is held: {early:?}");
+        let turn = Arc::new(Turn::default());
+        let waker = Waker::from(Arc::clone(&turn));
+        let early = acquire.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(early.is_pending(), "it is held: {early:?}");
+        if is_theirs {
+            until_waiting(&server, KEY, 1).await;
+        }
 
         let released = tokio::spawn(held.release());
-        let moment = Instant::now() + Duration::from_micros(10) * round;
-        let is_time = || match round % 3 {
-            0 => true,
+        let moment = Instant::now() + Duration::from_micros(2) * round;
+        let is_time = async || match round / 2 % 3 {
+            0 => {}
             // Timers of tokio are too coarse for this: a release takes a tenth of what they round to.
-            1 => Instant::now() >= moment,
-            _ => released.is_finished(),
+            1 => {
+                while Instant::now() < moment {
+                    tokio::task::yield_now().await;
+                }
+            }
+            _ => turn.come.notified().await,
         };
-        while !is_time() {
-            tokio::task::yield_now().await;
-        }
+        within(PROMPT, &format!("the turn of round {round}"), is_time()).await;
         // Not polled again: a turn that has come is one that nobody has seen.
         drop(acquire);
         released.await.expect("no panic").expect("it was held");
@@ -135,4 +147,16 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
     }
 
     assert_nothing_is_left(&server, PROMPT).await;
+}
+
+/// Tells of a turn that has come to a task that does not look.
+#[derive(Default)]
+struct Turn {
+    come: Notify,
+}
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.come.notify_one();
+    }
 }

@@ -48,6 +48,10 @@ pub(super) struct Note {
 struct Hash(u32);
 
 impl Entry {
+    fn is_of(&self, key: &str, hash: u32) -> bool {
+        self.hash.get() == hash && self.key().is_some_and(|of| **of == *key)
+    }
+
     fn key(&self) -> Option<&Name> {
         self.lane.seat().map(|seat| seat.key.name())
     }
@@ -56,7 +60,7 @@ impl Entry {
 impl Lanes {
     /// Returns the place of the lane of `key`, where there is one.
     pub(super) fn find(&self, key: &str, hash: u32) -> Option<u32> {
-        let is_it = |at: &u32| self.entry(*at).and_then(Entry::key).is_some_and(|of| **of == *key);
+        let is_it = |at: &u32| self.entry(*at).is_some_and(|entry| entry.is_of(key, hash));
         self.by_key.find(spread(hash), is_it).copied()
     }
 
@@ -92,7 +96,6 @@ impl Lanes {
             self.remember(hash, note.contended);
             self.remove(at, hash);
         } else {
-            debug_assert!(entry.key().is_some(), "nobody knows the key: {:?}", entry.lane);
             entry.hash = Hash::new(entry.hash.get(), note.contended);
             self.timers.set(&mut self.row, at, note.due);
         }

@@ -202,7 +202,7 @@ mod tests {
             drop((waker, waiting));
 
             assert_eq!(Arc::strong_count(&silent), 1, "first: {is_first}");
-            assert!(engine.wants(&LockKey::new("order:7").expect("a key").name()), "it waits for the answer");
+            assert!(engine.wants(LockKey::new("order:7").expect("a key").name()), "it waits for the answer");
             drop(first);
         }
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::key::LockKey;
 use crate::key::hash::{DIGITS, Hasher};
 
-/// The full name of a key, shared. Every lock that is held has two, so it is one pointer and not two words.
+/// The full name of a key, shared. Every lock that is held has one, so it is one pointer and not two words.
 pub(crate) type Name = arcstr::ArcStr;
 
 /// The longest name. A longer one is cut, so that no client, proxy or log has to carry it at every step.

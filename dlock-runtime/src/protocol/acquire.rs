@@ -31,7 +31,7 @@ use crate::token::Token;
 /// One contender: a token and how far it has come.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking<S> {
-    /// Who was the first to wait when it began; it may have left since.
+    /// Who was the first to wait when it began, or had the lock before; nobody may want it any more.
     pub(super) seat: S,
     pub(super) token: Token,
     pub(super) step: Step,
@@ -115,7 +115,9 @@ impl<S: Clone + PartialEq> Lane<S> {
         if let Command::Inspect | Command::Check | Command::Fence = command {
             return; // it was asked by a hold that is over
         }
-        let Stage::Asking(Asking { token, step, streak, hinted, .. }) = &mut self.stage else { return };
+        let Stage::Asking(Asking { seat: whose, token, step, streak, hinted }) = &mut self.stage else {
+            return;
+        };
         let (token, hinted) = (*token, *hinted);
         if let Step::Queued { .. } = step {
             *streak = Streak::UNKNOWN; // whoever lets go knows it, and tells it with the grant
@@ -176,7 +178,10 @@ impl<S: Clone + PartialEq> Lane<S> {
                 // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place.
                 match cx.rules.share {
                     Share::Ours => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
-                    Share::SetNx => self.stay_away(cx),
+                    Share::SetNx => {
+                        let whose = whose.clone();
+                        self.stay_away(&whose, cx);
+                    }
                 }
             }
             (Step::Confirming { .. }, Command::Renew { .. }, Reply::NotOurs) => {

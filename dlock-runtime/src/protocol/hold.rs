@@ -308,7 +308,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return Released::ToServer(token, keep);
         }
         if cx.rules.share == Share::SetNx && hold.streak(cx.now).is_over() {
-            self.stay_away(cx);
+            self.stay_away(seat, cx);
             return Released::ToServer(token, Command::Free);
         }
         let Some(next) = self.queue.head() else {
@@ -390,7 +390,8 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Command::Yield { .. }, Reply::Yielded) => {
                 *cx.contended = true;
-                self.queued_by_yield(next, sent, cx);
+                let whose = hold.seat.clone();
+                self.queued_by_yield(whose, next, sent, cx);
             }
             (Command::Yield { .. }, Reply::NotOurs) => self.ask(cx),
             // Where nobody queues, the lock was let go of for others to take.
@@ -412,8 +413,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// The yield queued our next token: that counts as an enqueue answered "queued".
-    fn queued_by_yield(&mut self, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
-        let Some(whose) = self.stage.seat().cloned() else { return };
+    fn queued_by_yield(&mut self, whose: S, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
         self.stage = Stage::Asking(acquire::Asking::new(whose, next, step, Streak::UNKNOWN));

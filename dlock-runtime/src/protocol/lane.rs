@@ -122,7 +122,7 @@ impl<S: Clone + PartialEq> Lane<S> {
 
     /// Returns whether nothing is left to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.queue.kept().is_empty()
+        self.seat().is_none()
     }
 
     /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
@@ -136,7 +136,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         stage.min(self.queue.due()).min(self.kept_due())
     }
 
-    /// Returns the seat of somebody who wants the key, has it, or had it last: there is one unless the lane is idle.
+    /// Returns the seat of somebody who wants the key, has it, or had it last, where there is one.
     pub(crate) fn seat(&self) -> Option<&S> {
         let of_kept = || self.queue.kept().first().map(|kept| &kept.seat);
         self.stage.seat().or_else(|| self.head()).or_else(of_kept)

@@ -148,7 +148,9 @@ impl<S: PartialEq> LocalQueue<S> {
 
     /// Keeps one more.
     pub(crate) fn keep(&mut self, kept: Kept<S>) {
-        self.rest().kept.push(kept);
+        let all = &mut self.rest().kept;
+        all.reserve_exact(1); // there is one, nearly always
+        all.push(kept);
     }
 
     /// Keeps those that stay.

@@ -111,7 +111,7 @@ impl Offer {
 /// A lane whose last task has let go a short while ago.
 #[derive(Clone, Debug)]
 pub(super) struct Away<S> {
-    /// Who let go.
+    /// Who let go, or asked last.
     pub(super) seat: S,
     /// The streak by then. Once it is over, who comes and has the time waits until others had their chance.
     streak: Streak,
@@ -149,14 +149,11 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Gives others a chance: nobody here asks for a random while, not even who comes within it and has the time.
-    pub(super) fn stay_away(&mut self, cx: &mut Cx<'_, S>) {
+    pub(super) fn stay_away(&mut self, seat: &S, cx: &mut Cx<'_, S>) {
         let until = cx.now.plus(LEAST_AWAY.saturating_add(cx.at_random(MOST_MORE)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
-            self.stage = match self.stage.seat().cloned() {
-                Some(seat) => Stage::Away(Away { seat, streak: Streak::UNKNOWN, until }),
-                None => Stage::Idle,
-            };
+            self.stage = Stage::Away(Away { seat: seat.clone(), streak: Streak::UNKNOWN, until });
         } else {
             self.pause_until(until, cx);
         }

@@ -148,4 +148,5 @@ fn wall_clock_jumps(stage: &mut Stage) -> Broken {
 /// How long it may take from a SIGTERM until the process is gone: its bodies run on for 300 ms, those that were lost let go within an
 /// answer's time of 200, the last answers have as long, and what went out on a lost connection is given back once more a second later,
 /// as in a black hole. The rest is for the scheduler.
-const DRAINED: Duration = Duration::from_secs(2);
+const DRAINED: Duration =
+    Duration::from_millis(300 + 200 + 200 + 1_000).saturating_add(Duration::from_millis(300));

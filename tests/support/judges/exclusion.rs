@@ -24,8 +24,7 @@ pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
     for holds in view.by_key().into_values() {
         for (at, first) in holds.iter().enumerate() {
             let later = holds[at + 1..].iter().take_while(|second| second.enter < first.until());
-            // Who was put to sleep on the way in has no valid hold; that it went in so late J2 judges.
-            let later = later.filter(|second| second.enter < second.until());
+            let later = later.filter(|second| !slept_on_the_way_in(view, second));
             overlaps.extend(later.map(|second| {
                 // Lost by what happened between the two entries, and to nobody else's hold.
                 let row = view.may_have_lost(first.enter, second.enter).map(|fault| &*fault.row);
@@ -35,6 +34,17 @@ pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
         }
     }
     overlaps
+}
+
+/// Returns whether the hold was over before it was entered, and only as its process was put to sleep on the way: it was no hold at all.
+fn slept_on_the_way_in(view: &View<'_>, hold: &Hold) -> bool {
+    let call = view.calls.iter().find(|call| (call.process, call.call) == (hold.process, hold.call));
+    let began = call.map_or(hold.enter, |call| call.began);
+    if hold.first_deadline <= began {
+        return view.was_stopped(hold.process, began, hold.enter); // the deadline was over at the first look, and nobody knows it
+    }
+    let slept = view.stood_still(hold.process, began, hold.enter);
+    hold.first_deadline <= hold.enter && hold.enter < hold.first_deadline + slept
 }
 
 /// Returns the overlaps that no fault explains.

@@ -134,13 +134,28 @@ fn j1_a_hold_is_over_with_its_deadline_whatever_its_process_does() {
 }
 
 #[test]
-fn j1_a_hold_that_was_over_before_it_was_entered_overlaps_nothing() {
-    let stopped = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).at(10, 1, What::Stopped);
-    let another = stopped.enter((0, 490), 2, 1).at(500, 1, What::Continued);
+fn j1_a_hold_that_was_over_before_its_process_woke_up_overlaps_nothing() {
+    // One that was over at the first look has no deadline that anybody knows but the begin of its call.
+    for deadline in [0, 400] {
+        let stopped = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).at(10, 1, What::Stopped);
+        let another = stopped.enter((0, 490), 2, 1).at(500, 1, What::Continued);
 
-    let late = another.at(501, 1, outcome(1, Answered::Granted));
-    let late = late.at(501, 1, What::Enter { call: 1, deadline: moment(400) });
-    late.at(502, 1, What::Lost { call: 1, cause: "expired".to_owned() }).exit(600, 2, 1).passes();
+        let late = another.at(501, 1, outcome(1, Answered::Granted));
+        let late = late.at(501, 1, What::Enter { call: 1, deadline: moment(deadline) });
+        late.at(502, 1, What::Lost { call: 1, cause: "expired".to_owned() }).exit(600, 2, 1).passes();
+    }
+}
+
+#[test]
+fn j1_a_hold_that_is_entered_late_by_nobodys_fault_overlaps() {
+    let late = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).enter((0, 410), 2, 1);
+    let late = late.at(550, 1, outcome(1, Answered::Granted));
+
+    let late = late.at(550, 1, What::Enter { call: 1, deadline: moment(400) }).exit(600, 1, 1);
+    let history = late.exit(700, 2, 1).history();
+
+    // J2 refuses it, too, unless threads may be late by so much.
+    assert_eq!(exclusion::violations(&View::of(&history)).len(), 1);
 }
 
 #[test]

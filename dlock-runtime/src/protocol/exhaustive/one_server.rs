@@ -137,9 +137,6 @@ impl State {
             &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
         );
         client.tokens = tokens.next().number();
-        if client.lane.seat().is_none() && !client.lane.is_idle() {
-            self.wrong = Some("a lane is of use, and nobody knows its key");
-        }
         for action in actions {
             self.act(world, number, &action);
         }

@@ -569,9 +569,6 @@ impl<'a> World<'a> {
         let contended = &mut current.contended;
         let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.lane, &mut cx);
-        if current.lane.seat().is_none() && !current.lane.is_idle() {
-            return wrong("lane", "it is of use, and nobody knows its key");
-        }
         let due = current.lane.due();
         for action in actions.drain(..) {
             self.act(process, &action)?;
