@@ -4,6 +4,7 @@
 
 mod background;
 mod belief;
+mod comparing;
 mod connection;
 mod deadline;
 mod key;

@@ -66,7 +66,8 @@ pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
 
 /// Returns whether it is a sentinel, of which nothing else is asked that a server of locks is.
 pub(super) fn is_sentinel(info: &Info) -> bool {
-    info.get("redis_mode") == Some("sentinel")
+    // Valkey has a name of its own for it.
+    ["redis_mode", "server_mode"].iter().any(|name| info.get(name) == Some("sentinel"))
 }
 
 /// What becomes of locks when this master is gone.
@@ -168,6 +169,7 @@ mod tests {
         assert_is(&replica, Danger, "a replica of 10.0.0.1:6379");
         assert_is(&role(&info("role:master"), &terms()), Fine, "a master");
         assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");
+        assert_is(&role(&info("server_mode:sentinel"), &terms()), Danger, "redis+sentinel");
         assert_is(&role(&info("role:master cluster_enabled:1"), &terms()), Warning, "of a cluster");
     }
 

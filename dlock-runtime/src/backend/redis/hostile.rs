@@ -81,6 +81,7 @@ fn commands(next: Token) -> Vec<Command> {
         Command::Check,
         Command::Keep { ttl: time },
         Command::Release,
+        Command::ReleaseAlone,
         Command::PassOn { streak },
         Command::Free,
         Command::Leave,

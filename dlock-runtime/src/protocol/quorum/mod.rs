@@ -131,6 +131,7 @@ impl Ballot {
             Command::Enqueue { .. } => self.looked(),
             Command::Renew { .. } | Command::Check | Command::Keep { .. } => self.confirmed(Reply::Unknown),
             Command::Release
+            | Command::ReleaseAlone
             | Command::PassOn { .. }
             | Command::Free
             | Command::Leave

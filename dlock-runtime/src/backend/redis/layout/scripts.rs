@@ -5,6 +5,7 @@
 use redis::{Cmd, Pipeline};
 
 use crate::backend::redis::layout::Layout;
+use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 
 /// One script, by its place among those of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Script {
     pub(crate) fn call(self, layout: Layout, loaded: Option<&Loaded>) -> Cmd {
         let mut call = Cmd::with_capacity(8, LONG_CALL);
         match loaded {
-            Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
+            Some(loaded) => call.arg("EVALSHA").arg(&*loaded.names[self as usize]),
             None => call.arg("EVAL").arg(self.source(layout)),
         };
         call
@@ -106,9 +107,14 @@ impl Script {
     }
 }
 
-/// The names under which one server knows the scripts of a layout.
+/// What one server knows of a layout.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded([String; Script::COUNT]);
+pub(crate) struct Loaded {
+    /// The names of its scripts.
+    names: [String; Script::COUNT],
+    /// What frees a lock that nobody waits for, where the server has that and locks are strings that hold their waiters.
+    pub(crate) compare_and_delete: Option<CompareAndDelete>,
+}
 
 impl Loaded {
     /// Returns the commands that load all scripts of `layout`.
@@ -120,12 +126,11 @@ impl Loaded {
         pipeline
     }
 
-    pub(crate) const fn new(names: [String; Script::COUNT]) -> Self {
-        Self(names)
-    }
-
-    pub(crate) fn name(&self, script: Script) -> &str {
-        self.0.get(script as usize).map_or("", String::as_str)
+    pub(crate) const fn new(
+        names: [String; Script::COUNT],
+        compare_and_delete: Option<CompareAndDelete>,
+    ) -> Self {
+        Self { names, compare_and_delete }
     }
 }
 
