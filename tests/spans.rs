@@ -240,7 +240,6 @@ async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_e
 
     let well = leave(&locks, 1, || {}).await;
     let stolen = leave(&locks, 2, || delete("background:2")).await;
-    span_of_release("background:2").await; // it is answered, and so are those before it
     let unconfirmed = leave(&locks, 3, || proxy.swallow_replies()).await;
 
     assert_eq!((well.ok(), stolen.ok(), unconfirmed.ok()), (Some(7), Some(7), Some(7)));

@@ -95,26 +95,9 @@ async fn the_documented_user_may_do_all_that_locks_need_and_what_he_may_not_read
 async fn a_user_who_may_read_settings_has_no_note() {
     let server = well_configured().start();
 
-    let compare = server.compare_and_delete().map(|command| format!("+{command}"));
-    let rules: Vec<_> = ["+info", "+config|get"].into_iter().chain(compare.as_deref()).collect();
-
-    let report = examine(&documented_user(&server, "", &rules)).await;
+    let report = examine(&documented_user(&server, "", &["+info", "+config|get"])).await;
 
     assert_at_worst(&report, Fine);
-}
-
-#[tokio::test]
-async fn a_user_who_may_not_compare_and_delete_has_a_note_where_the_server_can() {
-    let server = well_configured().start();
-
-    let report = examine(&documented_user(&server, "", &[])).await;
-
-    let found: Vec<_> = report.findings().iter().filter(|finding| finding.check() == "release").collect();
-    let advice = found.first().and_then(|finding| finding.what_to_do());
-    match server.compare_and_delete() {
-        Some(command) => assert!(advice.is_some_and(|advice| advice.contains(command)), "{report}"),
-        None => assert_eq!(found.len(), 0, "{report}"),
-    }
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_connection_for_commands_that_alone_was_ended_is_made_anew_before_it_i
     server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let connected = async {
         // The last thing that one for commands says before it is asked for anything. To count them would count those of who asks, too.
-        while !server.call(&["CLIENT", "LIST"]).text().is_some_and(|list| list.contains("cmd=hello")) {
+        while !server.call(&["CLIENT", "LIST"]).text().is_some_and(|list| list.contains("cmd=script")) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

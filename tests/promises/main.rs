@@ -4,7 +4,6 @@
 
 mod background;
 mod belief;
-mod comparing;
 mod connection;
 mod deadline;
 mod key;

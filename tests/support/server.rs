@@ -283,17 +283,6 @@ impl RedisServer {
         calls.collect()
     }
 
-    /// Returns the command that deletes a key which has a certain value, in small letters, where this server has one.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the server does not answer.
-    #[must_use]
-    pub fn compare_and_delete(&self) -> Option<&'static str> {
-        let is_there = |name: &&str| matches!(self.call(&["COMMAND", "INFO", name]), Reply::List(told) if told != [Reply::Nil]);
-        ["delifeq", "delex"].into_iter().find(is_there)
-    }
-
     fn process(&self) -> &OwnChild {
         self.process.as_ref().expect("the server has not been killed")
     }

@@ -18,9 +18,6 @@ use dlock_runtime::{LockGuard, LockManager};
 /// Longer than any wait of these tests, than a grant lease, and less than twice as long: a task that was granted the lock may hand it on.
 const LONG: Duration = Duration::from_secs(90);
 
-/// After this somebody may well wait for a lock that is held.
-const A_WHILE: Duration = Duration::from_millis(110);
-
 async fn hold(manager: &LockManager, key: &str) -> LockGuard {
     manager.lock(key).lease(LONG).wait(LONG).acquire().await.expect("the lock comes")
 }

@@ -7,7 +7,7 @@ use dlock_tests::Moment;
 use futures_util::future::join_all;
 
 use super::wire::{ROUND_TRIP, STEADY, Wire, assert_takes, time};
-use super::{A_WHILE, LONG, call, hold, release};
+use super::{LONG, call, hold, release};
 
 /// A server that is far away, and a manager.
 async fn far_away() -> (Wire, LockManager) {
@@ -161,7 +161,6 @@ pub(crate) async fn hand_over(wire: &Wire, [holder, other]: [&LockManager; 2]) -
     };
     let released = async {
         wire.until_waiting("order:7", 1).await;
-        tokio::time::sleep(A_WHILE).await;
         let at = Moment::now();
         release(guard).await;
         at

@@ -140,7 +140,7 @@ async fn what_replicas_must_acknowledge_is_one_command_more_and_their_trip() {
 
     let cost = wire.cost(call(&manager, "order:7")).await;
 
-    cost.sends_with_a_release(&wire.server, "1 SET, 1 WAIT");
+    assert_eq!(cost.sent, "1 EVALSHA, 1 SET, 1 WAIT");
     wire.proxy.round_trip(ROUND_TRIP);
     assert_takes(2, "a call with a replica near by", async || time(call(&manager, "order:7")).await).await;
     theirs.round_trip(ROUND_TRIP);
@@ -159,7 +159,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
         })
         .await;
 
-    alone.sends_with_a_release(&wire.server, "1 SET");
+    assert_eq!(alone.sent, "1 EVALSHA, 1 SET");
     // Two that acquire, of which one queues up; two releases and a confirmation.
     assert_eq!(hands_over.sent, "4 EVALSHA, 2 SET");
     wire.proxy.round_trip(ROUND_TRIP);

@@ -176,13 +176,6 @@ pub(crate) struct Probe {
     pub(crate) answer: Result<(), Refusal>,
 }
 
-impl Probe {
-    /// Returns whether the server has no such command.
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.answer.as_ref().is_err_and(|refusal| refusal.said.contains("nknown command"))
-    }
-}
-
 /// What a command is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -194,8 +187,6 @@ pub(crate) enum Need {
     Fencing,
     /// Being told at once of what is done to a lock.
     Tracking,
-    /// Letting go of a lock without a script.
-    Comparing,
 }
 
 /// Why a command was not done.
@@ -205,6 +196,13 @@ pub(crate) struct Refusal {
     pub(crate) is_forbidden: bool,
     /// The server's words.
     pub(crate) said: Arc<str>,
+}
+
+impl Refusal {
+    /// Returns whether the server has no such command.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.said.contains("nknown command")
+    }
 }
 
 /// What a server that was named says of its cluster.

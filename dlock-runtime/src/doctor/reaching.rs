@@ -116,7 +116,6 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Telling => (Warning, "channel", NOT_TOLD),
         Need::Fencing => (Warning, "fencing", "locks can be had, and calls for a fencing token fail"),
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
-        Need::Comparing => (Note, "release", NOT_COMPARED),
     };
     let namespace = &terms.namespace;
     let (keys, counters) = if namespace.is_empty() {
@@ -129,7 +128,6 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Telling => format!(" on the channels `&{}`", terms.channels),
         Need::Fencing => format!(" on the keys `{counters}`"),
         Need::Tracking => ", or write `tracking=off`".to_owned(),
-        Need::Comparing => format!(" on the keys `{keys}`, or leave it"),
     };
     let rule = rule.map_or("what this layout needs besides".to_owned(), |rule| format!("`{rule}`"));
     let cure = format!("allow by `ACL SETUSER` {rule}{on}");
@@ -162,8 +160,6 @@ const NOT_TOLD: &str =
     "nobody who waits is told of a release: locks are handed over late, as each looks every `poll`";
 const NOT_TRACKED: &str = "a lock that is taken away is found out at its next renewal, a third of its lease later; who waits for a client \
                            of another library looks each `poll`";
-const NOT_COMPARED: &str = "a lock that nobody waits for is freed by a script, which costs the server more, and each connection leaves an \
-                            entry in its `ACL LOG`";
 /// Clocks that are kept by NTP are closer than this.
 const APART: Duration = Duration::from_secs(1);
 /// So far apart are clocks that nobody keeps.

@@ -40,9 +40,6 @@ pub(crate) enum Command {
     },
     /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
     Release,
-    /// The same, of a lock that most likely nobody waits for: a server that can frees it by a single comparison, and is asked once more
-    /// where somebody waits after all.
-    ReleaseAlone,
     /// A release that tells the waiter who gets the lock for how long our family has had it.
     PassOn {
         /// For how long that is.
@@ -81,7 +78,7 @@ pub(crate) enum Command {
 impl Command {
     /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
     pub(crate) fn lets_go(self) -> bool {
-        matches!(self, Self::Release | Self::ReleaseAlone | Self::PassOn { .. } | Self::Free | Self::Leave)
+        matches!(self, Self::Release | Self::PassOn { .. } | Self::Free | Self::Leave)
     }
 
     /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].

@@ -79,9 +79,7 @@ impl Record {
                 let holder = Some(value.holder().process());
                 return Reply::Seen(Some(Sight { holder, waiters: value.waiters(), ttl }));
             }
-            Command::Release | Command::ReleaseAlone | Command::PassOn { .. } => {
-                value.release(token, &mut granted)
-            }
+            Command::Release | Command::PassOn { .. } => value.release(token, &mut granted),
             Command::Free => value.free(token, |waiter| {
                 told(waiter, Offer::NONE);
             }),

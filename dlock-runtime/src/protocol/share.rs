@@ -92,11 +92,6 @@ impl Streak {
     pub(super) fn is_over(self) -> bool {
         self >= LONGEST
     }
-
-    /// Returns whether it has gone on for long enough that somebody may well have come to wait.
-    fn is_long(self) -> bool {
-        self >= LONG
-    }
 }
 
 /// What a token that waits is told.
@@ -143,8 +138,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         match cx.rules.share {
             Share::Ours => {
                 self.stage = Stage::Idle;
-                // Who has waited for a while gets the lock by the first word that is said of it.
-                if *cx.contended || streak.is_long() { Command::Release } else { Command::ReleaseAlone }
+                Command::Release
             }
             Share::SetNx => {
                 let until = cx.now.plus(LEAST_AWAY);
@@ -188,9 +182,6 @@ impl<S: Clone + PartialEq> Lane<S> {
 
 /// A family that has had a lock for so long lets others have a chance.
 const LONGEST: Streak = Streak(500);
-
-/// Most locks are let go of before.
-const LONG: Streak = Streak(100);
 
 /// The clients that poll do so every 50 to 300 ms.
 const LEAST_AWAY: Duration = Duration::from_millis(100);

@@ -81,7 +81,6 @@ fn commands(next: Token) -> Vec<Command> {
         Command::Check,
         Command::Keep { ttl: time },
         Command::Release,
-        Command::ReleaseAlone,
         Command::PassOn { streak },
         Command::Free,
         Command::Leave,

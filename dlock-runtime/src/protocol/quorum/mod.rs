@@ -131,7 +131,6 @@ impl Ballot {
             Command::Enqueue { .. } => self.looked(),
             Command::Renew { .. } | Command::Check | Command::Keep { .. } => self.confirmed(Reply::Unknown),
             Command::Release
-            | Command::ReleaseAlone
             | Command::PassOn { .. }
             | Command::Free
             | Command::Leave

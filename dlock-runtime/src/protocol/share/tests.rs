@@ -6,7 +6,7 @@ use crate::protocol::command::{Enqueue, Reply};
 use crate::protocol::hold::Released;
 use crate::protocol::lane::Action;
 use crate::protocol::patience::{Limits, Patience};
-use crate::protocol::scene::{LEASE, TERMS, at, happen, happen_where, held, waiter};
+use crate::protocol::scene::{LEASE, TERMS, at, happen, held, waiter};
 use crate::protocol::terms::Terms;
 use crate::retry::RetryPolicy;
 use crate::token::Token;
@@ -215,19 +215,6 @@ fn by_default_nothing_is_told_and_nobody_stays_away() {
 
     assert!(matches!(released, Some(Released::ToServer(_, Command::Release))), "{released:?}");
     assert!(lane.is_idle());
-}
-
-#[test]
-fn a_lock_is_let_go_of_as_one_that_nobody_waits_for_until_somebody_may_have_come_to_wait() {
-    for (mut contended, ms, command) in
-        [(false, 100, Command::ReleaseAlone), (false, 101, Command::Release), (true, 100, Command::Release)]
-    {
-        let (mut lane, token) = held(TERMS);
-        let mut released = None;
-        happen_where(&mut contended, &mut lane, ms, |lane, cx| released = Some(lane.release(&1, cx)));
-
-        assert_eq!(released, Some(Released::ToServer(token, command)), "contended: {contended}, at {ms} ms");
-    }
 }
 
 #[test]

@@ -15,7 +15,6 @@ use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
 use crate::key::Name;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue};
-use crate::protocol::share::Share;
 use crate::token::TokenSource;
 
 /// How the server is going to be used, and by whom.
@@ -26,8 +25,6 @@ pub(super) struct Usage {
     waits: bool,
     /// Whether we are told of what is done to keys.
     tracks: bool,
-    /// Whether a release may be a comparison.
-    compares: bool,
     /// A key in the namespace that nobody else has.
     pub(super) key: String,
     us: TokenSource,
@@ -45,9 +42,7 @@ impl Usage {
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
         let rules = &settings.rules;
-        let (waits, tracks) = (rules.replica_acks > 0, rules.tracking);
-        let compares = layout == Layout::Native && rules.share == Share::Ours;
-        Self { topology, layout, waits, tracks, compares, key, us }
+        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us }
     }
 
     /// Returns the same use on another key.
@@ -91,7 +86,9 @@ pub(super) async fn all(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
     let mut others = others.await;
     if usage.layout.publish() == Publish::Auto {
         // One of the two does: a server without shards has no SPUBLISH, and one with it is told by nothing else.
-        let has_none = |probe: &Probe| probe.command == "SPUBLISH" && probe.is_unknown();
+        let has_none = |probe: &Probe| {
+            probe.command == "SPUBLISH" && probe.answer.as_ref().is_err_and(Refusal::is_unknown)
+        };
         let unused = if others.iter().any(has_none) { "SPUBLISH" } else { "PUBLISH" };
         others.retain(|probe| probe.command != unused);
     }
@@ -123,19 +120,12 @@ async fn of_strings(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
             to.command("SCRIPT LOAD", "+script|load", Need::Locks, &["SCRIPT", "LOAD", SCRIPT]);
             to.command("EVAL", "+eval", Need::Locks, &["EVAL", SCRIPT, "1", key]);
             to.command("EVALSHA", "+evalsha", Need::Locks, &["EVALSHA", NO_SCRIPT, "1", key]);
-            if usage.compares {
-                to.command("DELIFEQ", "+delifeq", Need::Comparing, &["DELIFEQ", key, ""]);
-                to.command("DELEX", "+delex", Need::Comparing, &["DELEX", key, "IFEQ", ""]);
-            }
             to.command("TIME", "+time", Need::Fencing, &["TIME"]);
             to.command("SET", "+set", Need::Fencing, &["SET", &counter, "0", "PX", "1"]);
             to.command("DEL", "+del", Need::Locks, &["DEL", key]);
         })
         .await,
     );
-    // No server has both, and most have none.
-    let has_none = |probe: &Probe| probe.need == Need::Comparing && probe.is_unknown();
-    probes.retain(|probe| !has_none(probe));
     probes
 }
 

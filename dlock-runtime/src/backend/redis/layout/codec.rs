@@ -27,11 +27,6 @@ pub(crate) fn encode(
 ) {
     let Request { key, token, command, .. } = request;
     let token = token.written();
-    let compare_and_delete = loaded.and_then(|loaded| loaded.compare_and_delete);
-    if let (Command::ReleaseAlone, Some(compare_and_delete)) = (command, compare_and_delete) {
-        pipeline.add_command(compare_and_delete.call(key, &token));
-        return;
-    }
     let (script, keys) = match command {
         Command::Acquire { lease } => {
             let mut set = Cmd::with_capacity(6, key.len() + Token::WIDTH + 32);
@@ -52,7 +47,7 @@ pub(crate) fn encode(
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::Keep { .. } => (Script::Keep, 1),
-        Command::Release | Command::ReleaseAlone | Command::PassOn { .. } => (Script::Release, 1),
+        Command::Release | Command::PassOn { .. } => (Script::Release, 1),
         Command::Free => (Script::Free, 1),
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Leave => (Script::Leave, 1),
@@ -78,7 +73,7 @@ pub(crate) fn encode(
         Command::Renew { lease: time } | Command::Keep { ttl: time } => {
             call.arg(millis(*time));
         }
-        Command::Release | Command::ReleaseAlone | Command::ForceRelease | Command::Leave => {
+        Command::Release | Command::ForceRelease | Command::Leave => {
             call.arg(millis(grant_lease));
         }
         Command::PassOn { streak } => {

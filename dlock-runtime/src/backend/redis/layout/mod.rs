@@ -12,13 +12,11 @@
 //! |---|---|
 //! | `codec` | the words of locks that are strings, and how answers read |
 //! | `scripts` | the Lua of each layout |
-//! | `compare_and_delete` | a release without Lua, for servers that have a command for it |
 //! | `redisson` | the words of Redisson's layout |
 //!
 //! Not here: the words of a layout of strings (`codec`), how bells are heard (`bells`).
 
 pub(super) mod codec;
-pub(super) mod compare_and_delete;
 pub(super) mod redisson;
 pub(super) mod scripts;
 

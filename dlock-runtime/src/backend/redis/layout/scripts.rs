@@ -5,7 +5,6 @@
 use redis::{Cmd, Pipeline};
 
 use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 
 /// One script, by its place among those of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +94,7 @@ impl Script {
     pub(crate) fn call(self, layout: Layout, loaded: Option<&Loaded>) -> Cmd {
         let mut call = Cmd::with_capacity(8, LONG_CALL);
         match loaded {
-            Some(loaded) => call.arg("EVALSHA").arg(&*loaded.names[self as usize]),
+            Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
             None => call.arg("EVAL").arg(self.source(layout)),
         };
         call
@@ -107,14 +106,9 @@ impl Script {
     }
 }
 
-/// What one server knows of a layout.
+/// The names under which one server knows the scripts of a layout.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded {
-    /// The names of its scripts.
-    names: [String; Script::COUNT],
-    /// What frees a lock that nobody waits for, where the server has that and locks are strings that hold their waiters.
-    pub(crate) compare_and_delete: Option<CompareAndDelete>,
-}
+pub(crate) struct Loaded([String; Script::COUNT]);
 
 impl Loaded {
     /// Returns the commands that load all scripts of `layout`.
@@ -126,11 +120,12 @@ impl Loaded {
         pipeline
     }
 
-    pub(crate) const fn new(
-        names: [String; Script::COUNT],
-        compare_and_delete: Option<CompareAndDelete>,
-    ) -> Self {
-        Self { names, compare_and_delete }
+    pub(crate) const fn new(names: [String; Script::COUNT]) -> Self {
+        Self(names)
+    }
+
+    pub(crate) fn name(&self, script: Script) -> &str {
+        self.0.get(script as usize).map_or("", String::as_str)
     }
 }
 

@@ -15,14 +15,13 @@ use redis::{RedisResult, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::layout::codec;
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
 use crate::clock::boot_time;
-use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootTime;
 
 /// Over which of a link's connections a pipeline goes.
@@ -88,12 +87,7 @@ impl Batch {
         passage: Passage,
     ) -> Self {
         let (node, link) = (Arc::clone(node), Arc::clone(link));
-        let compares = link.compares_and_deletes();
-        let requests = requests.into_iter().map(|request| match request.command {
-            Command::ReleaseAlone if !compares => Request { command: Command::Release, ..request },
-            _ => request,
-        });
-        let requests = requests.collect();
+        let requests = requests.into_iter().collect();
         Self { node, link, way, requests, sent: boot_time(), by_text: false, passage }
     }
 
@@ -104,16 +98,15 @@ impl Batch {
     }
 
     /// Sends the requests here and now, and returns what deals with their answers. Those whose script the server does not know have not
-    /// run; they are sent again by their text, as a batch with a time of its own. Releases of which a comparison did not say what became
-    /// of the lock are sent again by their script.
+    /// run; they are sent again by their text, as a batch with a time of its own.
     pub(crate) fn exchange(self) -> impl Future<Output = ()> + Send {
         // In which order tasks are polled is their runtime's affair; requests of one key leave in theirs.
         let mut answered = queued(self.begin(Timing::OfTheRuntime));
         async move {
             let mut batch = self;
-            while let Some(again) = batch.end(answered.await) {
-                answered = queued(again.begin(Timing::OfTheRuntime));
-                batch = again;
+            while let Some(forgotten) = batch.end(answered.await) {
+                answered = queued(forgotten.begin(Timing::OfTheRuntime));
+                batch = forgotten;
             }
         }
     }
@@ -222,15 +215,11 @@ impl Batch {
         // The answer to the `WAIT` stands behind those to the requests.
         let missing = self.acks().and_then(|acks| acks.missing(answers.get(count * self.stride())));
         let mut replies = Vec::with_capacity(count);
-        let (mut again, mut by_text, mut sent_away) = (VecDeque::new(), false, Vec::new());
+        let (mut forgotten, mut sent_away) = (VecDeque::new(), Vec::new());
         for answer in answers.iter().skip(self.stride() - 1).step_by(self.stride()) {
             let Some(request) = self.requests.pop_front() else { break };
             if codec::is_unknown_script(answer) && !self.by_text {
-                by_text = true;
-                again.push_back(request);
-            } else if request.command == Command::ReleaseAlone && CompareAndDelete::leaves_open(answer) {
-                self.link.compared(answer);
-                again.push_back(Request { command: Command::Release, ..request });
+                forgotten.push_back(request);
             } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
                 sent_away.push((request, elsewhere));
             } else {
@@ -255,13 +244,10 @@ impl Batch {
             let since = self.passage.since.or(Some(self.sent));
             redirects.follow(sent_away, Passage { since, ..self.passage });
         }
-        let is_more = !again.is_empty();
-        is_more.then(|| {
-            let mut again = Self::new(&self.node, &self.link, self.way.clone(), again, self.passage);
-            again.by_text = by_text;
-            if !by_text {
-                again.sent = self.sent; // who lets go waits for one response timeout at most
-            }
+        let again = !forgotten.is_empty();
+        again.then(|| {
+            let mut again = Self::new(&self.node, &self.link, self.way.clone(), forgotten, self.passage);
+            again.by_text = true;
             again
         })
     }

@@ -2,14 +2,11 @@
 //!
 //! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`), when it is asked whether it is alive (`beat`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
-use crate::backend::redis::layout::codec;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::beat::Beat;
@@ -25,8 +22,6 @@ pub(crate) struct Link {
     /// The same, over which nobody finds out that answers are late.
     pub(crate) untimed: MultiplexedConnection,
     pub(crate) scripts: Loaded,
-    /// Whether this user may not compare and delete.
-    must_not_compare: AtomicBool,
     /// What drives the connection, where the client leaves that to us.
     pub(crate) pump: Option<Arc<Pump>>,
     /// Where it leads to.
@@ -69,7 +64,6 @@ impl Link {
             connection,
             untimed,
             scripts,
-            must_not_compare: AtomicBool::new(false),
             pump: pump.map(Arc::new),
             route,
             epoch,
@@ -88,18 +82,6 @@ impl Link {
         match &self.pump {
             Some(pump) => pump.ended().await,
             None => std::future::pending().await,
-        }
-    }
-
-    /// Returns whether a release may be a comparison: the server has the command, and did not refuse it to this user.
-    pub(crate) fn compares_and_deletes(&self) -> bool {
-        self.scripts.compare_and_delete.is_some() && !self.must_not_compare.load(Ordering::Relaxed)
-    }
-
-    /// Notes what the server said to a comparison.
-    pub(crate) fn compared(&self, answer: &Value) {
-        if codec::is_forbidden(answer) {
-            self.must_not_compare.store(true, Ordering::Relaxed);
         }
     }
 

@@ -16,7 +16,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::beat::{PONG_WITHIN, Pulse};
 use crate::backend::redis::node::dial;
@@ -146,11 +145,9 @@ impl Route {
         let opened = dial::pumped(&client, &config, self.connect_timeout, self.tender.as_deref()).await;
         let (untimed, pump) = opened.map_err(|error| self.not_opened(error))?;
         let mut connection = self.timed(&untimed);
-        let mut questions = Loaded::load(layout);
-        questions.cmd("HELLO");
-        let answers = connection.send_packed_commands(&questions, 0, questions.len()).await;
-        let mut answers = answers.map_err(|error| self.not_opened(error))?;
-        let hello = answers.pop();
+        let load = Loaded::load(layout);
+        let answers = connection.send_packed_commands(&load, 0, load.len()).await;
+        let answers = answers.map_err(|error| self.not_opened(error))?;
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -164,9 +161,7 @@ impl Route {
         let names = names.try_into().map_err(|_| {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
-        let hello = hello.filter(|_| layout == Layout::Native);
-        let scripts = Loaded::new(names, hello.as_ref().and_then(CompareAndDelete::of));
-        Ok(Opened { connection, untimed, scripts, pump })
+        Ok(Opened { connection, untimed, scripts: Loaded::new(names), pump })
     }
 
     /// Connects for what replicas must acknowledge, where they are waited for.

@@ -18,7 +18,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec;
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::simulation::draws::Draws;
 use crate::backend::redis::simulation::said::next_command;
@@ -76,8 +75,7 @@ trait Server {
         let names: Vec<_> = (0..load.len())
             .map(|_| codec::text(&self.hear(COMMANDS)).expect("a script has a name").to_owned())
             .collect();
-        let hello = self.ask(COMMANDS, &pipeline(&["HELLO"]));
-        Loaded::new(names.try_into().expect("each has one"), CompareAndDelete::of(&hello))
+        Loaded::new(names.try_into().expect("each has one"))
     }
 
     fn listen(&mut self, sources: &[TokenSource; 2]) {
@@ -91,12 +89,6 @@ trait Server {
 struct Small {
     redis: SmallRedis,
     connections: Vec<(u64, UnboundedReceiver<Vec<u8>>)>,
-}
-
-impl Small {
-    fn that_has(compare_and_delete: Option<CompareAndDelete>) -> Self {
-        Self { redis: SmallRedis::that_has(compare_and_delete), connections: Vec::new() }
-    }
 }
 
 impl Server for Small {
@@ -235,7 +227,7 @@ fn draw(draws: &mut Draws, token: &dyn Fn(&mut Draws) -> Token) -> Command {
         },
         6 => draws.one_of(&[Command::Renew { lease }, Command::Renew { lease }, Command::Check]),
         7 => Command::Keep { ttl: lease },
-        8 => draws.one_of(&[Command::Release, Command::ReleaseAlone]),
+        8 => Command::Release,
         9 => Command::PassOn { streak },
         10 => Command::Free,
         11 => Command::ForceRelease,
@@ -261,9 +253,8 @@ fn compare(seed: u64, real: &mut Real) {
     let mut draws = Draws::new(seed, 7);
     let sources = [TokenSource::of_process(1 << 40), TokenSource::of_process(2 << 40)];
     let mut tokens: Vec<_> = sources.iter().flat_map(|source| [source.next(), source.next()]).collect();
-    let of_real = real.prepare(&sources);
-    let mut small = Small::that_has(of_real.compare_and_delete);
-    let names = [small.prepare(&sources), of_real];
+    let mut small = Small { redis: SmallRedis::default(), connections: Vec::new() };
+    let names = [small.prepare(&sources), real.prepare(&sources)];
     let mut told = Vec::new();
     for step in 0..500 {
         if draws.chance(5) {

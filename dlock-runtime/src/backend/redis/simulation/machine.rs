@@ -189,7 +189,7 @@ impl Machine {
     /// Does what a client says; breaks off where the connection is to be cut.
     fn does(&self, client: u64, words: &[String]) -> std::ops::ControlFlow<()> {
         self.note(|| format!("    {client} says {}", shown(words)));
-        let is_of_a_lock = matches!(words[0].as_str(), "SET" | "DELIFEQ" | "DELEX" | "EVALSHA" | "EVAL");
+        let is_of_a_lock = matches!(words[0].as_str(), "SET" | "EVALSHA" | "EVAL");
         let (until, error) = self.moods.errs.get();
         let (now, mut redis) = (boot_time(), self.redis.borrow_mut());
         let cut = self.moods.cuts.get().filter(|_| is_of_a_lock);

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 use crate::backend::redis::layout::scripts::Script;
 use crate::backend::redis::simulation::said::Said;
 use crate::protocol::command::{Command, Enqueue, Reply};
@@ -31,8 +30,6 @@ pub(super) struct SmallRedis {
     /// Which clients are told of the next change of a key.
     readers: BTreeMap<String, BTreeSet<u64>>,
     last_client: u64,
-    /// Which command it has that compares and deletes.
-    compare_and_delete: Option<CompareAndDelete>,
     /// The fencing tokens that were issued, in their order.
     pub(super) issued: Vec<(String, u64)>,
     /// What it was told that our backend has no reason to say.
@@ -67,11 +64,6 @@ const SCRIPTS: [Script; Script::COUNT] = [
 ];
 
 impl SmallRedis {
-    /// Returns one that has this command to compare and delete.
-    pub(super) fn that_has(compare_and_delete: Option<CompareAndDelete>) -> Self {
-        Self { compare_and_delete, ..Self::default() }
-    }
-
     /// A client has connected; what it is told goes to `out`.
     pub(super) fn connect(&mut self, out: UnboundedSender<Vec<u8>>) -> u64 {
         self.last_client += 1;
@@ -150,15 +142,6 @@ impl SmallRedis {
 
     fn answer(&mut self, client: u64, words: &[&str], now: BootTime) -> Option<Said> {
         let said = match *words {
-            ["HELLO"] => {
-                let (server, version) = match self.compare_and_delete {
-                    Some(CompareAndDelete::Delifeq) => ("valkey", "9.0.0"),
-                    Some(CompareAndDelete::Delex) => ("redis", "8.4.0"),
-                    None => ("redis", "7.0.0"),
-                };
-                let words = ["server", server, "version", version].map(|word| Said::Text(word.to_owned()));
-                Said::List(words.into())
-            }
             ["HELLO", "3", ..] => {
                 self.clients.get_mut(&client)?.resp3 = true;
                 Said::Map(vec![(Said::Text("proto".to_owned()), Said::Int(3))])
@@ -190,12 +173,6 @@ impl SmallRedis {
                     _ => return None,
                 }
             }
-            ["DELIFEQ", key, token] if self.compare_and_delete == Some(CompareAndDelete::Delifeq) => {
-                self.compare_and_delete(client, key, Token::parse(token)?, now)
-            }
-            ["DELEX", key, "IFEQ", token] if self.compare_and_delete == Some(CompareAndDelete::Delex) => {
-                self.compare_and_delete(client, key, Token::parse(token)?, now)
-            }
             ["GET", key] => {
                 self.is_read(client, key);
                 match self.keys.get(key) {
@@ -222,16 +199,6 @@ impl SmallRedis {
             _ => return None,
         };
         Some(said)
-    }
-
-    /// Deletes a key if `token` is all that stands there.
-    fn compare_and_delete(&mut self, client: u64, key: &str, token: Token, now: BootTime) -> Said {
-        let is_alone =
-            matches!(self.keys.get(key), Some(Entry::Lock(record)) if *record.tokens(now) == [token]);
-        if is_alone {
-            self.on_lock(client, key, token, Command::Release, Duration::ZERO, now);
-        }
-        Said::Int(i64::from(is_alone))
     }
 
     /// Runs a script.

@@ -11,14 +11,12 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime;
 use turmoil::Sim;
 
-use crate::backend::redis::layout::compare_and_delete::CompareAndDelete;
 use crate::backend::redis::simulation::clients::client;
 use crate::backend::redis::simulation::draws::Draws;
 use crate::backend::redis::simulation::faults::{Counts, Fault};
 use crate::backend::redis::simulation::judges::{self, Hold};
 use crate::backend::redis::simulation::machine::{Machine, PORT};
 use crate::backend::redis::simulation::panics;
-use crate::backend::redis::simulation::small_redis::SmallRedis;
 use crate::manager::LockManager;
 use crate::protocol::deadline::BootTime;
 use crate::simulated;
@@ -56,8 +54,6 @@ pub(super) struct Profile {
     /// How long it is between two of them, and how long they last, at most.
     between: u64,
     lasting: u64,
-    /// How the server frees a lock that nobody waits for, where it can without a script.
-    compare_and_delete: Option<CompareAndDelete>,
 }
 
 impl Profile {
@@ -102,11 +98,6 @@ impl Profile {
             },
             between: draws.one_of(&[60, 150, 400]),
             lasting: draws.one_of(&[30, 200, 600]),
-            compare_and_delete: draws.one_of(&[
-                None,
-                Some(CompareAndDelete::Delifeq),
-                Some(CompareAndDelete::Delex),
-            ]),
         }
     }
 }
@@ -125,12 +116,10 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, traced: bool) -> Self {
-        let (profile, machine) = (Profile::of(seed), Rc::new(Machine::new(traced)));
-        machine.redis.replace(SmallRedis::that_has(profile.compare_and_delete));
         Self {
             seed,
-            profile,
-            machine,
+            profile: Profile::of(seed),
+            machine: Rc::new(Machine::new(traced)),
             holds: RefCell::default(),
             violations: RefCell::default(),
             starts: RefCell::default(),

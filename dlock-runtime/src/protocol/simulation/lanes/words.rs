@@ -12,7 +12,7 @@ pub(super) fn asks(command: Command) -> &'static str {
         Command::Renew { .. } => "renews the lock",
         Command::Check => "asks whether it still has the lock",
         Command::Keep { .. } => "has the lock kept",
-        Command::Release | Command::ReleaseAlone | Command::PassOn { .. } => "lets go",
+        Command::Release | Command::PassOn { .. } => "lets go",
         Command::Free => "frees the lock",
         Command::Leave => "takes back what it asked for",
         Command::Yield { .. } => "offers the lock to others",

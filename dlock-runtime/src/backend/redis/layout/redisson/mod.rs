@@ -56,7 +56,7 @@ pub(crate) fn encode(
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
         Command::Keep { .. } => Script::Keep,
-        Command::Release | Command::ReleaseAlone | Command::PassOn { .. } => Script::Release,
+        Command::Release | Command::PassOn { .. } => Script::Release,
         Command::Free => Script::Free,
         Command::ForceRelease => Script::ForceRelease,
         Command::Leave => Script::Leave,
@@ -80,7 +80,6 @@ pub(crate) fn encode(
             call.arg(channel(key)).arg(layout.publish().name()).arg(millis(*ttl));
         }
         Command::Release
-        | Command::ReleaseAlone
         | Command::PassOn { .. }
         | Command::Free
         | Command::ForceRelease
