@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager, distributed_lock};
+use dlock_tests::world::name;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 
@@ -69,6 +70,23 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
 
     cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl");
     waiter.abort();
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lease_that_nobody_ends_asks_a_few_times_when_it_is_about_to_be_over() {
+    let (wire, [_, other], _lost, waiter) = contended("?tracking=off&grant_lease=100ms").await;
+
+    let cost = wire
+        .cost(async {
+            wire.server.call(&["PEXPIRE", &name("order:7"), "120"]);
+            drop(granted(waiter).await);
+            other.ready().await.expect("the server answers"); // behind the release
+        })
+        .await;
+
+    // Each half of the grant lease, then from a millisecond before it on, for the two that it may last, and at last under another token.
+    let asked = cost.sent.strip_suffix(" EVALSHA").and_then(|count| count.parse::<u32>().ok());
+    assert!(asked.is_some_and(|asked| asked <= 3 + 9 + 1 + 1), "{cost:?}");
 }
 
 /// Looks what turns cost that are short: on a machine that is busy one may last, and is confirmed, so it is looked more than once.

@@ -126,6 +126,32 @@ fn who_is_queued_does_not_rely_on_being_told_of_its_turn() {
     );
 }
 
+/// When a queued contender asks again that was told, after so long a trip, that the key has so many milliseconds to live: how many
+/// microseconds after it asked last.
+fn asks_again_after(trip: u64, ttl: u64) -> u64 {
+    let (mut lane, token) = queued();
+    let (sent, reply) = (at(10), Reply::Queued { ttl: Some(Duration::from_millis(ttl)) });
+    happen(&mut lane, 10 + trip, |lane, cx| lane.reply(token, enqueue(Enqueue::Again), sent, reply, cx));
+    u64::try_from(lane.due().since(sent).as_micros()).expect("it is soon")
+}
+
+/// A server counts whole milliseconds: of a key that has none to live any more up to one is left.
+#[test]
+fn who_waits_near_the_server_for_a_lease_to_end_asks_from_a_millisecond_before_and_then_often() {
+    let (near, half_a_grant_lease) = (0, 500_000);
+
+    for (ttl, micros) in [(0, 250), (1, 250), (2, 1_000), (5, 4_000), (501, half_a_grant_lease)] {
+        assert_eq!(asks_again_after(near, ttl), micros, "{ttl} ms");
+    }
+}
+
+#[test]
+fn who_waits_far_from_the_server_for_a_lease_to_end_asks_when_it_is_over_for_certain() {
+    for (trip, ttl, micros) in [(1, 0, 1_000), (1, 5, 6_000), (20, 5, 6_000), (20, 499, 500_000)] {
+        assert_eq!(asks_again_after(trip, ttl), micros, "{ttl} ms, {trip} ms away");
+    }
+}
+
 #[test]
 fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
     let (mut lane, token) = queued();
