@@ -79,14 +79,18 @@ async fn who_waits_for_a_lease_that_nobody_ends_asks_a_few_times_when_it_is_abou
     let cost = wire
         .cost(async {
             wire.server.call(&["PEXPIRE", &name("order:7"), "120"]);
-            drop(granted(waiter).await);
+            release(granted(waiter).await).await;
             other.ready().await.expect("the server answers"); // behind the release
         })
         .await;
 
-    // Each half of the grant lease, then from a millisecond before it on, for the two that it may last, and at last under another token.
-    let asked = cost.sent.strip_suffix(" EVALSHA").and_then(|count| count.parse::<u32>().ok());
-    assert!(asked.is_some_and(|asked| asked <= 3 + 9 + 1 + 1), "{cost:?}");
+    // Each half of the grant lease, then from a millisecond before on for the two that it may last, in the last one for the lock as well, and
+    // the release. On a machine that is busy, as where the server is far away, once when it is over.
+    let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
+    let count =
+        |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
+    let (asked, tried): (u32, u32) = (count("EVALSHA"), count("SET"));
+    assert!((3..=3 + 8 + 1).contains(&asked) && tried <= 5, "{cost:?}");
 }
 
 /// Looks what turns cost that are short: on a machine that is busy one may last, and is confirmed, so it is looked more than once.

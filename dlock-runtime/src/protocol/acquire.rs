@@ -15,8 +15,12 @@
 //! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
 //! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts.
 //!
+//! A queue ends with its key. Where that has less than a millisecond to live, an acquire under a fresh token, the *spare*, follows each
+//! question whether the token is still queued: it takes what has expired a trip earlier, and else is refused.
+//!
 //! Not here: what a holder does (`hold`), how long a call waits (`patience`).
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::protocol::budget::Budget;
@@ -52,10 +56,8 @@ pub(super) enum Step {
     Queued {
         /// When the last enqueue that was answered "queued" was sent: the one grant of the token came after it.
         proof: BootTime,
-        /// When to ask again, if no grant comes.
-        recheck: BootTime,
-        /// Whether an enqueue is on its way.
-        asked: bool,
+        /// What comes next, if no grant comes.
+        next: Next,
     },
     /// The lock may be ours; the body waits for the answer that says so.
     Confirming {
@@ -73,6 +75,29 @@ pub(super) enum Step {
     },
 }
 
+/// What comes next of a token that stands in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is asked whether it still does.
+    Ask {
+        at: BootTime,
+        /// Whether the key, and the queue with it, has less than a millisecond to live, and is free for us then.
+        is_ending: bool,
+    },
+    /// The answer.
+    Answer {
+        /// The number of the token whose acquire follows that question, until this is answered: it takes what has expired.
+        spare: Option<NonZeroU64>,
+    },
+}
+
+impl Step {
+    /// The token stands in the queue, as is proved by what was sent then, and asks again at a time.
+    pub(super) const fn queued(proof: BootTime, at: BootTime) -> Self {
+        Self::Queued { proof, next: Next::Ask { at, is_ending: false } }
+    }
+}
+
 impl<S> Asking<S> {
     pub(super) const fn new(seat: S, token: Token, step: Step, streak: Streak) -> Self {
         Self { seat, token, step, streak, hinted: false }
@@ -80,10 +105,16 @@ impl<S> Asking<S> {
 
     pub(super) fn due(&self) -> BootTime {
         match self.step {
-            Step::Queued { recheck, asked: false, .. } => recheck,
+            Step::Queued { next: Next::Ask { at, .. }, .. } => at,
             Step::Paused { until, .. } => until,
             _ => BootTime::NEVER,
         }
+    }
+
+    /// Returns whether this is the token of an acquire that followed the question whether the contender's is still queued.
+    pub(super) fn is_spare(&self, token: Token) -> bool {
+        let Step::Queued { next: Next::Answer { spare }, .. } = self.step else { return false };
+        spare.is_some_and(|spare| spare.get() == token.number())
     }
 
     /// Returns whether the contender has not heard yet how the lock stands.
@@ -152,7 +183,14 @@ impl<S: Clone + PartialEq> Lane<S> {
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                *step = Step::Queued { proof: sent, recheck: recheck_at(sent, ttl, cx), asked: false };
+                // Where others share by `SET NX` they are to have a chance then.
+                let is_ending = ttl == Some(Duration::ZERO) && matches!(cx.rules.share, Share::Ours);
+                let next = match *step {
+                    // It may have ended by now, as what follows says.
+                    Step::Queued { next: next @ Next::Answer { spare: Some(_) }, .. } if is_ending => next,
+                    _ => Next::Ask { at: recheck_at(sent, ttl, cx), is_ending },
+                };
+                *step = Step::Queued { proof: sent, next };
                 self.taken(ttl, cx);
                 self.stop_asking_for_nobody(cx);
             }
@@ -174,11 +212,15 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.taken(ttl, cx);
                 self.pause(ttl, cx);
             }
-            (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Gone) => {
-                // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place.
-                match cx.rules.share {
-                    Share::Ours => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
-                    Share::SetNx => {
+            (Step::Queued { next, .. }, Command::Enqueue { .. }, Reply::Gone) => {
+                // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place, or has.
+                match (cx.rules.share, next) {
+                    (Share::Ours, Next::Answer { spare: Some(spare) }) => {
+                        let (whose, spare) = (whose.clone(), cx.tokens.numbered(spare.get()));
+                        self.stage = Stage::Asking(Asking::new(whose, spare, Step::Trying, Streak::UNKNOWN));
+                    }
+                    (Share::Ours, _) => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
+                    (Share::SetNx, _) => {
                         let whose = whose.clone();
                         self.stay_away(&whose, cx);
                     }
@@ -186,7 +228,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Step::Confirming { .. }, Command::Renew { .. }, Reply::NotOurs) => {
                 // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
-                *step = Step::Queued { proof: BootTime::START, recheck: cx.now, asked: false };
+                *step = Step::queued(BootTime::START, cx.now);
                 self.ask_again(true, cx);
             }
 
@@ -194,6 +236,27 @@ impl<S: Clone + PartialEq> Lane<S> {
             (_, _, Reply::Unknown(failure)) => self.unanswered(command, failure, true, cx),
             _ => {} // an older command's answer, which the step that came since has made void
         }
+    }
+
+    /// The acquire is answered that followed the question whether the contender's token is still queued.
+    pub(super) fn spare_answered(
+        &mut self,
+        spare: Token,
+        command: Command,
+        sent: BootTime,
+        reply: Reply,
+        cx: &mut Cx<'_, S>,
+    ) {
+        let Stage::Asking(asking) = &mut self.stage else { return };
+        if let Reply::Ours = reply {
+            // Nothing stood there any more, and so the token that was queued is dead, whatever was said of it.
+            (asking.token, asking.step) = (spare, Step::Trying);
+            return self.asked(command, sent, reply, cx);
+        }
+        if let Step::Queued { next, .. } = &mut asking.step {
+            *next = Next::Ask { at: recheck_at(sent, Some(Duration::ZERO), cx), is_ending: true };
+        }
+        Self::reply_to_the_dead(spare, command, &reply, cx);
     }
 
     /// The contender's command did not run, or nobody knows whether it has: then `may_have_run`.
@@ -215,7 +278,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Step::Confirming { .. }, Command::Renew { .. }) => BootTime::START,
             _ => return, // an older command's, which the step that came since has made void
         };
-        *step = Step::Queued { proof, recheck: cx.now.plus(cx.rules.grant_lease / 8), asked: false };
+        *step = Step::queued(proof, cx.now.plus(cx.rules.grant_lease / 8));
         self.still_queued_but_unheard(failure, cx);
     }
 
@@ -261,9 +324,15 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Asking(asking) = &mut self.stage else { return };
         let due = now_please || cx.now >= asking.due();
         match (&mut asking.step, lease) {
-            (Step::Queued { asked: asked @ false, .. }, Some(lease)) if due => {
-                *asked = true;
+            (Step::Queued { next, .. }, Some(lease)) if due => {
+                let Next::Ask { is_ending, .. } = *next else { return };
                 cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
+                let spare = is_ending.then(|| cx.tokens.next());
+                if let Some(spare) = spare {
+                    // Where the queue is gone by then it takes the lock, a trip earlier; else it does nothing.
+                    cx.send(spare, Command::Acquire { lease });
+                }
+                *next = Next::Answer { spare: spare.and_then(|spare| NonZeroU64::new(spare.number())) };
             }
             (Step::Paused { .. }, _) if due => self.ask(cx),
             _ => {}

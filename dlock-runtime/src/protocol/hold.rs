@@ -415,7 +415,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The yield queued our next token: that counts as an enqueue answered "queued".
     fn queued_by_yield(&mut self, whose: S, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
-        let step = acquire::Step::Queued { proof: sent, recheck, asked: false };
+        let step = acquire::Step::queued(sent, recheck);
         self.stage = Stage::Asking(acquire::Asking::new(whose, next, step, Streak::UNKNOWN));
     }
 

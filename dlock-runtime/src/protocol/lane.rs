@@ -224,6 +224,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     ) {
         match &self.stage {
             Stage::Asking(asking) if asking.token == token => self.asked(command, sent, reply, cx),
+            Stage::Asking(asking) if asking.is_spare(token) => {
+                self.spare_answered(token, command, sent, reply, cx);
+            }
             Stage::Held(hold) if hold.is_under(token) => self.answered_while_held(command, sent, reply, cx),
             Stage::Yielding(yielding) if yielding.hold.is_under(token) => {
                 self.yielded(command, sent, reply, cx);
@@ -317,7 +320,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// Answers that nobody here waits for: what they may have done is undone.
-    fn reply_to_the_dead(token: Token, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
+    pub(super) fn reply_to_the_dead(token: Token, command: Command, reply: &Reply, cx: &mut Cx<'_, S>) {
         match (command, reply) {
             (Command::Acquire { .. } | Command::Enqueue { .. }, Reply::Unknown(_))
             | (Command::Yield { .. }, Reply::Unknown(_) | Reply::Ours) => cx.abandon(token),

@@ -32,7 +32,7 @@ impl Record {
         let Some((value, ends)) = self.0.as_mut().filter(|(_, ends)| now < *ends) else {
             return self.run_on_nothing(token, command, now);
         };
-        let ttl = Some(ends.since(now));
+        let ttl = Some(whole_millis(ends.since(now)));
         let streak = match command {
             Command::PassOn { streak } | Command::Yield { streak, .. } => streak,
             _ => Streak::UNKNOWN,
@@ -135,6 +135,11 @@ impl Record {
     pub(crate) fn tokens(&self, now: BootTime) -> Vec<Token> {
         self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
     }
+}
+
+/// What a server says of a time: what is less than a millisecond it leaves out.
+fn whole_millis(time: Duration) -> Duration {
+    time.saturating_sub(Duration::from_nanos(u64::from(time.subsec_nanos() % 1_000_000)))
 }
 
 #[cfg(test)]

@@ -152,6 +152,149 @@ fn who_waits_far_from_the_server_for_a_lease_to_end_asks_when_it_is_over_for_cer
     }
 }
 
+/// A lane whose head stands in the queue of a key that has less than a millisecond to live, and asks about it; its token, and that of the
+/// acquire which goes out behind the question.
+fn asks_about_what_expires() -> (Lane<u32>, Token, Token) {
+    let (mut lane, token) = queued();
+    let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
+    happen(&mut lane, 10, |lane, cx| lane.reply(token, enqueue(Enqueue::Again), at(10), ending, cx));
+
+    let asked = happen(&mut lane, 11, Lane::tick);
+
+    let [Action::Send { token: of, command }, Action::Send { token: spare, command: ACQUIRE }] = asked[..]
+    else {
+        panic!("{asked:?}");
+    };
+    assert!(of == token && command == enqueue(Enqueue::Again) && spare != token, "{asked:?}");
+    (lane, token, spare)
+}
+
+#[test]
+fn where_others_share_by_set_nx_they_have_a_chance_to_take_what_expires() {
+    let rules = Rules { share: Share::SetNx, ..Rules::DEFAULT };
+    let (mut lane, token) = queued();
+    let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
+    happen(&mut lane, 10, |lane, cx| lane.reply(token, again, at(10), ending, &mut cx.under(&rules)));
+
+    let asked = happen(&mut lane, 11, |lane, cx| lane.tick(&mut cx.under(&rules)));
+
+    assert!(matches!(asked[..], [Action::Send { command: Command::Enqueue { .. }, .. }]), "{asked:?}");
+}
+
+#[test]
+fn a_lock_that_has_expired_is_had_with_the_answer_that_says_so() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let again = enqueue(Enqueue::Again);
+    let gone = happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), Reply::Gone, cx));
+    let had = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Ours, cx));
+
+    assert!(gone.is_empty(), "{gone:?}");
+    assert!(matches!(had[..], [Action::Admit { seat: 1, token, .. }] if token == spare), "{had:?}");
+}
+
+#[test]
+fn who_finds_that_another_was_quicker_to_take_what_expired_queues_up_behind_him() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let again = enqueue(Enqueue::Again);
+    happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), Reply::Gone, cx));
+    let queues = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Taken, cx));
+
+    let first = enqueue(Enqueue::First);
+    assert!(
+        matches!(queues[..], [Action::Send { token, command }] if token == spare && command == first),
+        "{queues:?}"
+    );
+}
+
+/// Nothing is waited for that has been answered, in whichever order the answers come.
+#[test]
+fn an_acquire_that_took_nothing_before_the_queue_was_gone_is_not_waited_for() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let again = enqueue(Enqueue::Again);
+    let refused = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Taken, cx));
+    let queues = happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), Reply::Gone, cx));
+
+    assert!(refused.is_empty(), "{refused:?}");
+    let first = enqueue(Enqueue::First);
+    assert!(
+        matches!(queues[..], [Action::Send { token: fresh, command }]
+            if fresh != token && fresh != spare && command == first),
+        "{queues:?}"
+    );
+}
+
+/// The key expired between the two.
+#[test]
+fn what_has_expired_is_had_behind_an_answer_that_the_token_is_still_queued() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
+    happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), ending, cx));
+    let had = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Ours, cx));
+    let after = happen(&mut lane, 13, |lane, cx| lane.reply(token, again, at(12), Reply::Gone, cx));
+
+    assert!(matches!(had[..], [Action::Admit { seat: 1, token, .. }] if token == spare), "{had:?}");
+    assert!(after.is_empty(), "{after:?}");
+}
+
+/// An answer in time: nothing expires any more.
+#[test]
+fn who_asked_about_what_expires_and_hears_that_it_was_renewed_asks_no_sooner_than_others() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let renewed = Reply::Queued { ttl: Some(TERMS.lease()) };
+    happen(&mut lane, 11, |lane, cx| lane.reply(token, enqueue(Enqueue::Again), at(11), renewed, cx));
+    happen(&mut lane, 11, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Taken, cx));
+
+    assert_eq!(lane.due(), at(11).plus(Rules::DEFAULT.grant_lease / 2));
+    let asked = happen(&mut lane, 511, Lane::tick);
+    assert!(matches!(asked[..], [Action::Send { command: Command::Enqueue { .. }, .. }]), "{asked:?}");
+}
+
+#[test]
+fn who_asked_about_what_has_not_expired_asks_again_for_both() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
+    happen(&mut lane, 11, |lane, cx| lane.reply(token, again, at(11), ending, cx));
+    happen(&mut lane, 11, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Taken, cx));
+
+    assert_eq!(lane.due(), at(11).plus(Duration::from_micros(250)));
+    let asked = happen(&mut lane, 12, Lane::tick);
+    assert!(
+        matches!(
+            asked[..],
+            [Action::Send { command: Command::Enqueue { .. }, .. }, Action::Send { command: ACQUIRE, .. }]
+        ),
+        "{asked:?}"
+    );
+}
+
+/// Where an answer is lost both may have run, or the second alone.
+#[test]
+fn an_acquire_behind_a_question_is_undone_where_nobody_knows_whether_it_has_run() {
+    let unknown = || Reply::Unknown(failure());
+    let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
+    for answer in [None, Some(unknown()), Some(ending)] {
+        let (mut lane, token, spare) = asks_about_what_expires();
+        if let Some(answer) = answer.clone() {
+            let again = enqueue(Enqueue::Again);
+            happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), answer, cx));
+        }
+
+        let undone = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), unknown(), cx));
+
+        assert!(
+            matches!(undone[..], [Action::Abandon { token }] if token == spare),
+            "{answer:?}: {undone:?}"
+        );
+        assert!(lane.due() < BootTime::NEVER || answer.is_none(), "it goes on");
+    }
+}
+
 #[test]
 fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
     let (mut lane, token) = queued();
