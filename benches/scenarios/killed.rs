@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::turns::one_by_one;
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    let pace = bench.pace(if bench.short { 2 } else { 10 });
+    let pace = bench.pace(if bench.short { 2 } else { 6 });
     let contenders = bench.contenders(&["raw", "ours"])?;
     let runs = one_by_one(bench.name, contenders, pace, bench.report, once).await;
     // The goal is one for every time, not for the median. Nobody is ranked: how much of the lease was left is chance.

@@ -8,6 +8,7 @@
 //!    | full, foreign          |  ^ |granted late, or not proved       |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
+//!                      or Trying, where the spare is on its way
 //! ```
 //!
 //! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
@@ -15,8 +16,8 @@
 //! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
 //! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts.
 //!
-//! A queue ends with its key. Where that has less than a millisecond to live, an acquire under a fresh token, the *spare*, follows each
-//! question whether the token is still queued: it takes what has expired a trip earlier, and else is refused.
+//! A queue ends with its key. Where that may have expired an acquire under a fresh token, the *spare*, follows the question whether the
+//! token is still queued: it takes the lock a trip earlier, and else is refused.
 //!
 //! Not here: what a holder does (`hold`), how long a call waits (`patience`).
 
@@ -81,8 +82,8 @@ pub(super) enum Next {
     /// It is asked whether it still does.
     Ask {
         at: BootTime,
-        /// Whether the key, and the queue with it, has less than a millisecond to live, and is free for us then.
-        is_ending: bool,
+        /// Whether the key, and the queue with it, may have expired by then or soon after, and is free for us.
+        may_be_free: bool,
     },
     /// The answer.
     Answer {
@@ -94,7 +95,7 @@ pub(super) enum Next {
 impl Step {
     /// The token stands in the queue, as is proved by what was sent then, and asks again at a time.
     pub(super) const fn queued(proof: BootTime, at: BootTime) -> Self {
-        Self::Queued { proof, next: Next::Ask { at, is_ending: false } }
+        Self::Queued { proof, next: Next::Ask { at, may_be_free: false } }
     }
 }
 
@@ -113,8 +114,12 @@ impl<S> Asking<S> {
 
     /// Returns whether this is the token of an acquire that followed the question whether the contender's is still queued.
     pub(super) fn is_spare(&self, token: Token) -> bool {
-        let Step::Queued { next: Next::Answer { spare }, .. } = self.step else { return false };
-        spare.is_some_and(|spare| spare.get() == token.number())
+        self.spare().is_some_and(|spare| spare.get() == token.number())
+    }
+
+    const fn spare(&self) -> Option<NonZeroU64> {
+        let Step::Queued { next: Next::Answer { spare }, .. } = self.step else { return None };
+        spare
     }
 
     /// Returns whether the contender has not heard yet how the lock stands.
@@ -183,14 +188,13 @@ impl<S: Clone + PartialEq> Lane<S> {
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                // Where others share by `SET NX` they are to have a chance then.
-                let is_ending = ttl == Some(Duration::ZERO) && matches!(cx.rules.share, Share::Ours);
-                let next = match *step {
-                    // It may have ended by now, as what follows says.
-                    Step::Queued { next: next @ Next::Answer { spare: Some(_) }, .. } if is_ending => next,
-                    _ => Next::Ask { at: recheck_at(sent, ttl, cx), is_ending },
-                };
-                *step = Step::Queued { proof: sent, next };
+                if let Step::Queued { proof, next: Next::Answer { spare: Some(_) } } = step
+                    && ttl == Some(Duration::ZERO)
+                {
+                    *proof = sent;
+                    return; // it may have expired since, as what follows says
+                }
+                *step = Step::Queued { proof: sent, next: asks_again(sent, ttl, cx) };
                 self.taken(ttl, cx);
                 self.stop_asking_for_nobody(cx);
             }
@@ -214,13 +218,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Step::Queued { next, .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place, or has.
-                match (cx.rules.share, next) {
-                    (Share::Ours, Next::Answer { spare: Some(spare) }) => {
+                match (next, cx.rules.share) {
+                    (Next::Answer { spare: Some(spare) }, _) => {
                         let (whose, spare) = (whose.clone(), cx.tokens.numbered(spare.get()));
                         self.stage = Stage::Asking(Asking::new(whose, spare, Step::Trying, Streak::UNKNOWN));
                     }
-                    (Share::Ours, _) => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
-                    (Share::SetNx, _) => {
+                    (_, Share::Ours) => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
+                    (_, Share::SetNx) => {
                         let whose = whose.clone();
                         self.stay_away(&whose, cx);
                     }
@@ -253,10 +257,13 @@ impl<S: Clone + PartialEq> Lane<S> {
             (asking.token, asking.step) = (spare, Step::Trying);
             return self.asked(command, sent, reply, cx);
         }
+        let still = Some(Duration::ZERO); // it was answered that it is queued, or will be answered what there is to say
         if let Step::Queued { next, .. } = &mut asking.step {
-            *next = Next::Ask { at: recheck_at(sent, Some(Duration::ZERO), cx), is_ending: true };
+            *next = asks_again(sent, still, cx);
         }
         Self::reply_to_the_dead(spare, command, &reply, cx);
+        self.taken(still, cx);
+        self.stop_asking_for_nobody(cx);
     }
 
     /// The contender's command did not run, or nobody knows whether it has: then `may_have_run`.
@@ -325,11 +332,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         let due = now_please || cx.now >= asking.due();
         match (&mut asking.step, lease) {
             (Step::Queued { next, .. }, Some(lease)) if due => {
-                let Next::Ask { is_ending, .. } = *next else { return };
+                let Next::Ask { may_be_free, .. } = *next else { return };
                 cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
-                let spare = is_ending.then(|| cx.tokens.next());
+                let spare = may_be_free.then(|| cx.tokens.next());
                 if let Some(spare) = spare {
-                    // Where the queue is gone by then it takes the lock, a trip earlier; else it does nothing.
                     cx.send(spare, Command::Acquire { lease });
                 }
                 *next = Next::Answer { spare: spare.and_then(|spare| NonZeroU64::new(spare.number())) };
@@ -353,6 +359,9 @@ impl<S: Clone + PartialEq> Lane<S> {
             Stage::Asking(Asking { step: Step::Paused { .. }, .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
                 cx.send(asking.token, Command::Leave);
+                if let Some(spare) = asking.spare() {
+                    cx.send(cx.tokens.numbered(spare.get()), Command::Leave);
+                }
                 self.stage = Stage::Idle;
             }
             Stage::Yielding(yielding) => {
@@ -483,7 +492,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         let look = || {
             let poll = (cx.rules.poll / 2).saturating_add(cx.at_random(cx.rules.poll));
-            cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(AFTER_EXPIRY))).max(FLOOR))
+            cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(FLOOR))
         };
         let (seat, until) = (head.seat.clone(), head.patience.next_try().unwrap_or_else(look));
         let token = match &self.stage {
@@ -510,27 +519,34 @@ impl<S: Clone + PartialEq> Lane<S> {
 
 /// When a queued contender asks again: half a grant lease later, so that a grant always leaves time to start on, or when the
 /// present hold may have expired and the queue with it.
-fn recheck_at<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> BootTime {
+fn asks_again<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> Next {
     let half = cx.rules.grant_lease / 2;
-    let over = ttl.map_or(half, |ttl| until_expiry(ttl, cx.now.since(sent)));
-    sent.plus(half.min(over))
+    let expires = ttl.map_or(half, |ttl| until_expiry(ttl, cx.now.since(sent)));
+    // Where others share by `SET NX` they are to have a chance then.
+    let may_be_free = expires < half && matches!(cx.rules.share, Share::Ours);
+    Next::Ask { at: sent.plus(half.min(expires)), may_be_free }
 }
 
-/// How long to wait until a key may be gone that has so long to live, as an answer says that took a trip. Near the server that is a
-/// millisecond before, and then each quarter of one, for the few that are left of a lease that nobody ended. Far from it whoever asks
-/// too early has the lock a trip later.
+/// How long after an answer was asked for to ask again about what has so long to live by it.
+///
+/// Far from the server, whence who asks too early has the lock a trip later, that is when it is gone for certain. Near it once more before,
+/// to hear of its end more exactly, then as soon as that may be, and four times in the millisecond that it may last: a few commands, for
+/// each lease that nobody ended.
 fn until_expiry(ttl: Duration, trip: Duration) -> Duration {
-    if trip < AFTER_EXPIRY {
-        ttl.saturating_sub(AFTER_EXPIRY).max(AFTER_EXPIRY / 4)
-    } else {
-        ttl.saturating_add(AFTER_EXPIRY)
+    match (trip < NEAR, ttl > RESOLUTION) {
+        (true, true) => ttl.saturating_sub(RESOLUTION),
+        (true, false) => ttl.max(RESOLUTION / 4),
+        (false, _) => ttl.saturating_add(RESOLUTION),
     }
 }
 
 /// A server counts whole milliseconds, of which its answer left out a part: within so much of its time to live a key is gone.
-const AFTER_EXPIRY: Duration = Duration::from_millis(1);
+const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// No two looks are closer together: a short time to live must not become a busy loop.
+/// What is answered within this can be asked several times while a key may expire.
+const NEAR: Duration = RESOLUTION;
+
+/// No two looks of who does not queue are closer together: a short time to live must not become a busy loop.
 const FLOOR: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

@@ -68,8 +68,12 @@ const fn enqueue(mode: Enqueue) -> Command {
 
 /// A lane whose head stands in the server's queue since 2 ms, as it asked for at 1 ms; and its token.
 fn queued() -> (Lane<u32>, Token) {
+    queued_for(waiter(1, TERMS))
+}
+
+fn queued_for(head: Waiter<u32>) -> (Lane<u32>, Token) {
     let mut lane = Lane::new();
-    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, TERMS), cx));
+    happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
     let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
     happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
     let queued = Reply::Queued { ttl: Some(TERMS.lease()) };
@@ -137,10 +141,10 @@ fn asks_again_after(trip: u64, ttl: u64) -> u64 {
 
 /// A server counts whole milliseconds: of a key that has none to live any more up to one is left.
 #[test]
-fn who_waits_near_the_server_for_a_lease_to_end_asks_from_a_millisecond_before_and_then_often() {
+fn who_waits_near_the_server_for_a_lease_to_end_asks_a_millisecond_before_and_often_when_it_may_be_over() {
     let (near, half_a_grant_lease) = (0, 500_000);
 
-    for (ttl, micros) in [(0, 250), (1, 250), (2, 1_000), (5, 4_000), (501, half_a_grant_lease)] {
+    for (ttl, micros) in [(0, 250), (1, 1_000), (2, 1_000), (5, 4_000), (501, half_a_grant_lease)] {
         assert_eq!(asks_again_after(near, ttl), micros, "{ttl} ms");
     }
 }
@@ -155,17 +159,21 @@ fn who_waits_far_from_the_server_for_a_lease_to_end_asks_when_it_is_over_for_cer
 /// A lane whose head stands in the queue of a key that has less than a millisecond to live, and asks about it; its token, and that of the
 /// acquire which goes out behind the question.
 fn asks_about_what_expires() -> (Lane<u32>, Token, Token) {
-    let (mut lane, token) = queued();
-    let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
-    happen(&mut lane, 10, |lane, cx| lane.reply(token, enqueue(Enqueue::Again), at(10), ending, cx));
+    asks_as_it_expires(queued(), 11)
+}
 
-    let asked = happen(&mut lane, 11, Lane::tick);
+/// The same of a lane that asks at a time.
+fn asks_as_it_expires((mut lane, token): (Lane<u32>, Token), ms: u64) -> (Lane<u32>, Token, Token) {
+    let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
+    happen(&mut lane, ms - 1, |lane, cx| lane.reply(token, again, at(ms - 1), ending, cx));
+
+    let asked = happen(&mut lane, ms, Lane::tick);
 
     let [Action::Send { token: of, command }, Action::Send { token: spare, command: ACQUIRE }] = asked[..]
     else {
         panic!("{asked:?}");
     };
-    assert!(of == token && command == enqueue(Enqueue::Again) && spare != token, "{asked:?}");
+    assert!(of == token && command == again && spare != token, "{asked:?}");
     (lane, token, spare)
 }
 
@@ -273,6 +281,42 @@ fn who_asked_about_what_has_not_expired_asks_again_for_both() {
     );
 }
 
+/// Its acquire may have taken the lock: a process that ends next must not leave it taken for a lease.
+#[test]
+fn who_leaves_while_an_acquire_follows_its_question_leaves_under_both_tokens() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let left = happen(&mut lane, 12, |lane, cx| {
+        lane.leave(&1, cx);
+    });
+    let answered = happen(&mut lane, 13, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Ours, cx));
+
+    let leaves = |of| move |action: &Action<u32>| matches!(action, Action::Send { token, command: Command::Leave } if *token == of);
+    assert!(left.len() == 2 && left.iter().any(leaves(token)) && left.iter().any(leaves(spare)), "{left:?}");
+    assert!(answered.len() == 1 && answered.iter().any(leaves(spare)), "{answered:?}");
+}
+
+/// The last try of a call ends with its last answer.
+#[test]
+fn who_tries_for_the_last_time_has_the_lock_if_the_acquire_behind_the_question_takes_it() {
+    let retries = Limits { retries: 1, ..LIMITS };
+    let head = || Waiter { patience: Patience::new(at(0), retries, 1), ..waiter(1, TERMS) };
+    for (reply, is_let_in) in [(Reply::Ours, true), (Reply::Taken, false)] {
+        let (mut lane, token, spare) = asks_as_it_expires(queued_for(head()), 10_000);
+        let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
+        let first = happen(&mut lane, 10_000, |lane, cx| {
+            lane.reply(token, enqueue(Enqueue::Again), at(10_000), ending, cx);
+        });
+
+        let second = happen(&mut lane, 10_000, |lane, cx| lane.reply(spare, ACQUIRE, at(10_000), reply, cx));
+
+        assert!(first.is_empty(), "{first:?}");
+        let let_in = matches!(second[..], [Action::Admit { seat: 1, .. }]);
+        assert_eq!(let_in, is_let_in, "{second:?}");
+        assert!(let_in || matches!(second[0], Action::Refuse { seat: 1, .. }), "{second:?}");
+    }
+}
+
 /// Where an answer is lost both may have run, or the second alone.
 #[test]
 fn an_acquire_behind_a_question_is_undone_where_nobody_knows_whether_it_has_run() {
@@ -291,7 +335,11 @@ fn an_acquire_behind_a_question_is_undone_where_nobody_knows_whether_it_has_run(
             matches!(undone[..], [Action::Abandon { token }] if token == spare),
             "{answer:?}: {undone:?}"
         );
-        assert!(lane.due() < BootTime::NEVER || answer.is_none(), "it goes on");
+        if answer.is_some() {
+            assert!(lane.due() <= at(12).plus(Rules::DEFAULT.grant_lease / 8), "{:?}", lane.due());
+            let asked = happen(&mut lane, 200, Lane::tick);
+            assert!(matches!(asked[0], Action::Send { token: of, .. } if of == token), "{asked:?}");
+        }
     }
 }
 

@@ -41,12 +41,16 @@ fn queued(head: Waiter<u32>) -> (Lane<u32>, Token) {
 }
 
 /// Lanes as far with the lock as they can be, one of each kind.
-fn lanes() -> [Lane<u32>; 5] {
+fn lanes() -> [Lane<u32>; 6] {
     let (mut kept, _) = held(TERMS.at_least(Some(TERMS.lease())));
     happen(&mut kept, 10, |lane, cx| {
         lane.release(&1, cx);
     });
-    [Lane::new(), queued(waiter(1, TERMS)).0, held(TERMS).0, yielding().0, kept]
+    let (mut tries_behind, token) = queued(waiter(1, TERMS));
+    let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
+    happen(&mut tries_behind, 10, |lane, cx| lane.reply(token, ENQUEUE, at(10), ending, cx));
+    assert_eq!(happen(&mut tries_behind, 12, Lane::tick).len(), 2, "an acquire follows the question");
+    [Lane::new(), queued(waiter(1, TERMS)).0, tries_behind, held(TERMS).0, yielding().0, kept]
 }
 
 /// What becomes of a token that nobody here has any more.

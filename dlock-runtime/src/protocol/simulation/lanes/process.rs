@@ -24,6 +24,8 @@ pub(super) struct Process {
     /// When it looks at its timers next.
     pub(super) tick_at: u64,
     pub(super) alive: bool,
+    /// The token of its last acquire that followed the question whether another is still queued.
+    pub(super) spare: Option<Token>,
     /// Nanoseconds of its clock in a millisecond of the server's.
     pace: u64,
 }
@@ -43,6 +45,7 @@ impl Process {
             slept: 0,
             tick_at: u64::MAX,
             alive: true,
+            spare: None,
             pace: 1_000_000_u64.saturating_add_signed(1_000 * faster),
         }
     }

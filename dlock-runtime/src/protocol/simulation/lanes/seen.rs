@@ -31,6 +31,8 @@ seen! {
     KilledHolding "killed holders"
     Hint "hints"
     Declined "declined turns"
+    Spare "acquires behind a question"
+    SpareIsLetIn "let in by such a one"
     LeftTrying "gave up while trying"
     LeftEnqueuing "while enqueuing"
     LeftQueued "while queued"

@@ -17,7 +17,7 @@ use crate::protocol::Rules;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::{Left, Released};
-use crate::protocol::lane::{Action, Cx, Lane};
+use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
 use crate::protocol::share::{Offer, Share};
@@ -593,7 +593,10 @@ impl<'a> World<'a> {
         match *action {
             Action::Send { command: Command::Enqueue { mode: Enqueue::Again, .. }, .. }
                 if self.bug == Bug::NobodyAsksAgain => {}
-            Action::Send { token, command } => self.send(process, token, command),
+            Action::Send { token, command } => {
+                self.note_spare(process, token, command);
+                self.send(process, token, command);
+            }
             Action::Abandon { token } => {
                 let Process { abandoned, epoch, key, .. } = &mut self.processes[process];
                 if self.bug != Bug::NothingIsUndone {
@@ -638,6 +641,9 @@ impl<'a> World<'a> {
 
     fn admit(&mut self, seat: u32, hold: Hold) -> Done {
         self.saw(Seen::Admitted);
+        if self.processes[hold.process].spare == Some(hold.token) {
+            self.saw(Seen::SpareIsLetIn);
+        }
         let process = hold.process;
         let local = self.processes[process].clock(self.now);
         let until = self.processes[process].when(hold.until);
@@ -658,6 +664,16 @@ impl<'a> World<'a> {
         }
         self.at(self.now + work, Event::WorkEnds { seat });
         Ok(())
+    }
+
+    fn note_spare(&mut self, process: usize, token: Token, command: Command) {
+        let Process { lane, spare, .. } = &mut self.processes[process];
+        if let (Stage::Asking(asking), Command::Acquire { .. }) = (&lane.stage, command)
+            && asking.is_spare(token)
+        {
+            *spare = Some(token);
+            self.saw(Seen::Spare);
+        }
     }
 
     fn believe(&mut self, seat: u32) -> Done {
