@@ -82,20 +82,25 @@ pub(super) enum Next {
     /// It is asked whether it still does.
     Ask {
         at: BootTime,
-        /// Whether the key, and the queue with it, may have expired by then or soon after, and is free for us.
-        may_be_free: bool,
+        /// So many milliseconds after what proves its place was sent the key may have expired, and is free for us; or [`NOT_FREE`].
+        free_after: u32,
     },
     /// The answer.
     Answer {
-        /// The number of the token whose acquire follows that question, until this is answered: it takes what has expired.
+        /// The number of the spare, which follows that question, until it is answered.
         spare: Option<NonZeroU64>,
     },
+    /// The answer to the spare of this number: that to the question was that the key would be gone in a moment.
+    Spare(NonZeroU64),
 }
+
+/// It is not known, or not ours to take: more than any lease.
+const NOT_FREE: u32 = u32::MAX;
 
 impl Step {
     /// The token stands in the queue, as is proved by what was sent then, and asks again at a time.
     pub(super) const fn queued(proof: BootTime, at: BootTime) -> Self {
-        Self::Queued { proof, next: Next::Ask { at, may_be_free: false } }
+        Self::Queued { proof, next: Next::Ask { at, free_after: NOT_FREE } }
     }
 }
 
@@ -118,8 +123,19 @@ impl<S> Asking<S> {
     }
 
     const fn spare(&self) -> Option<NonZeroU64> {
-        let Step::Queued { next: Next::Answer { spare }, .. } = self.step else { return None };
-        spare
+        match self.step {
+            Step::Queued { next: Next::Answer { spare }, .. } => spare,
+            Step::Queued { next: Next::Spare(spare), .. } => Some(spare),
+            _ => None,
+        }
+    }
+
+    /// Tells the server that neither of its tokens wants the lock any more.
+    fn leave(&self, cx: &mut Cx<'_, S>) {
+        cx.send(self.token, Command::Leave);
+        if let Some(spare) = self.spare() {
+            cx.send(cx.tokens.numbered(spare.get()), Command::Leave);
+        }
     }
 
     /// Returns whether the contender has not heard yet how the lock stands.
@@ -188,11 +204,11 @@ impl<S: Clone + PartialEq> Lane<S> {
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                if let Step::Queued { proof, next: Next::Answer { spare: Some(_) } } = step
+                if let Step::Queued { next: Next::Answer { spare: Some(spare) }, .. } = *step
                     && ttl == Some(Duration::ZERO)
                 {
-                    *proof = sent;
-                    return; // it may have expired since, as what follows says
+                    *step = Step::Queued { proof: sent, next: Next::Spare(spare) };
+                    return;
                 }
                 *step = Step::Queued { proof: sent, next: asks_again(sent, ttl, cx) };
                 self.taken(ttl, cx);
@@ -257,35 +273,42 @@ impl<S: Clone + PartialEq> Lane<S> {
             (asking.token, asking.step) = (spare, Step::Trying);
             return self.asked(command, sent, reply, cx);
         }
-        let still = Some(Duration::ZERO); // it was answered that it is queued, or will be answered what there is to say
-        if let Step::Queued { next, .. } = &mut asking.step {
-            *next = asks_again(sent, still, cx);
-        }
         Self::reply_to_the_dead(spare, command, &reply, cx);
-        self.taken(still, cx);
-        self.stop_asking_for_nobody(cx);
+        let Step::Queued { next, .. } = &mut asking.step else { return };
+        if let Next::Answer { .. } = next {
+            *next = Next::Answer { spare: None }; // that says what there is to say
+            return;
+        }
+        let ttl = Some(Duration::ZERO);
+        *next = asks_again(sent, ttl, cx);
+        match reply {
+            Reply::Refused(failure) | Reply::Unknown(failure) => self.still_queued_but_unheard(failure, cx),
+            _ => {
+                self.taken(ttl, cx);
+                self.stop_asking_for_nobody(cx);
+            }
+        }
     }
 
     /// The contender's command did not run, or nobody knows whether it has: then `may_have_run`.
     fn unanswered(&mut self, command: Command, failure: Failure, may_have_run: bool, cx: &mut Cx<'_, S>) {
-        let Stage::Asking(Asking { token, step, .. }) = &mut self.stage else { return };
-        let token = *token;
-        let proof = match (*step, command) {
+        let Stage::Asking(asking) = &mut self.stage else { return };
+        let proof = match (asking.step, command) {
             (Step::Trying | Step::Enqueuing(_), _) => {
                 if may_have_run {
-                    cx.abandon(token);
+                    cx.abandon(asking.token);
                 }
                 return self.failed(failure, cx);
             }
             (Step::Queued { .. } | Step::Confirming { .. }, _) if failure.kind != FailureKind::Passing => {
-                cx.send(token, Command::Leave);
+                asking.leave(cx);
                 return self.failed(failure, cx);
             }
             (Step::Queued { proof, .. }, Command::Enqueue { .. }) => proof,
             (Step::Confirming { .. }, Command::Renew { .. }) => BootTime::START,
             _ => return, // an older command's, which the step that came since has made void
         };
-        *step = Step::queued(proof, cx.now.plus(cx.rules.grant_lease / 8));
+        asking.step = Step::queued(proof, cx.now.plus(cx.rules.grant_lease / 8));
         self.still_queued_but_unheard(failure, cx);
     }
 
@@ -331,10 +354,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Asking(asking) = &mut self.stage else { return };
         let due = now_please || cx.now >= asking.due();
         match (&mut asking.step, lease) {
-            (Step::Queued { next, .. }, Some(lease)) if due => {
-                let Next::Ask { may_be_free, .. } = *next else { return };
+            (Step::Queued { proof, next }, Some(lease)) if due => {
+                let Next::Ask { free_after, .. } = *next else { return };
                 cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
-                let spare = may_be_free.then(|| cx.tokens.next());
+                let free_at = proof.plus(Duration::from_millis(free_after.into()));
+                let spare = (cx.now >= free_at).then(|| cx.tokens.next());
                 if let Some(spare) = spare {
                     cx.send(spare, Command::Acquire { lease });
                 }
@@ -358,10 +382,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             | Stage::Away(_) => {}
             Stage::Asking(Asking { step: Step::Paused { .. }, .. }) => self.stage = Stage::Idle,
             Stage::Asking(asking) => {
-                cx.send(asking.token, Command::Leave);
-                if let Some(spare) = asking.spare() {
-                    cx.send(cx.tokens.numbered(spare.get()), Command::Leave);
-                }
+                asking.leave(cx);
                 self.stage = Stage::Idle;
             }
             Stage::Yielding(yielding) => {
@@ -522,9 +543,11 @@ impl<S: Clone + PartialEq> Lane<S> {
 fn asks_again<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> Next {
     let half = cx.rules.grant_lease / 2;
     let expires = ttl.map_or(half, |ttl| until_expiry(ttl, cx.now.since(sent)));
-    // Where others share by `SET NX` they are to have a chance then.
-    let may_be_free = expires < half && matches!(cx.rules.share, Share::Ours);
-    Next::Ask { at: sent.plus(half.min(expires)), may_be_free }
+    let free_after = match (ttl, cx.rules.share) {
+        (Some(ttl), Share::Ours) => u32::try_from(ttl.as_millis()).unwrap_or(NOT_FREE),
+        _ => NOT_FREE, // others who share by `SET NX` are to have a chance then
+    };
+    Next::Ask { at: sent.plus(half.min(expires)), free_after }
 }
 
 /// How long after an answer was asked for to ask again about what has so long to live by it.

@@ -216,6 +216,32 @@ fn who_finds_that_another_was_quicker_to_take_what_expired_queues_up_behind_him(
     );
 }
 
+/// Returns how many commands are sent at a time by who was told at 10 ms, after a trip, that the key has so long to live.
+fn sent_at(ms: u64, trip: u64, ttl: u64) -> usize {
+    let (mut lane, token) = queued();
+    let queued = Reply::Queued { ttl: Some(Duration::from_millis(ttl)) };
+    happen(&mut lane, 10 + trip, |lane, cx| lane.reply(token, enqueue(Enqueue::Again), at(10), queued, cx));
+    happen(&mut lane, ms, Lane::tick).len()
+}
+
+#[test]
+fn an_acquire_follows_each_question_that_comes_when_the_key_may_be_gone_and_no_other() {
+    let (nothing, question, both) = (0, 1, 2);
+
+    for (sent, ms, trip, ttl) in [
+        (nothing, 108, 0, 100),
+        (question, 109, 0, 100), // a millisecond before
+        (both, 110, 0, 100),     // late
+        (nothing, 110, 20, 100),
+        (both, 111, 20, 100),
+        (question, 510, 0, 700), // half a grant lease later
+        (both, 720, 0, 700),     // very late
+        (both, 510, 20, 499),
+    ] {
+        assert_eq!(sent_at(ms, trip, ttl), sent, "at {ms} ms, {trip} ms away, {ttl} ms to live");
+    }
+}
+
 /// Nothing is waited for that has been answered, in whichever order the answers come.
 #[test]
 fn an_acquire_that_took_nothing_before_the_queue_was_gone_is_not_waited_for() {
@@ -223,9 +249,10 @@ fn an_acquire_that_took_nothing_before_the_queue_was_gone_is_not_waited_for() {
 
     let again = enqueue(Enqueue::Again);
     let refused = happen(&mut lane, 12, |lane, cx| lane.reply(spare, ACQUIRE, at(11), Reply::Taken, cx));
+    let meanwhile = happen(&mut lane, 900, Lane::tick);
     let queues = happen(&mut lane, 12, |lane, cx| lane.reply(token, again, at(11), Reply::Gone, cx));
 
-    assert!(refused.is_empty(), "{refused:?}");
+    assert!(refused.is_empty() && meanwhile.is_empty(), "{refused:?}, {meanwhile:?}");
     let first = enqueue(Enqueue::First);
     assert!(
         matches!(queues[..], [Action::Send { token: fresh, command }]
@@ -294,6 +321,28 @@ fn who_leaves_while_an_acquire_follows_its_question_leaves_under_both_tokens() {
     let leaves = |of| move |action: &Action<u32>| matches!(action, Action::Send { token, command: Command::Leave } if *token == of);
     assert!(left.len() == 2 && left.iter().any(leaves(token)) && left.iter().any(leaves(spare)), "{left:?}");
     assert!(answered.len() == 1 && answered.iter().any(leaves(spare)), "{answered:?}");
+}
+
+#[test]
+fn who_may_not_wait_any_more_leaves_under_both_tokens_too() {
+    let (mut lane, token, spare) = asks_about_what_expires();
+
+    let forbidden = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
+    let left = happen(&mut lane, 12, |lane, cx| {
+        lane.reply(token, enqueue(Enqueue::Again), at(11), forbidden, cx);
+    });
+
+    assert!(
+        matches!(
+            left[..],
+            [
+                Action::Send { token: first, command: Command::Leave },
+                Action::Send { token: second, command: Command::Leave },
+                Action::Refuse { refusal: Refusal::Failed(_), .. }
+            ] if first == token && second == spare
+        ),
+        "{left:?}"
+    );
 }
 
 /// The last try of a call ends with its last answer.
