@@ -90,11 +90,11 @@ pub(super) enum Next {
         /// The number of the spare, which follows that question, until it is answered.
         spare: Option<NonZeroU64>,
     },
-    /// The answer to the spare of this number: that to the question was that the key would be gone in a moment.
+    /// The answer to the spare of this number. That to the question was that the key would be gone in a moment, as it may be by now.
     Spare(NonZeroU64),
 }
 
-/// It is not known, or not ours to take: more than any lease.
+/// It is not known, or not ours to take.
 const NOT_FREE: u32 = u32::MAX;
 
 impl Step {
@@ -358,7 +358,8 @@ impl<S: Clone + PartialEq> Lane<S> {
                 let Next::Ask { free_after, .. } = *next else { return };
                 cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
                 let free_at = proof.plus(Duration::from_millis(free_after.into()));
-                let spare = (cx.now >= free_at).then(|| cx.tokens.next());
+                let may_be_free = free_after != NOT_FREE && cx.now >= free_at;
+                let spare = may_be_free.then(|| cx.tokens.next());
                 if let Some(spare) = spare {
                     cx.send(spare, Command::Acquire { lease });
                 }

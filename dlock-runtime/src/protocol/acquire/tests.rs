@@ -242,6 +242,23 @@ fn an_acquire_follows_each_question_that_comes_when_the_key_may_be_gone_and_no_o
     }
 }
 
+/// However long the machine has been up: what is not known is no time.
+#[test]
+fn no_acquire_follows_where_nothing_is_known_of_the_time_to_live() {
+    const DAYS: u64 = 24 * 3_600_000;
+    let (mut lane, token) = queued();
+    let offer = Offer { lease: Rules::DEFAULT.grant_lease, streak: Streak::UNKNOWN };
+    happen(&mut lane, 60 * DAYS, |lane, cx| {
+        lane.granted(token, offer, cx);
+    });
+
+    let renew = Command::Renew { lease: TERMS.lease() };
+    let asked =
+        happen(&mut lane, 60 * DAYS, |lane, cx| lane.reply(token, renew, at(60 * DAYS), Reply::NotOurs, cx));
+
+    assert!(matches!(asked[..], [Action::Send { command: Command::Enqueue { .. }, .. }]), "{asked:?}");
+}
+
 /// Nothing is waited for that has been answered, in whichever order the answers come.
 #[test]
 fn an_acquire_that_took_nothing_before_the_queue_was_gone_is_not_waited_for() {
