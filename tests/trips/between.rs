@@ -74,23 +74,30 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
 
 #[tokio::test]
 async fn who_waits_for_a_lease_that_nobody_ends_asks_and_tries_a_few_times_when_it_may_be_over() {
-    let (wire, [_, other], _lost, waiter) = contended("?tracking=off&grant_lease=1s").await;
+    // On a machine that is busy what is asked a millisecond before may come too late, and be the last, so it is looked more than once.
+    for _ in 0..4 {
+        let (wire, [_, other], _lost, waiter) = contended("?tracking=off&grant_lease=1s").await;
 
-    let cost = wire
-        .cost(async {
-            wire.server.call(&["PEXPIRE", &name("order:7"), "600"]);
-            release(granted(waiter).await).await;
-            other.ready().await.expect("the server answers"); // behind the release
-        })
-        .await;
+        let cost = wire
+            .cost(async {
+                wire.server.call(&["PEXPIRE", &name("order:7"), "600"]);
+                release(granted(waiter).await).await;
+                other.ready().await.expect("the server answers"); // behind the release
+            })
+            .await;
 
-    // It asks each half of the grant lease, and a millisecond before the end; then, for the millisecond in which that may be, some five times,
-    // and tries as often. Where answers take long, as far from the server, it asks and tries once.
-    let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
-    let count =
-        |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
-    let (asked_or_released, tried): (u32, u32) = (count("EVALSHA"), count("SET"));
-    assert!(asked_or_released <= 2 + 1 + 8 + 1 && (1..=8).contains(&tried), "{cost:?}");
+        // It asks each half of the grant lease, and a millisecond before the end; then, for the millisecond in which that may be, some five
+        // times, and tries as often. Where answers take long, as far from the server, it asks and tries once.
+        let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
+        let count =
+            |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
+        let (asked_or_released, tried): (u32, u32) = (count("EVALSHA"), count("SET"));
+        assert!(asked_or_released <= 2 + 1 + 8 + 1 && tried <= 8, "{cost:?}");
+        if tried > 0 {
+            return;
+        }
+    }
+    panic!("it only asks");
 }
 
 /// Looks what turns cost that are short: on a machine that is busy one may last, and is confirmed, so it is looked more than once.

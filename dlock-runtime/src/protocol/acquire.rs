@@ -130,7 +130,7 @@ impl<S> Asking<S> {
         }
     }
 
-    /// Tells the server that neither of its tokens wants the lock any more.
+    /// Tells the server that neither of its tokens wants the lock any more. (A spare that it waits for no longer is left when it is answered.)
     fn leave(&self, cx: &mut Cx<'_, S>) {
         cx.send(self.token, Command::Leave);
         if let Some(spare) = self.spare() {

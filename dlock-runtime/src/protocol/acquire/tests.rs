@@ -364,23 +364,36 @@ fn who_may_not_wait_any_more_leaves_under_both_tokens_too() {
 
 /// The last try of a call ends with its last answer.
 #[test]
-fn who_tries_for_the_last_time_has_the_lock_if_the_acquire_behind_the_question_takes_it() {
+fn who_tries_for_the_last_time_has_the_lock_or_is_told_why_not_by_the_acquire_behind_the_question() {
     let retries = Limits { retries: 1, ..LIMITS };
     let head = || Waiter { patience: Patience::new(at(0), retries, 1), ..waiter(1, TERMS) };
-    for (reply, is_let_in) in [(Reply::Ours, true), (Reply::Taken, false)] {
+    let answered = |reply| {
         let (mut lane, token, spare) = asks_as_it_expires(queued_for(head()), 10_000);
-        let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
-        let first = happen(&mut lane, 10_000, |lane, cx| {
-            lane.reply(token, enqueue(Enqueue::Again), at(10_000), ending, cx);
-        });
-
-        let second = happen(&mut lane, 10_000, |lane, cx| lane.reply(spare, ACQUIRE, at(10_000), reply, cx));
-
+        let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
+        let first = happen(&mut lane, 10_000, |lane, cx| lane.reply(token, again, at(10_000), ending, cx));
         assert!(first.is_empty(), "{first:?}");
-        let let_in = matches!(second[..], [Action::Admit { seat: 1, .. }]);
-        assert_eq!(let_in, is_let_in, "{second:?}");
-        assert!(let_in || matches!(second[0], Action::Refuse { seat: 1, .. }), "{second:?}");
-    }
+        happen(&mut lane, 10_000, |lane, cx| lane.reply(spare, ACQUIRE, at(10_000), reply, cx))
+    };
+
+    let let_in = answered(Reply::Ours);
+    let taken = answered(Reply::Taken);
+    let refused = answered(Reply::Refused(failure()));
+    let unknown = answered(Reply::Unknown(failure()));
+
+    assert!(matches!(let_in[..], [Action::Admit { seat: 1, .. }]), "{let_in:?}");
+    let leaves = |action: &Action<u32>| matches!(action, Action::Send { command: Command::Leave, .. });
+    assert!(
+        matches!(&taken[..], [Action::Refuse { refusal: Refusal::Contended { .. }, .. }, last] if leaves(last)),
+        "{taken:?}"
+    );
+    assert!(
+        matches!(&refused[..], [Action::Refuse { refusal: Refusal::Failed(_), .. }, last] if leaves(last)),
+        "{refused:?}"
+    );
+    assert!(
+        matches!(&unknown[..], [Action::Abandon { .. }, Action::Refuse { refusal: Refusal::Failed(_), .. }, last] if leaves(last)),
+        "{unknown:?}"
+    );
 }
 
 /// Where an answer is lost both may have run, or the second alone.
