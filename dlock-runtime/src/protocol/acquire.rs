@@ -16,18 +16,16 @@
 //! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
 //! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts.
 //!
-//! A queue ends with its key. Where that may have expired an acquire under a fresh token, the *spare*, follows the question whether the
-//! token is still queued: it takes the lock a trip earlier, and else is refused.
-//!
-//! Not here: what a holder does (`hold`), how long a call waits (`patience`).
+//! Not here: when who is queued asks whether it still is, and what follows that question (`inquiry`); what a holder does (`hold`), how long
+//! a call waits (`patience`).
 
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::protocol::budget::Budget;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::protocol::hold::Hold;
+use crate::protocol::inquiry::{Inquiry, RESOLUTION};
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
 use crate::protocol::queue::Waiter;
 use crate::protocol::share::{Offer, Share, Streak};
@@ -57,8 +55,8 @@ pub(super) enum Step {
     Queued {
         /// When the last enqueue that was answered "queued" was sent: the one grant of the token came after it.
         proof: BootTime,
-        /// What comes next, if no grant comes.
-        next: Next,
+        /// Whether it still does, if no grant comes.
+        inquiry: Inquiry,
     },
     /// The lock may be ours; the body waits for the answer that says so.
     Confirming {
@@ -76,31 +74,10 @@ pub(super) enum Step {
     },
 }
 
-/// What comes next of a token that stands in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It is asked whether it still does.
-    Ask {
-        at: BootTime,
-        /// So many milliseconds after what proves its place was sent the key may have expired, and is free for us; or [`NOT_FREE`].
-        free_after: u32,
-    },
-    /// The answer.
-    Answer {
-        /// The number of the spare, which follows that question, until it is answered.
-        spare: Option<NonZeroU64>,
-    },
-    /// The answer to the spare of this number. That to the question was that the key would be gone in a moment, as it may be by now.
-    Spare(NonZeroU64),
-}
-
-/// It is not known, or not ours to take.
-const NOT_FREE: u32 = u32::MAX;
-
 impl Step {
     /// The token stands in the queue, as is proved by what was sent then, and asks again at a time.
     pub(super) const fn queued(proof: BootTime, at: BootTime) -> Self {
-        Self::Queued { proof, next: Next::Ask { at, free_after: NOT_FREE } }
+        Self::Queued { proof, inquiry: Inquiry::at(at) }
     }
 }
 
@@ -111,30 +88,9 @@ impl<S> Asking<S> {
 
     pub(super) fn due(&self) -> BootTime {
         match self.step {
-            Step::Queued { next: Next::Ask { at, .. }, .. } => at,
+            Step::Queued { inquiry, .. } => inquiry.due(),
             Step::Paused { until, .. } => until,
             _ => BootTime::NEVER,
-        }
-    }
-
-    /// Returns whether this is the token of an acquire that followed the question whether the contender's is still queued.
-    pub(super) fn is_spare(&self, token: Token) -> bool {
-        self.spare().is_some_and(|spare| spare.get() == token.number())
-    }
-
-    const fn spare(&self) -> Option<NonZeroU64> {
-        match self.step {
-            Step::Queued { next: Next::Answer { spare }, .. } => spare,
-            Step::Queued { next: Next::Spare(spare), .. } => Some(spare),
-            _ => None,
-        }
-    }
-
-    /// Tells the server that neither of its tokens wants the lock any more. (A spare that it waits for no longer is left when it is answered.)
-    fn leave(&self, cx: &mut Cx<'_, S>) {
-        cx.send(self.token, Command::Leave);
-        if let Some(spare) = self.spare() {
-            cx.send(cx.tokens.numbered(spare.get()), Command::Leave);
         }
     }
 
@@ -204,13 +160,11 @@ impl<S: Clone + PartialEq> Lane<S> {
 
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                if let Step::Queued { next: Next::Answer { spare: Some(spare) }, .. } = *step
-                    && ttl == Some(Duration::ZERO)
-                {
-                    *step = Step::Queued { proof: sent, next: Next::Spare(spare) };
-                    return;
+                let before = *step;
+                *step = Step::Queued { proof: sent, inquiry: Inquiry::answered(before, sent, ttl, cx) };
+                if let Step::Queued { inquiry: Inquiry::Behind(_), .. } = step {
+                    return; // a call on its last try may have the lock yet
                 }
-                *step = Step::Queued { proof: sent, next: asks_again(sent, ttl, cx) };
                 self.taken(ttl, cx);
                 self.stop_asking_for_nobody(cx);
             }
@@ -232,10 +186,10 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.taken(ttl, cx);
                 self.pause(ttl, cx);
             }
-            (Step::Queued { next, .. }, Command::Enqueue { .. }, Reply::Gone) => {
+            (Step::Queued { inquiry, .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place, or has.
-                match (next, cx.rules.share) {
-                    (Next::Answer { spare: Some(spare) }, _) => {
+                match (inquiry, cx.rules.share) {
+                    (Inquiry::UnderWay { spare: Some(spare) }, _) => {
                         let (whose, spare) = (whose.clone(), cx.tokens.numbered(spare.get()));
                         self.stage = Stage::Asking(Asking::new(whose, spare, Step::Trying, Streak::UNKNOWN));
                     }
@@ -255,38 +209,6 @@ impl<S: Clone + PartialEq> Lane<S> {
             (_, _, Reply::Refused(failure)) => self.unanswered(command, failure, false, cx),
             (_, _, Reply::Unknown(failure)) => self.unanswered(command, failure, true, cx),
             _ => {} // an older command's answer, which the step that came since has made void
-        }
-    }
-
-    /// The acquire is answered that followed the question whether the contender's token is still queued.
-    pub(super) fn spare_answered(
-        &mut self,
-        spare: Token,
-        command: Command,
-        sent: BootTime,
-        reply: Reply,
-        cx: &mut Cx<'_, S>,
-    ) {
-        let Stage::Asking(asking) = &mut self.stage else { return };
-        if let Reply::Ours = reply {
-            // Nothing stood there any more, and so the token that was queued is dead, whatever was said of it.
-            (asking.token, asking.step) = (spare, Step::Trying);
-            return self.asked(command, sent, reply, cx);
-        }
-        Self::reply_to_the_dead(spare, command, &reply, cx);
-        let Step::Queued { next, .. } = &mut asking.step else { return };
-        if let Next::Answer { .. } = next {
-            *next = Next::Answer { spare: None }; // that says what there is to say
-            return;
-        }
-        let ttl = Some(Duration::ZERO);
-        *next = asks_again(sent, ttl, cx);
-        match reply {
-            Reply::Refused(failure) | Reply::Unknown(failure) => self.still_queued_but_unheard(failure, cx),
-            _ => {
-                self.taken(ttl, cx);
-                self.stop_asking_for_nobody(cx);
-            }
         }
     }
 
@@ -354,16 +276,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Asking(asking) = &mut self.stage else { return };
         let due = now_please || cx.now >= asking.due();
         match (&mut asking.step, lease) {
-            (Step::Queued { proof, next }, Some(lease)) if due => {
-                let Next::Ask { free_after, .. } = *next else { return };
-                cx.send(asking.token, Command::Enqueue { lease, mode: Enqueue::Again });
-                let free_at = proof.plus(Duration::from_millis(free_after.into()));
-                let may_be_free = free_after != NOT_FREE && cx.now >= free_at;
-                let spare = may_be_free.then(|| cx.tokens.next());
-                if let Some(spare) = spare {
-                    cx.send(spare, Command::Acquire { lease });
-                }
-                *next = Next::Answer { spare: spare.and_then(|spare| NonZeroU64::new(spare.number())) };
+            (Step::Queued { proof, inquiry }, Some(lease)) if due => {
+                inquiry.ask(asking.token, *proof, lease, cx);
             }
             (Step::Paused { .. }, _) if due => self.ask(cx),
             _ => {}
@@ -492,7 +406,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     }
 
     /// The token is in the queue as far as we know, but the server did not say so.
-    fn still_queued_but_unheard(&mut self, failure: Failure, cx: &mut Cx<'_, S>) {
+    pub(super) fn still_queued_but_unheard(&mut self, failure: Failure, cx: &mut Cx<'_, S>) {
         self.queue.hear(Heard::Failed(Box::new(failure)));
         self.tell_not_yet(cx);
         self.stop_asking_for_nobody(cx);
@@ -538,37 +452,6 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.queue.head().map(|head| head.terms.lease())
     }
 }
-
-/// When a queued contender asks again: half a grant lease later, so that a grant always leaves time to start on, or when the
-/// present hold may have expired and the queue with it.
-fn asks_again<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> Next {
-    let half = cx.rules.grant_lease / 2;
-    let expires = ttl.map_or(half, |ttl| until_expiry(ttl, cx.now.since(sent)));
-    let free_after = match (ttl, cx.rules.share) {
-        (Some(ttl), Share::Ours) => u32::try_from(ttl.as_millis()).unwrap_or(NOT_FREE),
-        _ => NOT_FREE, // others who share by `SET NX` are to have a chance then
-    };
-    Next::Ask { at: sent.plus(half.min(expires)), free_after }
-}
-
-/// How long after an answer was asked for to ask again about what has so long to live by it.
-///
-/// Far from the server, whence who asks too early has the lock a trip later, that is when it is gone for certain. Near it once more before,
-/// to hear of its end more exactly, then as soon as that may be, and four times in the millisecond that it may last: a few commands, for
-/// each lease that nobody ended.
-fn until_expiry(ttl: Duration, trip: Duration) -> Duration {
-    match (trip < NEAR, ttl > RESOLUTION) {
-        (true, true) => ttl.saturating_sub(RESOLUTION),
-        (true, false) => ttl.max(RESOLUTION / 4),
-        (false, _) => ttl.saturating_add(RESOLUTION),
-    }
-}
-
-/// A server counts whole milliseconds, of which its answer left out a part: within so much of its time to live a key is gone.
-const RESOLUTION: Duration = Duration::from_millis(1);
-
-/// What is answered within this can be asked several times while a key may expire.
-const NEAR: Duration = RESOLUTION;
 
 /// No two looks of who does not queue are closer together: a short time to live must not become a busy loop.
 const FLOOR: Duration = Duration::from_millis(2);

@@ -3,6 +3,7 @@
 //! ```text
 //! lane       one key's affairs in one process; an event goes in here, actions come out
 //!   acquire    the head of the local queue asks for the lock and waits for it
+//!   inquiry    whether it is still queued there, and what follows that question
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
 //!   budget     for how long tasks hand it to each other before other processes get their turn
 //!   keep       nobody has it until its `at_least` is over
@@ -33,6 +34,7 @@ mod exhaustive;
 pub(crate) mod fencing;
 pub(crate) mod hint;
 pub(crate) mod hold;
+pub(crate) mod inquiry;
 pub(crate) mod keep;
 pub(crate) mod lane;
 pub(crate) mod nesting;

@@ -10,13 +10,24 @@ use super::lane::{Action, Cx, Lane, Stage};
 use super::patience::{Limits, Patience};
 use super::queue::Waiter;
 use super::terms::Terms;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
 use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
 pub(super) const TERMS: Terms = Terms::of_lease(LEASE);
+
+pub(super) const ACQUIRE: Command = Command::Acquire { lease: LEASE };
+
+pub(super) const fn enqueue(mode: Enqueue) -> Command {
+    Command::Enqueue { lease: LEASE, mode }
+}
+
+/// What a server has that is away for a moment.
+pub(super) fn failure() -> Failure {
+    Failure::new(FailureKind::Passing, "away")
+}
 
 pub(super) fn at(ms: u64) -> BootTime {
     BootTime::from_nanos(ms * 1_000_000)
@@ -69,6 +80,18 @@ pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {
     let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
     let (token, acquire) = (asking.token, Command::Acquire { lease: terms.lease() });
     happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
+    (lane, token)
+}
+
+/// A lane whose head, the waiter that is given, stands in the server's queue since 2 ms, as it asked for at 1 ms; and the head's token.
+pub(super) fn queued(head: Waiter<u32>) -> (Lane<u32>, Token) {
+    let mut lane = Lane::new();
+    happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
+    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
+    let token = asking.token;
+    happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+    let queued = Reply::Queued { ttl: Some(LEASE) };
+    happen(&mut lane, 2, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
     (lane, token)
 }
 

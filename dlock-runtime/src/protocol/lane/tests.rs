@@ -3,12 +3,10 @@
 use super::*;
 use crate::protocol::command::{Enqueue, FailureKind};
 use crate::protocol::patience::Limits;
-use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
+use crate::protocol::scene::{ACQUIRE, LIMITS, RULES, TERMS, at, enqueue, happen, held, queued, waiter};
 use crate::protocol::share::Streak;
 
-const ACQUIRE: Command = Command::Acquire { lease: TERMS.lease() };
-
-const ENQUEUE: Command = Command::Enqueue { lease: TERMS.lease(), mode: Enqueue::First };
+const ENQUEUE: Command = enqueue(Enqueue::First);
 
 fn unknown() -> Reply {
     Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"))
@@ -26,17 +24,6 @@ fn yielding() -> (Lane<u32>, Token) {
     happen(&mut lane, 100, |lane, cx| {
         lane.release(&1, cx);
     });
-    (lane, token)
-}
-
-/// A lane whose head, the waiter that is given, stands in the server's queue since 2 ms; and the head's token.
-fn queued(head: Waiter<u32>) -> (Lane<u32>, Token) {
-    let mut lane = Lane::new();
-    happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
-    let Stage::Asking(Asking { token, .. }) = lane.stage else { panic!("{lane:?}") };
-    happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
-    let queued = Reply::Queued { ttl: Some(TERMS.lease()) };
-    happen(&mut lane, 2, |lane, cx| lane.reply(token, ENQUEUE, at(1), queued, cx));
     (lane, token)
 }
 
