@@ -34,6 +34,7 @@ pub(crate) use name::Name;
 pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 
 use crate::error::Error;
+use crate::printable::Escaped;
 
 /// The key of a lock: what is locked, such as `order:7`.
 ///
@@ -123,11 +124,10 @@ impl Ord for LockKey {
 }
 
 impl fmt::Display for LockKey {
-    /// Writes the key with control characters escaped, so that no key can forge a line of a log.
+    /// Writes the key with unprintable characters escaped (control characters, line separators, and characters that reorder text), so
+    /// that no key can forge a line of a log or command a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().chars().try_for_each(|c| {
-            if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
-        })
+        Escaped(self.as_str()).fmt(f)
     }
 }
 

@@ -126,7 +126,6 @@ impl<'a> PartWriter<'a> {
     /// # Ok::<(), dlock_runtime::Error>(())
     /// ```
     pub fn fields(self) -> FieldWriter<'a> {
-        self.sink.fields();
         FieldWriter { out: self, first: true }
     }
 }

@@ -5,7 +5,7 @@
 //! plain       a%3Ab     -       -      -            a%3Ab:c
 //! `|opt`      a%3Ab     ~~      ~      ~1           a%3Ab:c
 //! `|raw`      a:b       -       -      -            a:b:c
-//! `|hash`     H(a:b)    -       -      -            H(a%3Ab:c)          -: refused
+//! `|hash`     H(a%3Ab)  -       -      -            H(a%3Ab:c)          -: refused
 //! ```
 //!
 //! Not here: who writes values (`part`), and what happens to one that is refused (`builder`).
@@ -18,8 +18,6 @@ use crate::key::hash::Hasher;
 #[derive(Debug)]
 pub(crate) struct Sink {
     form: Form,
-    /// Whether the values are those of fields.
-    several: bool,
     /// Whether the value that is being written has no byte so far.
     empty: bool,
     problem: Option<Problem>,
@@ -48,7 +46,7 @@ pub(crate) enum Form {
 
 impl Sink {
     pub(crate) fn new(form: Form) -> Self {
-        Self { form, several: false, empty: true, problem: None }
+        Self { form, empty: true, problem: None }
     }
 
     /// Adds bytes of the current value.
@@ -60,12 +58,13 @@ impl Sink {
                 Ok(text) => name.push_str(text),
                 Err(_) => self.refuse("is no UTF-8: write `|hash`, or leave out `|raw`"),
             },
-            Form::Hashed(hash) if self.several => {
+            // The escaped text: a `:` in one value is never the `:` between two fields, so values whose plain texts differ have
+            // different hashes.
+            Form::Hashed(hash) => {
                 let mut text = String::new();
                 escape(bytes, &mut text);
                 hash.update(text.as_bytes());
             }
-            Form::Hashed(hash) => hash.update(bytes),
         }
     }
 
@@ -87,11 +86,6 @@ impl Sink {
             Form::Optional(name) => name.push_str(mark),
             _ => self.refuse(problem),
         }
-    }
-
-    /// Notes that fields come. Their hash is that of the escaped text: a `:` in a value is none between two.
-    pub(crate) fn fields(&mut self) {
-        self.several = true;
     }
 
     /// Adds what stands between two fields.
