@@ -23,7 +23,13 @@ pub(crate) enum Task {
 pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>) -> Result<Task, String> {
     let words: Vec<_> = words.map(|word| text(word, "what was typed")).collect::<Result<_, _>>()?;
     let url = url.map(|url| text(url, "DLOCK_URL")).transpose()?;
-    let (options, mut words): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| word.starts_with('-'));
+    // Behind `--` a key may begin with `-`.
+    let mut words = words.into_iter();
+    let before: Vec<_> = words.by_ref().take_while(|word| word != "--").collect();
+    let (options, mut operands): (Vec<_>, Vec<_>) =
+        before.into_iter().partition(|word| word.starts_with('-'));
+    operands.extend(words);
+    let mut words = operands;
     let has = |names: &[&str]| options.iter().any(|option| names.contains(&&**option));
     if has(&["-h", "--help"]) {
         return Ok(Task::Help);
@@ -44,7 +50,7 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         _ => return Err("there is no such command".to_owned()),
     };
     if options.iter().any(|option| !allowed.contains(&&**option)) {
-        return Err(format!("`{command}` has no such option"));
+        return Err(format!("`{command}` has no such option; write `--` before a key that begins with `-`"));
     }
     let key = if command == "doctor" { None } else { words.pop() };
     let typed = words.pop();
@@ -87,6 +93,7 @@ URL is that of the program that locks, with its options: redis://user:password@h
 redis+quorum://.., each over TLS as rediss.., and redis+unix:///path. Quote it where it has a `?` or a `&`.
 Without one it is taken from DLOCK_URL, so that a password need not stand on the command line, where others see it.
 KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given. In Redis `order:7` is `dlock:order:7`.
+If it begins with `-`, write `--` before it: dlock inspect URL -- -7
 
 --json prints one finding on each line.
 
@@ -114,6 +121,21 @@ mod tests {
         assert_eq!(typed("inspect redis://h order:7"), Ok(Task::Inspect { url: url(), key: key() }));
         assert_eq!(typed("release --yes redis://h order:7"), Ok(Task::Release { url: url(), key: key() }));
         assert_eq!((typed("doctor --help"), typed("-V")), (Ok(Task::Help), Ok(Task::Version)));
+    }
+
+    #[test]
+    fn options_end_at_two_dashes() {
+        let url = || "redis://h".to_owned();
+        let inspect = |key: &str| Ok(Task::Inspect { url: url(), key: key.to_owned() });
+
+        assert_eq!(typed("inspect redis://h -- -7"), inspect("-7"));
+        assert_eq!(typed("inspect -- redis://h --yes"), inspect("--yes"));
+        assert_eq!(typed("-- inspect redis://h -h"), inspect("-h"));
+        assert_eq!(typed("inspect redis://h -- --"), inspect("--"));
+        let release = |line| typed(line).map(|task| matches!(task, Task::Release { key, .. } if key == "-7"));
+        assert_eq!(release("release --yes redis://h -- -7"), Ok(true));
+        assert!(typed("release redis://h -- -7 --yes").is_err(), "`--yes` is a key there, not an option");
+        assert!(typed("inspect redis://h -7").is_err_and(|problem| problem.contains("`--`")));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use dlock_runtime::doctor::Severity;
-use dlock_runtime::{LockManager, Result};
+use dlock_runtime::{LockKey, LockManager, Result};
 
 use crate::args::Task;
 
@@ -63,8 +63,9 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 }
 
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
+    let key = LockKey::new(key)?; // which is printed with its control characters escaped
     let manager = LockManager::connect(url).await?;
-    let Some(seen) = manager.inspect(key).await? else {
+    let Some(seen) = manager.inspect(&key).await? else {
         say(&format!("nobody holds `{key}`; {TYPED_SO}\n"));
         return Ok(ExitCode::FAILURE);
     };
@@ -76,8 +77,9 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
 }
 
 async fn release(url: &str, key: &str) -> Result<ExitCode> {
+    let key = LockKey::new(key)?;
     let manager = LockManager::connect(url).await?;
-    let was_held = manager.force_release(key).await?;
+    let was_held = manager.force_release(&key).await?;
     if was_held {
         say(&format!("`{key}` is released\n"));
     } else {

@@ -141,6 +141,25 @@ async fn a_lock_is_looked_at_and_taken_from_its_holder_only_by_who_says_so() {
 }
 
 #[test]
+fn a_key_that_commands_a_terminal_is_printed_escaped() {
+    for (key, shown) in [
+        ("a\u{1b}[31mb", r"a\u{1b}[31mb"),
+        ("\u{202e}7:redro", r"\u{202e}7:redro"),
+        ("a\u{2028}b", r"a\u{2028}b"),
+        ("a\nb", r"a\nb"),
+        ("a\u{200b}b", r"a\u{200b}b"),
+        ("-7", "-7"),
+    ] {
+        for words in [&["inspect", "memory://", "--", key][..], &["release", "--yes", "memory://", "--", key]]
+        {
+            let (code, text) = dlock(words);
+            assert_eq!(code, 1, "{key:?}: {text}");
+            assert!(text.contains(&format!("`{shown}`")) && !text.contains("\u{1b}"), "{key:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn help_names_every_command_and_exit_code() {
     let (code, text) = dlock(&["--help"]);
 

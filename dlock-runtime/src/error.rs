@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::printable::Escaped;
 
 /// The result of a lock operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -64,7 +65,7 @@ pub enum Error {
     },
 
     /// The key cannot be built from these arguments, or is no valid key.
-    #[error("invalid lock key `{template}`: {problem}")]
+    #[error("invalid lock key `{}`: {problem}", Escaped(template))]
     #[non_exhaustive]
     InvalidKey {
         /// The key or the template that it was built from.
@@ -74,7 +75,7 @@ pub enum Error {
     },
 
     /// Something that is not a lock of this kind stands under the lock's name: no lock at all, or one of another layout.
-    #[error("what stands as `{}` is no lock of this layout, and all who share one need the same `layout`: {found}", .key.full_name())]
+    #[error("what stands as `{}` is no lock of this layout, and all who share one need the same `layout`: {found}", Escaped(key.full_name()))]
     #[non_exhaustive]
     WrongKind {
         /// The lock that was asked for.

@@ -65,6 +65,7 @@
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
 //! clock, token, telemetry, sync      the time that leases are measured with, who holds, spans and events, mutexes
+//! printable        which characters of a foreign text are shown as they are
 //! testing          the test kit: a world in memory and the hand that reaches into it
 //! integrations     what handlers of axum, actix and tonic need, each behind its feature
 //! private          what the attribute's expansion calls
@@ -95,6 +96,7 @@ mod layout;
 mod lock;
 mod manager;
 mod options;
+mod printable;
 mod protocol;
 mod retry;
 mod run;

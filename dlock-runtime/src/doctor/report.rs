@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::printable::is_unprintable;
+
 /// How bad a finding is. They are ordered: [`Ok`](Self::Ok) is the least, [`Danger`](Self::Danger) the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -112,7 +114,7 @@ impl Finding {
 
 /// What a server says of itself may be meant for the terminal that shows it.
 fn plain(mut text: String) -> String {
-    text.retain(|c| !c.is_control());
+    text.retain(|c| !is_unprintable(c));
     text
 }
 

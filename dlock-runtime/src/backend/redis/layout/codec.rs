@@ -10,6 +10,7 @@ use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::redisson;
 use crate::backend::redis::layout::scripts::{Loaded, Script};
+use crate::printable::is_unprintable;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::protocol::share::Streak;
 use crate::sync::lock;
@@ -270,7 +271,7 @@ impl Redacted {
 }
 
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+    text.chars().filter(|c| !is_unprintable(*c)).collect()
 }
 
 fn is_of_a_token(c: char) -> bool {

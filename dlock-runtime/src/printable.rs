@@ -1,0 +1,62 @@
+//! Which characters of a foreign text are shown as they are in errors, events, and reports.
+
+use std::fmt;
+
+/// Returns `true` if a terminal or a log viewer may act on `c` instead of showing it: a control character, a line or paragraph
+/// separator, or an invisible character that reorders or hides its neighbors.
+///
+/// The list is that of Unicode's "Trojan Source" report (UTS #55) and the format characters that have no width.
+pub(crate) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Displays a text with every [unprintable](is_unprintable) character escaped, such as `\n` or `\u{202e}`.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| {
+            if is_unprintable(c) { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_act_on_a_terminal_are_escaped() {
+        for (text, shown) in [
+            ("a\u{1b}[31mb", r"a\u{1b}[31mb"),
+            ("a\nb\u{85}c", r"a\nb\u{85}c"),
+            ("a\u{2028}b\u{2029}c", r"a\u{2028}b\u{2029}c"),
+            ("\u{202e}7:redro\u{202c}", r"\u{202e}7:redro\u{202c}"),
+            ("\u{2066}a\u{2069}\u{200f}\u{61c}", r"\u{2066}a\u{2069}\u{200f}\u{61c}"),
+            ("a\u{200b}\u{feff}\u{2060}\u{ad}b", r"a\u{200b}\u{feff}\u{2060}\u{ad}b"),
+            ("a\u{e0041}b", r"a\u{e0041}b"),
+        ] {
+            assert_eq!(Escaped(text).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn text_of_people_is_shown_as_it_is() {
+        for text in ["order:7", "größe: 7 µs", "日本語", "שלום", "e\u{301}", "👍🏽", "a b\\c'd\"e"]
+        {
+            assert_eq!(Escaped(text).to_string(), text);
+        }
+    }
+}
