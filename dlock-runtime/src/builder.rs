@@ -5,6 +5,8 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use crate::backend::redis;
 use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
@@ -216,7 +218,7 @@ impl Builder {
     ///
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
-        LockManager::open(self.target()?).await
+        LockManager::open(self.checked_target().await?).await
     }
 
     /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
@@ -230,7 +232,17 @@ impl Builder {
     ///
     /// Dropping it ends the examination; its key ends with its time to live, within seconds.
     pub async fn doctor(self) -> Result<Report> {
-        doctor::examine(self.target()?).await
+        doctor::examine(self.checked_target().await?).await
+    }
+
+    /// Reads the URL, sets what is set here, and checks the certificates.
+    async fn checked_target(self) -> Result<Target> {
+        let target = self.target()?;
+        #[cfg(feature = "tls")]
+        if target.place.uses_tls() {
+            redis::check_certificates(&target.settings).await?;
+        }
+        Ok(target)
     }
 
     /// Reads the URL, and sets what is set here.
@@ -268,7 +280,7 @@ impl Builder {
         set(&mut settings.rules.tracking, tracking);
         set(&mut settings.io, io);
         set(&mut settings.credentials, credentials.map(Some));
-        let Certificates { ca, client, key } = certificates;
+        let Certificates { ca, client, key, .. } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
         set(&mut settings.certificates.client, client.map(Some));
         set(&mut settings.certificates.key, key.map(Some));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_runtime::{Builder, Error, LockManager};
 use dlock_tests::server::RedisServerBuilder;
 use dlock_tests::{Answer, Authority, HostileServer, Identity, RedisServer, Worker, within};
+use rustls::crypto::{CryptoProvider, ring};
 use tempfile::TempDir;
 
 use super::{LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
@@ -212,6 +213,107 @@ async fn certificates_that_cannot_be_used_are_told_by_their_option_without_askin
     }
     let not_asked_for = LockManager::builder("redis://127.0.0.1:1").tls_ca(authority.pem()).connect().await;
     assert_config(not_asked_for, "tls", &["`rediss://`"]);
+}
+
+#[tokio::test]
+async fn files_that_are_not_regular_or_too_large_are_refused() {
+    let authority = Authority::new();
+    let files = Files::of(&authority, &authority.sign("shop"));
+    make_fifo(&files.path("fifo"));
+    let large = std::fs::File::create(files.path("large.pem")).expect("the folder can be written to");
+    large.set_len((1 << 20) + 1).expect("the file can grow");
+    std::os::unix::fs::symlink("/dev/zero", files.path("zero")).expect("a link can be made");
+    std::os::unix::fs::symlink(files.path("fifo"), files.path("link")).expect("a link can be made");
+
+    for (options, part, words) in [
+        (vec![("tls_ca", "fifo")], "tls_ca", "not a regular file"),
+        (vec![("tls_ca", "link")], "tls_ca", "not a regular file"),
+        (vec![("tls_ca", "zero")], "tls_ca", "not a regular file"),
+        (vec![("tls_ca", "")], "tls_ca", "is a directory"),
+        (vec![("tls_ca", "large.pem")], "tls_ca", "larger than 1024 KiB"),
+        (vec![("tls_ca", "ca.pem"), ("tls_cert", "fifo"), ("tls_key", "client.key")], "tls_cert", "regular"),
+        (vec![("tls_ca", "ca.pem"), ("tls_cert", "client.pem"), ("tls_key", "fifo")], "tls_key", "regular"),
+        (vec![("tls_cert", "zero"), ("tls_key", "zero"), ("tls_ca", "ca.pem")], "tls_cert", "regular"),
+    ] {
+        let connect = LockManager::connect(&format!("rediss://127.0.0.1:1{}", files.options(&options)))
+            .await;
+        assert_config(connect, part, &[words]);
+    }
+}
+
+#[tokio::test]
+async fn system_authorities_that_are_not_regular_files_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let (fifo, empty) = (folder.path().join("fifo"), folder.path().join("empty"));
+    make_fifo(&fifo);
+    std::fs::create_dir(&empty).expect("a folder can be made");
+
+    for (variable, value, words) in [
+        ("SSL_CERT_FILE", &*fifo, "SSL_CERT_FILE"),
+        ("SSL_CERT_FILE", std::path::Path::new("/dev/zero"), "not a regular file"),
+        ("SSL_CERT_FILE", folder.path(), "is a directory"),
+        ("SSL_CERT_DIR", &*fifo, "SSL_CERT_DIR"),
+        ("SSL_CERT_DIR", &*empty, "no authorities"),
+        ("SSL_CERT_DIR", folder.path(), "no authorities"), // a FIFO in it is left out
+    ] {
+        let mut worker = tokio::process::Command::new(env!("CARGO_BIN_EXE_lock-worker"));
+        worker.arg("rediss://127.0.0.1:1").env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
+        worker.env(variable, value).stdin(std::process::Stdio::null()).kill_on_drop(true);
+        let output = within(SOON, "the end of the worker", worker.output()).await;
+        let output = output.expect("the worker can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{variable}={}: {said}", value.display());
+    }
+}
+
+#[tokio::test]
+async fn a_ca_file_that_turns_into_a_fifo_is_named_until_it_is_back() {
+    let Some(authority) = Authority::of_servers() else { return };
+    let mut server = server_of(&authority).start();
+    let files = Files::of(&authority, &authority.sign("shop"));
+    let url = format!("{}{}", server.tls_url(), files.options(&[("tls_ca", "ca.pem")]));
+    let manager = LockManager::connect(&url).await.expect("we know its authority");
+
+    std::fs::remove_file(files.path("ca.pem")).expect("it is there");
+    make_fifo(&files.path("ca.pem"));
+    server.restart();
+    let told = async {
+        loop {
+            match manager.ready().await {
+                Err(Error::Unavailable { reason, .. }) if reason.contains("not a regular file") => break,
+                Ok(()) | Err(Error::Unavailable { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    within(SOON, "the reason", told).await;
+    std::fs::remove_file(files.path("ca.pem")).expect("it is there");
+    files.write("ca.pem", &authority.pem());
+
+    until_ready(&manager).await;
+}
+
+#[tokio::test]
+async fn connecting_installs_no_crypto_provider_for_the_process() {
+    let Some(authority) = Authority::of_servers() else { return };
+    let server = server_of(&authority).line("tls-auth-clients yes").start();
+    let client = authority.sign("shop");
+    let builder = builder_for(&server, &authority).tls_client_certificate(client.certificate, client.key);
+    let before = builder.clone().connect().await.expect("each knows the other's authority");
+
+    assert!(CryptoProvider::get_default().is_none(), "the process has a default provider");
+    ring::default_provider().install_default().expect("the application is the first to install one");
+
+    let after = builder.connect().await.expect("the application's provider is used");
+    hold_beyond_the_lease(&before).await;
+    hold_beyond_the_lease(&after).await;
+}
+
+fn make_fifo(path: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().expect("`mkfifo` can be run");
+    assert!(made.success());
 }
 
 #[tokio::test]

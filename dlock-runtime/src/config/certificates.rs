@@ -1,10 +1,13 @@
 //! The certificates that TLS is spoken with, as they were given: text, or files.
 //!
-//! Not here: how they are read and checked, and which authorities count without them (`backend::redis::node::tls`).
+//! See also: how files are read (`certificate_reader`), and what TLS does with them (`backend::redis::node::tls`).
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+#[cfg(feature = "tls")]
+use crate::config::certificate_reader::CertificateReader;
 
 /// Whose certificate a server must have, and which one we show; what is not given is the system's, and none.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +18,9 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<Pem>,
     /// The private key of our own.
     pub(crate) key: Option<Pem>,
+    /// Reads those that are files.
+    #[cfg(feature = "tls")]
+    pub(crate) reader: CertificateReader,
 }
 
 impl Certificates {

@@ -2,6 +2,8 @@
 //!
 //! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
 
+#[cfg(feature = "tls")]
+pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;

@@ -59,6 +59,20 @@ pub(crate) enum Place {
     Quorum(Voters),
 }
 
+#[cfg(feature = "tls")]
+impl Place {
+    /// Returns `true` if its servers are spoken to over TLS.
+    pub(crate) fn uses_tls(&self) -> bool {
+        match self {
+            Self::Memory { .. } => false,
+            Self::Redis(server) => server.tls,
+            Self::Sentinel(watched) => watched.master.tls,
+            Self::Cluster(seeds) => seeds.access.tls,
+            Self::Quorum(Voters(servers)) => servers.iter().any(|server| server.tls),
+        }
+    }
+}
+
 /// The address of a Redis, and how to get in.
 #[derive(Clone, Default)]
 pub(crate) struct Server {

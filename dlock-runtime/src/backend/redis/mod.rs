@@ -43,6 +43,8 @@ use crate::backend::redis::driver::Driver;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::link::Route;
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::tls;
 use crate::backend::redis::servers::Servers;
 use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::quorum::Quorum;
@@ -76,6 +78,17 @@ struct Redis {
     /// Set before anybody can ask for anything.
     driver: OnceCell<Arc<Driver>>,
     response_timeout: Duration,
+}
+
+/// Checks that the certificates can be read and used, on a thread that has timers whatever the caller's runtime has.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) with the option that cannot be used.
+#[cfg(feature = "tls")]
+pub(crate) async fn check_certificates(settings: &Settings) -> Result<()> {
+    let (certificates, limit) = (settings.certificates.clone(), settings.connect_timeout);
+    examine::on_a_thread(async move { tls::read(&certificates, limit).await.map(drop) }).await?
 }
 
 /// Connects to a server.

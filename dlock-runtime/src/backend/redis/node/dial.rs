@@ -11,17 +11,35 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+#[cfg(feature = "tls")]
+use tokio_rustls::client::TlsStream;
 
 use crate::backend::redis::node::pump::{Pump, Tender};
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::tls::TlsConnector;
+
+/// What one connection is made with.
+pub(super) struct Dialer {
+    /// Where the server is, and as whom to log in.
+    pub(super) client: Client,
+    /// What TLS is spoken with, if the URL asks for it.
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<TlsConnector>,
+}
 
 /// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that;
 /// `tender` drives the connection where nobody sends, or a task of its own.
 pub(super) async fn pumped(
-    client: &Client,
+    dialer: &Dialer,
     config: &AsyncConnectionConfig,
     within: Duration,
     tender: Option<&Tender>,
 ) -> RedisResult<(MultiplexedConnection, Option<Pump>)> {
+    let client = &dialer.client;
+    #[cfg(feature = "tls")]
+    if dialer.tls.is_some() {
+        return Ok((multiplexed(dialer, config, within).await?, None));
+    }
     let opened = async {
         #[cfg(test)]
         if turmoil::in_simulation() {
@@ -47,13 +65,27 @@ pub(super) async fn pumped(
 
 /// Connects for commands.
 pub(super) async fn multiplexed(
-    client: &Client,
+    dialer: &Dialer,
     config: &AsyncConnectionConfig,
     within: Duration,
 ) -> RedisResult<MultiplexedConnection> {
+    let client = &dialer.client;
+    #[cfg(feature = "tls")]
+    {
+        let opened = async {
+            let Some(stream) = over_tls(dialer).await? else { return Ok(None) };
+            let access = client.get_connection_info().redis_settings();
+            MultiplexedConnection::new_with_config(access, stream, config.clone()).await.map(Some)
+        };
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        if let Some((connection, driver)) = tokio::time::timeout(within, opened).await.map_err(late)?? {
+            tokio::spawn(driver); // ends when the last clone of the connection is dropped
+            return Ok(connection);
+        }
+    }
     #[cfg(test)]
     if turmoil::in_simulation() {
-        let (connection, pump) = pumped(client, config, within, None).await?;
+        let (connection, pump) = pumped(dialer, config, within, None).await?;
         pump.into_iter().for_each(Pump::leave);
         return Ok(connection);
     }
@@ -62,7 +94,12 @@ pub(super) async fn multiplexed(
 }
 
 /// Connects for messages.
-pub(super) async fn pubsub(client: &Client) -> RedisResult<PubSub> {
+pub(super) async fn pubsub(dialer: &Dialer) -> RedisResult<PubSub> {
+    let client = &dialer.client;
+    #[cfg(feature = "tls")]
+    if let Some(stream) = over_tls(dialer).await? {
+        return PubSub::new(client.get_connection_info().redis_settings(), stream).await;
+    }
     #[cfg(test)]
     if turmoil::in_simulation() {
         return PubSub::new(client.get_connection_info().redis_settings(), simulated(client).await?).await;
@@ -80,6 +117,18 @@ async fn over(
     let access = client.get_connection_info().redis_settings();
     let (connection, driver) = MultiplexedConnection::new_with_config(access, stream, config.clone()).await?;
     Ok((connection, Pump::start(driver, tender)))
+}
+
+/// Connects and speaks TLS. Returns `None` if the URL asks for no TLS.
+#[cfg(feature = "tls")]
+async fn over_tls(dialer: &Dialer) -> io::Result<Option<Box<TlsStream<TcpStream>>>> {
+    match (&dialer.tls, dialer.client.get_connection_info().addr()) {
+        (Some(tls), ConnectionAddr::Tcp(host, port)) => {
+            let stream = tcp(&dialer.client, host, *port).await?;
+            Ok(Some(Box::new(tls.connect(stream).await?)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Connects to whichever address of a host takes us first.

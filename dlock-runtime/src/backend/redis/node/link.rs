@@ -18,11 +18,11 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::beat::{PONG_WITHIN, Pulse};
-use crate::backend::redis::node::dial;
+use crate::backend::redis::node::dial::{self, Dialer};
 use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
-use crate::backend::redis::node::tls;
+use crate::backend::redis::node::tls::{self, TlsConnector};
 use crate::backend::redis::servers::address::Address;
 use crate::config::url::Server;
 use crate::config::{Settings, config};
@@ -80,9 +80,9 @@ impl Route {
         Address { host: self.server.host.clone(), port: self.server.port }
     }
 
-    /// Makes a client for one connection: the credentials are asked for and certificates are read now, so that what has changed
-    /// since the last connection is used.
-    async fn new_client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Failure> {
+    /// Prepares one connection: the credentials are asked for and certificates are read now, so that what has changed since the last
+    /// connection is used.
+    async fn dialer(&self, protocol: ProtocolVersion) -> Result<Dialer, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let given = source.ask(self.connect_timeout).await;
@@ -100,29 +100,36 @@ impl Route {
             self.shown.hide(&password);
             access = access.set_password(password);
         }
-        self.client(access).map_err(|error| {
+        let unusable = |error: Error| {
             let reason = format!("no connection to redis at {}: {error}", self.shown);
             Failure::new(FailureKind::Untrusted, reason)
+        };
+        Ok(Dialer {
+            client: self.client(access).map_err(unusable)?,
+            #[cfg(feature = "tls")]
+            tls: self.tls_connector().await.map_err(unusable)?,
         })
+    }
+
+    /// Reads the certificates for a connection over TLS. Returns `None` for one without.
+    #[cfg(feature = "tls")]
+    async fn tls_connector(&self) -> Result<Option<TlsConnector>, Error> {
+        if !self.server.tls {
+            return Ok(None);
+        }
+        TlsConnector::new(&self.server.host, &self.certificates, self.connect_timeout).await.map(Some)
     }
 
     fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
         let Server { host, port, .. } = &self.server;
         let address = match &self.server.socket {
             Some(path) => ConnectionAddr::Unix(path.clone()),
-            None if self.server.tls => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
             None => ConnectionAddr::Tcp(host.clone(), *port),
         };
         let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
         let info = address.into_connection_info().map_err(unusable)?;
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(dial::keepalive());
         let info = info.set_redis_settings(access).set_tcp_settings(tcp);
-        #[cfg(feature = "tls")]
-        if self.server.tls {
-            return tls::client(info, &self.certificates);
-        }
         redis::Client::open(info).map_err(unusable)
     }
 
@@ -140,9 +147,9 @@ impl Route {
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
     pub(crate) async fn connect(&self, layout: Layout) -> Result<Opened, Failure> {
-        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
         let config = self.timeouts().set_response_timeout(None);
-        let opened = dial::pumped(&client, &config, self.connect_timeout, self.tender.as_deref()).await;
+        let opened = dial::pumped(&dialer, &config, self.connect_timeout, self.tender.as_deref()).await;
         let (untimed, pump) = opened.map_err(|error| self.not_opened(error))?;
         let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);
@@ -184,8 +191,8 @@ impl Route {
     ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
         let (tell, told) = unbounded_channel();
         let config = self.timeouts().set_response_timeout(None).set_push_sender(tell);
-        let opened = self.new_client(ProtocolVersion::RESP3).await?;
-        let opened = dial::multiplexed(&opened, &config, self.connect_timeout).await;
+        let dialer = self.dialer(ProtocolVersion::RESP3).await?;
+        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
         let connection = opened.map_err(|error| self.not_opened(error))?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
@@ -202,8 +209,8 @@ impl Route {
 
     /// Connects for commands.
     pub(crate) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        let client = self.new_client(ProtocolVersion::RESP2).await?;
-        let opened = dial::multiplexed(&client, &self.timeouts(), self.connect_timeout).await;
+        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
+        let opened = dial::multiplexed(&dialer, &self.timeouts(), self.connect_timeout).await;
         opened.map_err(|error| self.not_opened(error))
     }
 
@@ -230,9 +237,9 @@ impl Route {
     /// Connects for messages of shards.
     pub(crate) async fn listen_to_shards(&self) -> Result<ShardEar, Failure> {
         let (tell, told) = unbounded_channel();
-        let client = self.new_client(ProtocolVersion::RESP3).await?;
+        let dialer = self.dialer(ProtocolVersion::RESP3).await?;
         let config = self.timeouts().set_push_sender(tell);
-        let opened = dial::multiplexed(&client, &config, self.connect_timeout).await;
+        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
         Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
     }
 
@@ -243,9 +250,9 @@ impl Route {
 
     /// Connects for messages, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
-        let client = self.new_client(ProtocolVersion::RESP2).await?;
+        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
         let opened = async {
-            let mut pubsub = dial::pubsub(&client).await?;
+            let mut pubsub = dial::pubsub(&dialer).await?;
             pubsub.subscribe(channel).await?;
             Ok(pubsub.split())
         };

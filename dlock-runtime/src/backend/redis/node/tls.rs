@@ -1,44 +1,106 @@
 //! TLS: which certificates it is spoken with, and what its errors mean in words.
 //!
 //! Without certificates of one's own the system's authorities count, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. There is
-//! no way to trust everybody.
+//! no way to trust everybody. Nothing is installed for the process: the provider of cryptography is the application's default if it has
+//! one, and otherwise `ring` for these connections alone.
 //!
-//! Not here: how certificates are given (`config::certificates`), when a connection is made (`node`).
+//! See also: how certificates are given (`config::certificates`), how files are read (`config::certificate_reader`).
 
+use std::env;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use redis::{ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
+use redis::RedisError;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{AlertDescription, CertificateError, Error as TlsError, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::client::TlsStream;
 
 use crate::backend::redis::layout::codec::Redacted;
+use crate::config::certificate_reader::CurrentFile;
 use crate::config::certificates::{Certificates, Pem};
 use crate::config::config;
 use crate::error::Error;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// Makes a client that trusts the authority and shows the certificate that were given. What cannot be used is told by its option.
-pub(crate) fn client(info: ConnectionInfo, given: &Certificates) -> Result<redis::Client, Error> {
-    use_our_crypto_provider();
-    let root_cert = given.ca.as_ref().map(|ca| text("tls_ca", ca)).transpose()?;
-    if let Some(pem) = &root_cert {
-        authorities(pem)?;
+/// What TLS connections to one server are made with.
+#[derive(Debug)]
+pub(crate) struct TlsConnector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsConnector {
+    /// Reads the certificates that were given, so that those that were renewed in place are used, and returns what connects to `host`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] with the option that cannot be used.
+    pub(crate) async fn new(host: &str, given: &Certificates, limit: Duration) -> Result<Self, Error> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| config("host", format!("`{host}` is not a name that a certificate can be for")))?;
+        let config = read(given, limit).await?;
+        Ok(Self { config, name })
     }
-    let client_tls = match (&given.client, &given.key) {
+
+    /// Speaks TLS over a stream.
+    pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.config));
+        connector.connect(self.name.clone(), stream).await
+    }
+}
+
+/// Reads and checks the certificates that were given.
+///
+/// # Errors
+///
+/// [`Error::Config`] with the option that cannot be used.
+pub(crate) async fn read(given: &Certificates, limit: Duration) -> Result<Arc<ClientConfig>, Error> {
+    let certificates = given.clone();
+    given.reader.run(limit, move |current| client_config(&certificates, current)).await
+}
+
+fn client_config(given: &Certificates, current: &CurrentFile) -> Result<Arc<ClientConfig>, Error> {
+    let roots = match &given.ca {
+        Some(ca) => authorities("tls_ca", &text(current, "tls_ca", ca)?)?,
+        None => authorities_of_the_system(current)?,
+    };
+    let provider = crypto_provider();
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let verifier = verifier.map_err(|error| config("tls_ca", error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config("tls", format!("the application's provider of cryptography: {error}")))?
+        .with_webpki_verifier(verifier);
+    let made = match (&given.client, &given.key) {
         (Some(certificate), Some(key)) => {
-            let client_cert = text("tls_cert", certificate)?;
-            let client_key = text("tls_key", key)?;
-            identity(&client_cert, &client_key)?;
-            Some(ClientTlsConfig { client_cert, client_key })
+            let chain = certificates("tls_cert", &text(current, "tls_cert", certificate)?)?;
+            let key = private_key(&text(current, "tls_key", key)?)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| config("tls_key", format!("it cannot be used with `tls_cert`: {error}")))?
         }
-        (None, None) => None,
+        (None, None) => builder.with_no_client_auth(),
         (Some(_), None) => return Err(config("tls_cert", "it needs the private key, too: `tls_key`")),
         (None, Some(_)) => return Err(config("tls_key", "it needs the certificate, too: `tls_cert`")),
     };
-    redis::Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-        .map_err(|error| config("tls", error.to_string()))
+    Ok(Arc::new(made))
+}
+
+/// Returns the application's provider of cryptography, or else `ring`. It is not installed: an application may still do that itself, and
+/// `install_default` fails for whoever comes second.
+fn crypto_provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default()
+        .map_or_else(|| Arc::new(rustls::crypto::ring::default_provider()), Arc::clone)
 }
 
 /// Returns what TLS has to do with an error, in words and with what to do about it; it will be the same next time.
@@ -108,36 +170,74 @@ fn refusal(alert: AlertDescription) -> String {
     }
 }
 
-/// Reads PEM text. It is short, and of a file that the system most likely has in memory.
-fn text(option: &str, pem: &Pem) -> Result<Vec<u8>, Error> {
+/// Returns PEM text, of a file or as it was given.
+fn text(current: &CurrentFile, option: &str, pem: &Pem) -> Result<Vec<u8>, Error> {
     match pem {
         Pem::Text(text) => Ok(text.to_vec()),
-        Pem::File(path) => std::fs::read(path)
-            .map_err(|error| config(option, format!("`{}` cannot be read: {error}", path.display()))),
+        Pem::File(path) => current.read(option, path),
     }
 }
 
-/// Checks that there is an authority in the text, and that all in it can be one.
-fn authorities(pem: &[u8]) -> Result<(), Error> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates("tls_ca", pem)? {
-        store.add(certificate).map_err(|error| config("tls_ca", error.to_string()))?;
+/// Reads authorities. There must be one in the text, and all in it must be usable as one.
+fn authorities(option: &str, pem: &[u8]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(option, pem)? {
+        roots.add(certificate).map_err(|error| config(option, error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+/// Reads the authorities of the system, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+fn authorities_of_the_system(current: &CurrentFile) -> Result<RootCertStore, Error> {
+    let file = env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let folders = env::var_os("SSL_CERT_DIR").unwrap_or_default();
+    let folders: Vec<_> =
+        env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()).collect();
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = &file {
+        roots = authorities("SSL_CERT_FILE", &current.read("SSL_CERT_FILE", file)?)?;
+    }
+    for folder in &folders {
+        add_folder(&mut roots, folder, current)?;
+    }
+    if file.is_none() && folders.is_empty() {
+        current.starts("tls", "the list of the system's authorities");
+        let found = rustls_native_certs::load_native_certs();
+        // One that cannot be used is left out: lists of systems may have such.
+        roots.add_parsable_certificates(found.certs);
+        if let (true, Some(error)) = (roots.is_empty(), found.errors.first()) {
+            let problem = format!("the system's authorities cannot be read: {error}; name one by `tls_ca`");
+            return Err(config("tls", problem));
+        }
+    }
+    if roots.is_empty() {
+        return Err(config("tls", "the system has no authorities: name one by `tls_ca`, or by `SSL_CERT_FILE`"));
+    }
+    Ok(roots)
+}
+
+/// Adds the authorities of all regular files in a folder.
+fn add_folder(roots: &mut RootCertStore, folder: &Path, current: &CurrentFile) -> Result<(), Error> {
+    const OPTION: &str = "SSL_CERT_DIR";
+    current.starts(OPTION, &format!("`{}`", folder.display()));
+    let unreadable =
+        |error: io::Error| config(OPTION, format!("`{}` cannot be read: {error}", folder.display()));
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        // Such folders have links, some of which may point nowhere, and other files than certificates.
+        if fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
+            let text = current.read(OPTION, &path)?;
+            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).flatten());
+        }
     }
     Ok(())
 }
 
-/// Checks that there is a certificate and its own key. No text of an error holds a piece of either.
-fn identity(certificate: &[u8], key: &[u8]) -> Result<(), Error> {
-    let chain = certificates("tls_cert", certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+/// Reads a private key. No text of an error holds a piece of it.
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
         config("tls_key", "there is no private key in PEM in it (`-----BEGIN PRIVATE KEY-----`)")
-    })?;
-    let checked = rustls::ClientConfig::builder()
-        .with_root_certificates(RootCertStore::empty())
-        .with_client_auth_cert(chain, key);
-    checked
-        .map(drop)
-        .map_err(|error| config("tls_key", format!("it cannot be used with `tls_cert`: {error}")))
+    })
 }
 
 fn certificates(option: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
@@ -146,11 +246,4 @@ fn certificates(option: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>
         .ok()
         .filter(|found| !found.is_empty())
         .ok_or_else(|| config(option, "there is no certificate in PEM in it (`-----BEGIN CERTIFICATE-----`)"))
-}
-
-/// An application that has chosen a provider of cryptography keeps it.
-fn use_our_crypto_provider() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
 }
