@@ -176,6 +176,17 @@ impl Builder {
         self
     }
 
+    /// Sets a name that the certificate of a `rediss://` server may be for instead of the host that the server is reached by. Default:
+    /// none. It is also the name that the server is asked for (SNI).
+    ///
+    /// Use it if a server is reached by an address, or if a cluster or Sentinel announces addresses, and the certificates are for a name
+    /// that is not a host of the URL. The certificate is verified in all other respects.
+    #[cfg(feature = "tls")]
+    pub fn tls_name(mut self, name: impl Into<String>) -> Self {
+        self.changes.certificates.name = Some(name.into());
+        self
+    }
+
     /// Sets what is asked for user and password in place of the URL's, for those that change, such as the tokens of a cloud.
     ///
     /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
@@ -280,10 +291,11 @@ impl Builder {
         set(&mut settings.rules.tracking, tracking);
         set(&mut settings.io, io);
         set(&mut settings.credentials, credentials.map(Some));
-        let Certificates { ca, client, key, .. } = certificates;
+        let Certificates { ca, client, key, name, .. } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
         set(&mut settings.certificates.client, client.map(Some));
         set(&mut settings.certificates.key, key.map(Some));
+        set(&mut settings.certificates.name, name.map(Some));
         let (speaks_tls, cure) = match &target.place {
             Place::Redis(server) if server.socket.is_some() => {
                 (false, "a unix socket has no TLS: leave them out")
@@ -300,6 +312,9 @@ impl Builder {
         };
         if settings.certificates.are_given() && !speaks_tls {
             return Err(config("tls", format!("certificates are given, and {cure}")));
+        }
+        if settings.certificates.name.is_some() && !speaks_tls {
+            return Err(config("tls_name", format!("it is for TLS, and {cure}")));
         }
         let replicas = match &target.place {
             Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),

@@ -13,3 +13,4 @@ mod fail_over;
 mod locks;
 mod moves;
 mod order;
+mod tls;

@@ -11,5 +11,6 @@ mod acks;
 mod connect;
 mod fail_over;
 mod lost;
+mod tls;
 mod tracked;
 mod watching;

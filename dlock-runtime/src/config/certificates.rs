@@ -18,6 +18,8 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<Pem>,
     /// The private key of our own.
     pub(crate) key: Option<Pem>,
+    /// A name that a server's certificate may be for instead of the host that it is reached by.
+    pub(crate) name: Option<String>,
     /// Reads those that are files.
     #[cfg(feature = "tls")]
     pub(crate) reader: CertificateReader,

@@ -16,7 +16,7 @@ use ::url::Url;
 
 use crate::config::config;
 use crate::config::hosts::{self, Hosts};
-use crate::config::url::{self, Server};
+use crate::config::url::{self, Announced, Announcer, Server};
 use crate::error::Result;
 
 /// A cluster, by some of its servers.
@@ -45,7 +45,9 @@ pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
     }
     rest.set_path("");
     let access = url::server(&rest, tls)?;
-    Ok(Some((Seeds { servers: hosts::entered_as(&access, servers), access }, rest)))
+    let servers = hosts::entered_as(&access, servers);
+    let announced = Some(Announced::new(Announcer::Cluster, &servers));
+    Ok(Some((Seeds { servers, access: Server { announced, ..access } }, rest)))
 }
 
 #[cfg(test)]

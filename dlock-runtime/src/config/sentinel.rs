@@ -16,7 +16,7 @@ use ::url::Url;
 
 use crate::config::config;
 use crate::config::hosts::{self, Hosts};
-use crate::config::url::{self, Server, decoded};
+use crate::config::url::{self, Announced, Announcer, Server, decoded};
 use crate::error::Result;
 
 /// A master that sentinels watch.
@@ -44,7 +44,8 @@ pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
     };
     let (name, database) = path(whole.path())?;
     whole.set_path(&database);
-    let master = url::server(&whole, tls)?;
+    let announced = Some(Announced::new(Announcer::Sentinel, &sentinels));
+    let master = Server { announced, ..url::server(&whole, tls)? };
 
     let (username, password) = take_access(&mut whole)?;
     let access = Server { tls, username, password, ..Server::default() };

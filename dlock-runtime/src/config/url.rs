@@ -14,6 +14,7 @@
 //!          | "tracking=" ( "on" | "off" )
 //!          | "io=" ( "thread" | "runtime" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
+//!          | "tls_name=" ( host name | address )                        of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
 //!
@@ -23,7 +24,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use url::{Host, Url};
 
@@ -84,6 +87,37 @@ pub(crate) struct Server {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
+    /// Set if the address is not the URL's but was announced by other servers.
+    pub(crate) announced: Option<Announced>,
+}
+
+/// How a server is known whose address the URL does not name.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only the certificates of servers are for names"))]
+pub(crate) struct Announced {
+    pub(crate) by: Announcer,
+    /// The hosts of the URL that are names and not addresses: names that the user trusts for all servers behind the URL.
+    pub(crate) url_names: Arc<[String]>,
+}
+
+/// Which servers announce the addresses of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announcer {
+    Cluster,
+    Sentinel,
+}
+
+impl Announced {
+    /// Describes servers that those of a URL announce.
+    pub(super) fn new(by: Announcer, servers: &[Server]) -> Self {
+        let names = servers.iter().map(|server| &server.host).filter(|host| !is_address(host));
+        Self { by, url_names: names.cloned().collect() }
+    }
+}
+
+/// Returns `true` if a host is an IP address and not a name.
+pub(crate) fn is_address(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok()
 }
 
 impl fmt::Display for Server {
@@ -237,7 +271,7 @@ pub(super) fn server(url: &Url, tls: bool) -> Result<Server> {
         let problem = "a user needs one: write `redis://user:password@host`; for a password alone, `redis://:password@host`";
         return Err(config("password", problem));
     }
-    Ok(Server { host, port, socket: None, tls, username, password, database })
+    Ok(Server { host, port, socket: None, tls, username, password, database, announced: None })
 }
 
 /// The database, the user and the password of a unix socket are options.
@@ -319,6 +353,7 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
+            "tls_name" => certificates.name = Some(value),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
             "db" | "user" | "password" => {
                 let problem =
@@ -390,7 +425,7 @@ const SCHEMES: [&str; 10] = [
     "memory",
 ];
 
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 17] = [
     "namespace",
     "layout",
     "publish",
@@ -407,6 +442,7 @@ const OPTIONS: [&str; 16] = [
     "tls_ca",
     "tls_cert",
     "tls_key",
+    "tls_name",
 ];
 
 #[cfg(test)]
@@ -536,7 +572,7 @@ mod tests {
             ("redis+unix:///run/redis.sock?db=hunter2", "db"),
             ("redis+unix:///run/redis.sock?user=shop", "password"),
             ("redis+unix:///run/redis.sock?password=hunter2&password=hunter2", "password"),
-            ("redis+unix:///run/redis.sock?passwort=hunter2", "`tls_key`, `db`, `user`, `password`"),
+            ("redis+unix:///run/redis.sock?passwort=hunter2", "`tls_name`, `db`, `user`, `password`"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (

@@ -88,7 +88,7 @@ struct Redis {
 #[cfg(feature = "tls")]
 pub(crate) async fn check_certificates(settings: &Settings) -> Result<()> {
     let (certificates, limit) = (settings.certificates.clone(), settings.connect_timeout);
-    examine::on_a_thread(async move { tls::read(&certificates, limit).await.map(drop) }).await?
+    examine::on_a_thread(async move { tls::check(&certificates, limit).await }).await?
 }
 
 /// Connects to a server.

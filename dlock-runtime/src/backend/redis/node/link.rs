@@ -117,7 +117,7 @@ impl Route {
         if !self.server.tls {
             return Ok(None);
         }
-        TlsConnector::new(&self.server.host, &self.certificates, self.connect_timeout).await.map(Some)
+        TlsConnector::new(&self.server, &self.certificates, self.connect_timeout).await.map(Some)
     }
 
     fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
@@ -295,7 +295,7 @@ impl Route {
     /// Turns the client's error into a failure, with the server's address and without secrets.
     pub(crate) fn failure(&self, error: RedisError) -> Failure {
         #[cfg(feature = "tls")]
-        if let Some(failure) = tls::failure(&error, &self.server.host, &self.shown) {
+        if let Some(failure) = tls::failure(&error, &self.server, &self.certificates, &self.shown) {
             return Failure { source: Some(Source::new(error)), ..failure };
         }
         if let redis::ErrorKind::AuthenticationFailed = error.kind() {

@@ -15,10 +15,14 @@ use std::time::Duration;
 
 use redis::RedisError;
 use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore,
+    SignatureScheme,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 
@@ -26,6 +30,7 @@ use crate::backend::redis::layout::codec::Redacted;
 use crate::config::certificate_reader::CurrentFile;
 use crate::config::certificates::{Certificates, Pem};
 use crate::config::config;
+use crate::config::url::{Announcer, Server, is_address};
 use crate::error::Error;
 use crate::protocol::command::{Failure, FailureKind};
 
@@ -37,15 +42,15 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Reads the certificates that were given, so that those that were renewed in place are used, and returns what connects to `host`.
+    /// Reads the certificates that were given, so that those that were renewed in place are used, and returns what connects to `server`.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] with the option that cannot be used.
-    pub(crate) async fn new(host: &str, given: &Certificates, limit: Duration) -> Result<Self, Error> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| config("host", format!("`{host}` is not a name that a certificate can be for")))?;
-        let config = read(given, limit).await?;
+    pub(crate) async fn new(server: &Server, given: &Certificates, limit: Duration) -> Result<Self, Error> {
+        let names = ServerNames::new(server, given)?;
+        let name = names.indicated.clone();
+        let config = read(given, names.accepted, limit).await?;
         Ok(Self { config, name })
     }
 
@@ -59,17 +64,126 @@ impl TlsConnector {
     }
 }
 
-/// Reads and checks the certificates that were given.
+/// The names of which a server's certificate must have one.
+struct ServerNames {
+    accepted: Vec<ServerName<'static>>,
+    /// What the server is asked for (SNI): a host name if there is one.
+    indicated: ServerName<'static>,
+}
+
+impl ServerNames {
+    /// Returns the host that the server is reached by, and `tls_name`. If there is no `tls_name`, and a cluster or Sentinel announced an
+    /// address, host names of the URL are accepted, too: managed services announce addresses that no certificate is for.
+    fn new(server: &Server, given: &Certificates) -> Result<Self, Error> {
+        let others = alternatives(server, given);
+        let names = std::iter::once(&server.host).chain(others);
+        let accepted: Vec<_> =
+            names.filter_map(|name| ServerName::try_from(name.clone()).ok()).collect();
+        let is_name = |name: &&ServerName<'_>| matches!(name, ServerName::DnsName(_));
+        let given_name = given.name.as_ref().map(|name| tls_name(name)).transpose()?;
+        let indicated = given_name.or_else(|| accepted.iter().find(is_name).or(accepted.first()).cloned());
+        let Some(indicated) = indicated else {
+            return Err(config("host", format!("`{}` is not a name that a certificate can be for", server.host)));
+        };
+        Ok(Self { accepted, indicated })
+    }
+}
+
+/// Returns what a certificate may be for, beside the host that the server is reached by.
+fn alternatives<'a>(server: &'a Server, given: &'a Certificates) -> &'a [String] {
+    match (&given.name, &server.announced) {
+        (Some(name), _) => std::slice::from_ref(name),
+        (None, Some(announced)) if is_address(&server.host) => &announced.url_names,
+        (None, _) => &[],
+    }
+}
+
+fn tls_name(name: &str) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| config("tls_name", "it is neither a host name nor an address: write it without scheme and port"))
+}
+
+/// Checks the certificates that were given, and `tls_name`.
 ///
 /// # Errors
 ///
 /// [`Error::Config`] with the option that cannot be used.
-pub(crate) async fn read(given: &Certificates, limit: Duration) -> Result<Arc<ClientConfig>, Error> {
-    let certificates = given.clone();
-    given.reader.run(limit, move |current| client_config(&certificates, current)).await
+pub(crate) async fn check(given: &Certificates, limit: Duration) -> Result<(), Error> {
+    given.name.as_ref().map(|name| tls_name(name)).transpose()?;
+    read(given, Vec::new(), limit).await.map(drop)
 }
 
-fn client_config(given: &Certificates, current: &CurrentFile) -> Result<Arc<ClientConfig>, Error> {
+/// Reads and checks the certificates that were given. A server's certificate must be for one of `names`.
+async fn read(
+    given: &Certificates,
+    names: Vec<ServerName<'static>>,
+    limit: Duration,
+) -> Result<Arc<ClientConfig>, Error> {
+    let certificates = given.clone();
+    given.reader.run(limit, move |current| client_config(&certificates, names, current)).await
+}
+
+/// Accepts a certificate that is for one of several names. All else is checked as always.
+#[derive(Debug)]
+struct AnyNameVerifier {
+    verifier: Arc<WebPkiServerVerifier>,
+    names: Vec<ServerName<'static>>,
+}
+
+impl ServerCertVerifier for AnyNameVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _indicated: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        let mut refused = TlsError::InvalidCertificate(CertificateError::NotValidForName);
+        for name in self.names.iter().rev() {
+            match self.verifier.verify_server_cert(end_entity, intermediates, name, ocsp_response, now) {
+                Err(TlsError::InvalidCertificate(problem)) if is_of_the_name(&problem) => {
+                    refused = TlsError::InvalidCertificate(problem);
+                }
+                verified => return verified,
+            }
+        }
+        Err(refused)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        self.verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        self.verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Returns `true` if a certificate was refused for no other reason than its name.
+fn is_of_the_name(problem: &CertificateError) -> bool {
+    matches!(problem, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })
+}
+
+fn client_config(
+    given: &Certificates,
+    names: Vec<ServerName<'static>>,
+    current: &CurrentFile,
+) -> Result<Arc<ClientConfig>, Error> {
     let roots = match &given.ca {
         Some(ca) => authorities("tls_ca", &text(current, "tls_ca", ca)?)?,
         None => authorities_of_the_system(current)?,
@@ -79,8 +193,9 @@ fn client_config(given: &Certificates, current: &CurrentFile) -> Result<Arc<Clie
     let verifier = verifier.map_err(|error| config("tls_ca", error.to_string()))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| config("tls", format!("the application's provider of cryptography: {error}")))?
-        .with_webpki_verifier(verifier);
+        .map_err(|error| config("tls", format!("the application's provider of cryptography: {error}")))?;
+    let verifier = AnyNameVerifier { verifier, names };
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let made = match (&given.client, &given.key) {
         (Some(certificate), Some(key)) => {
             let chain = certificates("tls_cert", &text(current, "tls_cert", certificate)?)?;
@@ -104,15 +219,22 @@ fn crypto_provider() -> Arc<CryptoProvider> {
 }
 
 /// Returns what TLS has to do with an error, in words and with what to do about it; it will be the same next time.
-pub(crate) fn failure(error: &RedisError, host: &str, server: &Redacted) -> Option<Failure> {
+pub(crate) fn failure(
+    error: &RedisError,
+    server: &Server,
+    given: &Certificates,
+    shown: &Redacted,
+) -> Option<Failure> {
     let problem = match tls_error(error)? {
-        TlsError::InvalidCertificate(problem) => format!("its certificate {}", distrust(problem, host)),
+        TlsError::InvalidCertificate(problem) => {
+            format!("its certificate {}", distrust(problem, server, given))
+        }
         TlsError::AlertReceived(alert) => refusal(*alert),
         TlsError::InvalidMessage(_) => "it does not speak TLS on this port: write `redis://`".to_owned(),
         TlsError::PeerIncompatible(problem) => format!("it speaks no TLS that we do: {problem:?}"),
         _ => return None,
     };
-    Some(Failure::new(FailureKind::Untrusted, format!("redis at {server}: {}", server.clean(&problem))))
+    Some(Failure::new(FailureKind::Untrusted, format!("redis at {shown}: {}", shown.clean(&problem))))
 }
 
 /// Finds the error of TLS inside that of the client.
@@ -126,7 +248,7 @@ fn tls_error(error: &RedisError) -> Option<&TlsError> {
 }
 
 /// Says why we do not trust the certificate of a server.
-fn distrust(problem: &CertificateError, host: &str) -> String {
+fn distrust(problem: &CertificateError, server: &Server, given: &Certificates) -> String {
     match problem {
         // The latter is an authority that has only the name of one whom we trust.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -141,7 +263,7 @@ fn distrust(problem: &CertificateError, host: &str) -> String {
                 }
                 _ => "other names".to_owned(),
             };
-            format!("is for {names} and not for `{host}`: connect by a name that it has")
+            format!("is for {names} and not for {}", wrong_name(server, given))
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired, or the clock of this machine is wrong: renew it on the server".to_owned()
@@ -153,6 +275,24 @@ fn distrust(problem: &CertificateError, host: &str) -> String {
             "cannot be used: {problem}; one that signed itself must not be an authority (`basicConstraints=CA:FALSE`)"
         ),
         _ => format!("cannot be used: {problem}"),
+    }
+}
+
+/// Says which names a certificate had to be for, and what to do about it.
+fn wrong_name(server: &Server, given: &Certificates) -> String {
+    let others = alternatives(server, given).iter().filter(|name| **name != server.host);
+    let names = others.fold(format!("`{}`", server.host), |names, name| format!("{names} or `{name}`"));
+    let kind = if is_address(&server.host) { "address" } else { "name" };
+    match server.announced.as_ref().map(|announced| announced.by) {
+        Some(Announcer::Cluster) => format!(
+            "{names}: the cluster announced this {kind}; set `cluster-announce-hostname` on its servers to a name that their \
+             certificates have, or name one by `tls_name`"
+        ),
+        Some(Announcer::Sentinel) => format!(
+            "{names}: the sentinels announced this {kind}; have them announce names (`sentinel announce-hostnames yes`), \
+             or name one that the certificate has by `tls_name`"
+        ),
+        None => format!("{names}: connect by a name that it has, or give one by `tls_name`"),
     }
 }
 
@@ -246,4 +386,75 @@ fn certificates(option: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>
         .ok()
         .filter(|found| !found.is_empty())
         .ok_or_else(|| config(option, "there is no certificate in PEM in it (`-----BEGIN CERTIFICATE-----`)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::url::Announced;
+
+    fn server(host: &str, announced: Option<(Announcer, &[&str])>) -> Server {
+        let announced = announced.map(|(by, names)| Announced {
+            by,
+            url_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        });
+        Server { host: host.to_owned(), announced, ..Server::default() }
+    }
+
+    /// Returns the accepted names, and the one that is indicated.
+    fn names(server: &Server, tls_name: Option<&str>) -> (Vec<String>, String) {
+        let given = Certificates { name: tls_name.map(str::to_owned), ..Certificates::default() };
+        let names = ServerNames::new(server, &given).expect("there is a name");
+        (names.accepted.iter().map(|name| name.to_str().into_owned()).collect(), names.indicated.to_str().into())
+    }
+
+    #[test]
+    fn a_server_of_the_url_is_verified_by_its_host() {
+        for host in ["cache.example", "10.0.0.1", "::1"] {
+            assert_eq!(names(&server(host, None), None), (vec![host.to_owned()], host.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_announced_address_may_have_the_urls_names() {
+        for by in [Announcer::Cluster, Announcer::Sentinel] {
+            for host in ["10.0.0.1", "::1"] {
+                let announced = server(host, Some((by, &["a.example", "b.example"])));
+                let accepted = [host, "a.example", "b.example"].map(str::to_owned).to_vec();
+                assert_eq!(names(&announced, None), (accepted, "a.example".to_owned()));
+                let by_address = server(host, Some((by, &[])));
+                assert_eq!(names(&by_address, None), (vec![host.to_owned()], host.to_owned()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_announced_name_is_verified_as_itself() {
+        let announced = server("n1.example", Some((Announcer::Cluster, &["a.example"])));
+
+        assert_eq!(names(&announced, None), (vec!["n1.example".to_owned()], "n1.example".to_owned()));
+    }
+
+    #[test]
+    fn a_tls_name_takes_the_place_of_the_urls_names() {
+        for (host, announced) in [
+            ("10.0.0.1", None),
+            ("10.0.0.1", Some((Announcer::Cluster, &["a.example"][..]))),
+            ("n1.example", Some((Announcer::Sentinel, &["a.example"][..]))),
+        ] {
+            let accepted = vec![host.to_owned(), "given.example".to_owned()];
+            let of_server = names(&server(host, announced), Some("given.example"));
+            assert_eq!(of_server, (accepted, "given.example".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_tls_name_that_is_none_is_refused() {
+        for name in ["", "https://a.example", "a b", "a.example:6379", "-"] {
+            let given = Certificates { name: Some(name.to_owned()), ..Certificates::default() };
+            let refused = ServerNames::new(&server("h", None), &given).err().map(|error| error.to_string());
+            let refused = refused.unwrap_or_else(|| panic!("`{name}` was taken"));
+            assert!(refused.contains("tls_name"), "{refused}");
+        }
+    }
 }
