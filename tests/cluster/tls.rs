@@ -78,7 +78,11 @@ async fn an_announced_address_with_a_certificate_for_another_name_is_refused() {
     }
     let told = refusals.iter().map(ToString::to_string).find(|text| text.contains("cache.example"));
     let told = told.unwrap_or_else(|| panic!("{refusals:?}"));
-    for words in ["not for `127.0.0.1` or `localhost`", "the cluster announced this address", "`cluster-announce-hostname`"] {
+    for words in [
+        "not for `127.0.0.1` or `localhost`",
+        "the cluster announced this address",
+        "`cluster-announce-hostname`",
+    ] {
         assert!(told.contains(words), "`{words}` is not in: {told}");
     }
 }

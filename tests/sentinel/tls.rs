@@ -39,7 +39,8 @@ async fn an_announced_address_with_another_certificate_needs_tls_name() {
     let refused = connect(&sentinel, "", &authority).await.expect_err("the name is another").to_string();
     let by_name = connect(&sentinel, "?tls_name=cache.example", &authority).await;
 
-    for words in ["not for `127.0.0.1` or `localhost`", "the sentinels announced this address", "`tls_name`"] {
+    for words in ["not for `127.0.0.1` or `localhost`", "the sentinels announced this address", "`tls_name`"]
+    {
         assert!(refused.contains(words), "`{words}` is not in: {refused}");
     }
     assert!(by_name.is_ok(), "{by_name:?}");

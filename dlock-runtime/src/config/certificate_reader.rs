@@ -214,7 +214,10 @@ mod tests {
         let third = reader.run(Duration::from_secs(20), |_| Ok(7)).await;
 
         for refused in [first, second] {
-            assert!(refused.contains("tls_cert: `/nfs/client.pem` could not be read within 50 ms"), "{refused}");
+            assert!(
+                refused.contains("tls_cert: `/nfs/client.pem` could not be read within 50 ms"),
+                "{refused}"
+            );
         }
         assert_eq!(third.ok(), Some(7));
     }

@@ -113,7 +113,9 @@ fn terms(settings: &Settings, topology: Topology, layout: Layout) -> Terms {
 }
 
 /// Runs questions where there are timers and sockets, whatever the caller's runtime has. Who stops waiting ends them.
-pub(super) async fn on_a_thread<T: Send + 'static>(ask: impl Future<Output = T> + Send + 'static) -> Result<T> {
+pub(super) async fn on_a_thread<T: Send + 'static>(
+    ask: impl Future<Output = T> + Send + 'static,
+) -> Result<T> {
     let failed = |text: String| Failure::new(FailureKind::Passing, text).of_the_server();
     let (mut tell, told) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

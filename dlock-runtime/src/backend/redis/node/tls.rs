@@ -6,6 +6,7 @@
 //!
 //! See also: how certificates are given (`config::certificates`), how files are read (`config::certificate_reader`).
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::io;
@@ -20,8 +21,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError,
+    RootCertStore, SignatureScheme,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
@@ -77,13 +78,15 @@ impl ServerNames {
     fn new(server: &Server, given: &Certificates) -> Result<Self, Error> {
         let others = alternatives(server, given);
         let names = std::iter::once(&server.host).chain(others);
-        let accepted: Vec<_> =
-            names.filter_map(|name| ServerName::try_from(name.clone()).ok()).collect();
+        let accepted: Vec<_> = names.filter_map(|name| ServerName::try_from(name.clone()).ok()).collect();
         let is_name = |name: &&ServerName<'_>| matches!(name, ServerName::DnsName(_));
         let given_name = given.name.as_ref().map(|name| tls_name(name)).transpose()?;
         let indicated = given_name.or_else(|| accepted.iter().find(is_name).or(accepted.first()).cloned());
         let Some(indicated) = indicated else {
-            return Err(config("host", format!("`{}` is not a name that a certificate can be for", server.host)));
+            return Err(config(
+                "host",
+                format!("`{}` is not a name that a certificate can be for", server.host),
+            ));
         };
         Ok(Self { accepted, indicated })
     }
@@ -99,8 +102,9 @@ fn alternatives<'a>(server: &'a Server, given: &'a Certificates) -> &'a [String]
 }
 
 fn tls_name(name: &str) -> Result<ServerName<'static>, Error> {
-    ServerName::try_from(name.to_owned())
-        .map_err(|_| config("tls_name", "it is neither a host name nor an address: write it without scheme and port"))
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        config("tls_name", "it is neither a host name nor an address: write it without scheme and port")
+    })
 }
 
 /// Checks the certificates that were given, and `tls_name`.
@@ -189,7 +193,8 @@ fn client_config(
         None => authorities_of_the_system(current)?,
     };
     let provider = crypto_provider();
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|error| config("tls_ca", error.to_string()))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -227,14 +232,14 @@ pub(crate) fn failure(
 ) -> Option<Failure> {
     let problem = match tls_error(error)? {
         TlsError::InvalidCertificate(problem) => {
-            format!("its certificate {}", distrust(problem, server, given))
+            format!("its certificate {}", distrust(problem, server, given, shown))
         }
         TlsError::AlertReceived(alert) => refusal(*alert),
         TlsError::InvalidMessage(_) => "it does not speak TLS on this port: write `redis://`".to_owned(),
         TlsError::PeerIncompatible(problem) => format!("it speaks no TLS that we do: {problem:?}"),
         _ => return None,
     };
-    Some(Failure::new(FailureKind::Untrusted, format!("redis at {shown}: {}", shown.clean(&problem))))
+    Some(Failure::new(FailureKind::Untrusted, format!("redis at {shown}: {problem}")))
 }
 
 /// Finds the error of TLS inside that of the client.
@@ -248,7 +253,8 @@ fn tls_error(error: &RedisError) -> Option<&TlsError> {
 }
 
 /// Says why we do not trust the certificate of a server.
-fn distrust(problem: &CertificateError, server: &Server, given: &Certificates) -> String {
+fn distrust(problem: &CertificateError, server: &Server, given: &Certificates, shown: &Redacted) -> String {
+    let in_words = || shown.clean(&problem.to_string());
     match problem {
         // The latter is an authority that has only the name of one whom we trust.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -259,11 +265,11 @@ fn distrust(problem: &CertificateError, server: &Server, given: &Certificates) -
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             let names = match problem {
                 CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
-                    presented.join(", ")
+                    shown.clean(&presented.join(", "))
                 }
-                _ => "other names".to_owned(),
+                _ => "other names".into(),
             };
-            format!("is for {names} and not for {}", wrong_name(server, given))
+            format!("is for {names} and not for {}", wrong_name(server, given, shown))
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired, or the clock of this machine is wrong: renew it on the server".to_owned()
@@ -272,16 +278,18 @@ fn distrust(problem: &CertificateError, server: &Server, given: &Certificates) -
             "is not valid yet, or the clock of this machine is wrong".to_owned()
         }
         CertificateError::Other(_) => format!(
-            "cannot be used: {problem}; one that signed itself must not be an authority (`basicConstraints=CA:FALSE`)"
+            "cannot be used: {}; one that signed itself must not be an authority (`basicConstraints=CA:FALSE`)",
+            in_words()
         ),
-        _ => format!("cannot be used: {problem}"),
+        _ => format!("cannot be used: {}", in_words()),
     }
 }
 
 /// Says which names a certificate had to be for, and what to do about it.
-fn wrong_name(server: &Server, given: &Certificates) -> String {
+fn wrong_name(server: &Server, given: &Certificates, shown: &Redacted) -> String {
     let others = alternatives(server, given).iter().filter(|name| **name != server.host);
-    let names = others.fold(format!("`{}`", server.host), |names, name| format!("{names} or `{name}`"));
+    let names =
+        others.fold(format!("`{}`", shown.clean(&server.host)), |names, name| format!("{names} or `{name}`"));
     let kind = if is_address(&server.host) { "address" } else { "name" };
     match server.announced.as_ref().map(|announced| announced.by) {
         Some(Announcer::Cluster) => format!(
@@ -333,42 +341,54 @@ fn authorities_of_the_system(current: &CurrentFile) -> Result<RootCertStore, Err
     let folders = env::var_os("SSL_CERT_DIR").unwrap_or_default();
     let folders: Vec<_> =
         env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()).collect();
-    let mut roots = RootCertStore::empty();
+    let mut found = Vec::new();
     if let Some(file) = &file {
-        roots = authorities("SSL_CERT_FILE", &current.read("SSL_CERT_FILE", file)?)?;
+        found = certificates("SSL_CERT_FILE", &current.read("SSL_CERT_FILE", file)?)?;
     }
     for folder in &folders {
-        add_folder(&mut roots, folder, current)?;
+        add_folder(&mut found, folder, current)?;
     }
     if file.is_none() && folders.is_empty() {
         current.starts("tls", "the list of the system's authorities");
-        let found = rustls_native_certs::load_native_certs();
-        // One that cannot be used is left out: lists of systems may have such.
-        roots.add_parsable_certificates(found.certs);
-        if let (true, Some(error)) = (roots.is_empty(), found.errors.first()) {
+        let system = rustls_native_certs::load_native_certs();
+        if let (true, Some(error)) = (system.certs.is_empty(), system.errors.first()) {
             let problem = format!("the system's authorities cannot be read: {error}; name one by `tls_ca`");
             return Err(config("tls", problem));
         }
+        found = system.certs;
     }
+    // A folder often has each certificate several times: alone, in a list of all, and by links.
+    found.sort_unstable_by(|left, right| (**left).cmp(&**right));
+    found.dedup();
+    let mut roots = RootCertStore::empty();
+    // One that cannot be used is left out: lists of systems may have such.
+    roots.add_parsable_certificates(found);
     if roots.is_empty() {
-        return Err(config("tls", "the system has no authorities: name one by `tls_ca`, or by `SSL_CERT_FILE`"));
+        return Err(config(
+            "tls",
+            "the system has no authorities: name one by `tls_ca`, or by `SSL_CERT_FILE`",
+        ));
     }
     Ok(roots)
 }
 
-/// Adds the authorities of all regular files in a folder.
-fn add_folder(roots: &mut RootCertStore, folder: &Path, current: &CurrentFile) -> Result<(), Error> {
+/// Adds the certificates of all regular files in a folder.
+fn add_folder(
+    found: &mut Vec<CertificateDer<'static>>,
+    folder: &Path,
+    current: &CurrentFile,
+) -> Result<(), Error> {
     const OPTION: &str = "SSL_CERT_DIR";
     current.starts(OPTION, &format!("`{}`", folder.display()));
     let unreadable =
         |error: io::Error| config(OPTION, format!("`{}` cannot be read: {error}", folder.display()));
+    let mut files = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        // Such folders have links, some of which may point nowhere, and other files than certificates.
-        if fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
-            let text = current.read(OPTION, &path)?;
-            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).flatten());
-        }
+        // Such folders have links to one file under several names, links that point nowhere, and other files than certificates.
+        files.extend(fs::canonicalize(entry.map_err(unreadable)?.path()));
+    }
+    for file in files.iter().filter(|file| file.is_file()) {
+        found.extend(CertificateDer::pem_slice_iter(&current.read(OPTION, file)?).flatten());
     }
     Ok(())
 }
@@ -405,7 +425,10 @@ mod tests {
     fn names(server: &Server, tls_name: Option<&str>) -> (Vec<String>, String) {
         let given = Certificates { name: tls_name.map(str::to_owned), ..Certificates::default() };
         let names = ServerNames::new(server, &given).expect("there is a name");
-        (names.accepted.iter().map(|name| name.to_str().into_owned()).collect(), names.indicated.to_str().into())
+        (
+            names.accepted.iter().map(|name| name.to_str().into_owned()).collect(),
+            names.indicated.to_str().into(),
+        )
     }
 
     #[test]
