@@ -191,8 +191,8 @@ impl Builder {
     ///
     /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
     /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks) take, at the start and whenever one is made anew, and never
-    /// while they are connected. It runs where the connections are driven ([`io`](Self::io)), so it must not block; it has
-    /// the `connect_timeout`. Where it fails, panics or is late there is no connection, which
+    /// while they are connected. It runs on a thread of its own, in the context of the runtime
+    /// that drives the connections ([`io`](Self::io)), so it may block. It has the `connect_timeout`, and at most 64 calls run at a time. Where it fails, panics or is late there is no connection, which
     /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
     /// secret into that text. `memory://` does not ask it.
     ///

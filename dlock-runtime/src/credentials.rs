@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::protocol::command::{Failure, FailureKind};
 
@@ -48,9 +49,16 @@ type Given = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
 /// A callback that gives credentials.
 #[derive(Clone)]
-pub(crate) struct CredentialsSource(
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Given> + Send>> + Send + Sync>,
-);
+pub(crate) struct CredentialsSource {
+    callback: Arc<Callback>,
+    /// One permit for each thread on which it may run.
+    threads: Arc<Semaphore>,
+}
+
+type Callback = dyn Fn() -> Pin<Box<dyn Future<Output = Given> + Send>> + Send + Sync;
+
+/// How many calls of one callback run at a time. A callback that blocks for good keeps its thread, and each attempt to connect calls it.
+const MOST_THREADS: usize = 64;
 
 impl CredentialsSource {
     pub(crate) fn new<F, Fut>(ask: F) -> Self
@@ -58,22 +66,44 @@ impl CredentialsSource {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Given> + Send + 'static,
     {
-        Self(Arc::new(move || Box::pin(ask())))
+        let threads = Arc::new(Semaphore::new(MOST_THREADS));
+        Self { callback: Arc::new(move || Box::pin(ask())), threads }
     }
 
-    /// Asks for credentials, for `limit` at most. It is foreign code, so it has a task of its own: one that panics fails, and no more.
+    /// Asks for credentials, for `limit` at most.
+    ///
+    /// The callback is foreign code: it runs on a detached thread, in the context of the current runtime. If it blocks, it delays neither
+    /// renewals nor the end of a body whose lease is over, nor the end of the process; if it panics, asking fails.
     pub(crate) async fn ask(&self, limit: Duration) -> Result<Credentials, Failure> {
-        let Self(ask) = self.clone();
-        // Dropped with its set: a task that is late goes on for nobody.
-        let mut asked = JoinSet::new();
-        asked.spawn(async move { ask().await });
-        let problem = match tokio::time::timeout(limit, asked.join_next()).await {
-            Ok(Some(Ok(Ok(credentials)))) => return Ok(credentials),
-            Ok(Some(Ok(Err(error)))) => format!("failed: {error}"),
-            Ok(Some(Err(_)) | None) => "panicked".to_owned(),
+        let problem = match tokio::time::timeout(limit, self.call()).await {
+            Ok(Ok(Ok(credentials))) => return Ok(credentials),
+            Ok(Ok(Err(error))) => format!("failed: {error}"),
+            Ok(Err(problem)) => problem,
             Err(_) => format!("did not answer in {} ms", limit.as_millis()),
         };
         Err(Failure::new(FailureKind::Passing, format!("the callback for credentials {problem}")))
+    }
+
+    /// Calls the callback, and stops polling it once nothing waits for it.
+    async fn call(&self) -> Result<Given, String> {
+        let permit = Arc::clone(&self.threads).acquire_owned().await;
+        let (callback, runtime) = (Arc::clone(&self.callback), Handle::current());
+        let (mut tell, told) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("dlock-credentials".to_owned()).spawn(move || {
+            let given = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    () = tell.closed() => None,
+                    given = async { callback().await } => Some(given),
+                }
+            });
+            drop(permit);
+            if let Some(given) = given {
+                let _ = tell.send(given);
+            }
+        });
+        thread.map_err(|error| format!("has no thread: {error}"))?;
+        told.await.map_err(|_| "panicked".to_owned())
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_runtime::{Credentials, Error, LockManager};
+use dlock_runtime::{Credentials, Error, Io, LockManager};
 use dlock_tests::{RedisServer, within};
 
-use super::{LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+use super::{LEASE, LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
 
 /// What the callback gives, and how often it was asked.
 #[derive(Clone, Default)]
@@ -156,4 +156,91 @@ async fn a_password_alone_is_that_of_the_default_user() {
     let manager = LockManager::builder(&url).credentials(|| async { Ok(Credentials::password("sesame")) });
 
     assert!(manager.connect().await.is_ok());
+}
+
+/// A callback that blocks its thread while it is locked.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<()>>, Arc<AtomicU32>);
+
+impl Gate {
+    async fn connect(&self, server: &RedisServer, io: Io) -> LockManager {
+        let Self(gate, asked) = self.clone();
+        let builder = LockManager::builder(&format!("redis://127.0.0.1:{}", server.port())).io(io);
+        let manager = builder.credentials(move || {
+            let (gate, asked) = (Arc::clone(&gate), Arc::clone(&asked));
+            async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                drop(gate.lock().unwrap_or_else(PoisonError::into_inner));
+                Ok(Credentials::new("shop", "first-one"))
+            }
+        });
+        manager.connect().await.expect("it is the password")
+    }
+
+    /// Waits until the callback is called once more than `before` times.
+    async fn is_asked_after(&self, before: u32) {
+        let asked = async {
+            while self.1.load(Ordering::SeqCst) <= before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within(SOON, "a call of the callback", asked).await;
+    }
+
+    fn asked(&self) -> u32 {
+        self.1.load(Ordering::SeqCst)
+    }
+}
+
+/// Runs `test` with the gate locked by another thread.
+async fn while_locked<T>(gate: &Gate, test: impl Future<Output = T>) -> T {
+    let (unlock, unlocked) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let gate = Arc::clone(&gate.0);
+    let locks = std::thread::spawn(move || {
+        let _locked = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = tell.send(());
+        let _ = unlocked.recv_timeout(Duration::from_secs(30)); // a test that hangs is no reason to block for ever
+    });
+    told.await.expect("the gate is locked");
+    let outcome = test.await;
+    drop(unlock);
+    locks.join().expect("no panic");
+    outcome
+}
+
+#[tokio::test]
+async fn a_blocked_callback_does_not_delay_the_end_of_a_lost_body() {
+    for io in [Io::Thread, Io::Runtime] {
+        let mut server = server_with("first-one");
+        let gate = Gate::default();
+        let manager = gate.connect(&server, io).await;
+        let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+        let before = gate.asked();
+
+        let lost = while_locked(&gate, async {
+            server.kill();
+            gate.is_asked_after(before).await;
+            tokio::time::timeout(LEASE * 2, guard.lost()).await
+        });
+
+        assert!(lost.await.is_ok(), "{io:?}: the loss was not told while the callback blocked");
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_callback_does_not_delay_renewals() {
+    for io in [Io::Thread, Io::Runtime] {
+        let server = server_with("first-one");
+        let gate = Gate::default();
+        let manager = gate.connect(&server, io).await;
+        let before = gate.asked();
+
+        while_locked(&gate, async {
+            server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            gate.is_asked_after(before).await;
+            hold_beyond_the_lease(&manager).await;
+        })
+        .await;
+    }
 }
