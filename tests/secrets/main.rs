@@ -159,6 +159,23 @@ async fn a_url_that_cannot_be_used_is_refused_without_being_repeated() {
         format!("redis://user:12/{SECRET}@127.0.0.1"),
         format!("redis+unix:///run/redis.sock?user=shop&passwd={SECRET}"),
         format!("unix:///run/redis.sock?password={SECRET}"),
+        format!("redis+unix:user:{SECRET}@/run/redis.sock"),
+        format!("redis+unix:/user:{SECRET}@/run/redis.sock"),
+        format!("redis+unix://user:{SECRET}@/run/redis.sock"),
+        format!("redis+unix:///user:{SECRET}@/run/redis.sock"),
+        format!("unix:user:{SECRET}@/run/redis.sock"),
+        format!("redis:user:{SECRET}@127.0.0.1"),
+        format!("redis:/user:{SECRET}@127.0.0.1"),
+        format!("redis//user:{SECRET}@127.0.0.1"),
+        format!("valkeys:user:{SECRET}@127.0.0.1"),
+        format!("redis-cluster://user:{SECRET}@127.0.0.1"),
+        format!("redis+sentinel:user:{SECRET}@h1,h2/m"),
+        format!("\"redis://user:{SECRET}@127.0.0.1\""),
+        format!("PASSWORD={SECRET} redis://127.0.0.1"),
+        format!("{SECRET}://127.0.0.1"),
+        format!("redis://127.0.0.1:{SECRET}"),
+        format!("redis+quorum://user:{SECRET},h2,h3"),
+        format!("memory:{SECRET}@x"),
     ] {
         let error = within(SOON, "the refusal", LockManager::connect(&url)).await.expect_err(&url);
 

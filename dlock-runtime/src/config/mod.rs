@@ -9,7 +9,9 @@ pub(crate) mod cluster;
 pub(crate) mod duration;
 mod hosts;
 pub(crate) mod quorum;
+mod scheme;
 pub(crate) mod sentinel;
+mod suggest;
 pub(crate) mod url;
 
 use std::time::Duration;

@@ -18,11 +18,10 @@
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
 //!
-//! White space around it is left out, and a control character within it is refused. There is no fragment. A `#`, `?`, `/` or `@` in
+//! A scheme may be written in capitals, and with `valkey` for `redis`. White space around it is left out, and a control character within it is refused. There is no fragment. A `#`, `?`, `/` or `@` in
 //! user, password or an option is percent-encoded: raw, the first three end the address, and a password is cut in two. No error shows
 //! the URL itself, nor a piece of it that a password could be.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,7 +33,8 @@ use crate::config::certificates::Pem;
 use crate::config::cluster::Seeds;
 use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
-use crate::config::{Settings, cluster, config, duration, quorum, sentinel};
+use crate::config::suggest::nearest;
+use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
 use crate::error::Result;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
@@ -93,7 +93,10 @@ pub(crate) struct Server {
 
 /// How a server is known whose address the URL does not name.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only the certificates of servers are for names"))]
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "only the certificates of servers are for names")
+)]
 pub(crate) struct Announced {
     pub(crate) by: Announcer,
     /// The hosts of the URL that are names and not addresses: names that the user trusts for all servers behind the URL.
@@ -148,10 +151,7 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         let problem = "a line break or another control character stands in it: take it out, or percent-encode it (`%0A`)";
         return Err(config("url", problem));
     }
-    let text = &*match text.split_once("://") {
-        Some((scheme, rest)) => Cow::Owned(format!("{}://{rest}", scheme.to_ascii_lowercase())),
-        None => Cow::Borrowed(text),
-    };
+    let text = &*scheme::read(text)?;
     if is_cut_in_two(text) {
         let problem =
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
@@ -177,17 +177,7 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         "redis" => Place::Redis(server(&url, false)?),
         "rediss" => Place::Redis(server(&url, tls("rediss")?)?),
         "redis+unix" => Place::Redis(unix(&url)?),
-        scheme if scheme.contains("unix") || scheme.contains("socket") => {
-            let problem = format!("`{scheme}` is not known; for a unix socket write `redis+unix:///path`");
-            return Err(config("scheme", problem));
-        }
-        scheme => {
-            let known = SCHEMES.map(|known| format!("`{known}`")).join(", ");
-            let problem = format!(
-                "`{scheme}` is not known; allowed are {known}; those of `rediss` need the feature `tls`"
-            );
-            return Err(config("scheme", problem));
-        }
+        scheme => return Err(scheme::unknown(scheme)),
     };
     Ok(Target { place, settings: settings(&url)? })
 }
@@ -195,12 +185,7 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
 /// Reads what all URLs have in common.
 pub(super) fn url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
-        let has_scheme = text.contains("://");
-        let problem = if has_scheme { error.to_string() } else { "it is missing".to_owned() };
-        let problem = format!(
-            "{problem}; write `redis://host:port`, `rediss://host:port`, `redis+unix:///path` or `memory://`"
-        );
-        config(if has_scheme { "url" } else { "scheme" }, problem)
+        config("url", format!("{error}; write `redis://host:port`, and percent-encode user and password"))
     })?;
     if url.fragment().is_some() {
         return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
@@ -373,11 +358,15 @@ fn settings(url: &Url) -> Result<Settings> {
                     && unknown.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b));
                 let shown =
                     if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
-                let problem = format!(
-                    "{shown} not known; allowed are {}{}",
-                    OPTIONS.map(|name| format!("`{name}`")).join(", "),
-                    if url.scheme() == "redis+unix" { ", `db`, `user`, `password`" } else { "" }
-                );
+                let of_sockets: &[&str] =
+                    if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
+                let known = || OPTIONS.iter().chain(of_sockets).copied();
+                let problem = if let Some(near) = nearest(unknown, known()) {
+                    format!("{shown} not known: did you mean `{near}`")
+                } else {
+                    let allowed: Vec<_> = known().map(|name| format!("`{name}`")).collect();
+                    format!("{shown} not known; allowed are {}", allowed.join(", "))
+                };
                 return Err(config("options", problem));
             }
         }
@@ -411,19 +400,6 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 }
 
 const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
-
-const SCHEMES: [&str; 10] = [
-    "redis",
-    "redis+unix",
-    "redis+sentinel",
-    "redis+cluster",
-    "redis+quorum",
-    "rediss",
-    "rediss+sentinel",
-    "rediss+cluster",
-    "rediss+quorum",
-    "memory",
-];
 
 const OPTIONS: [&str; 17] = [
     "namespace",
@@ -572,7 +548,42 @@ mod tests {
             ("redis+unix:///run/redis.sock?db=hunter2", "db"),
             ("redis+unix:///run/redis.sock?user=shop", "password"),
             ("redis+unix:///run/redis.sock?password=hunter2&password=hunter2", "password"),
-            ("redis+unix:///run/redis.sock?passwort=hunter2", "`tls_name`, `db`, `user`, `password`"),
+            ("redis+unix:///run/redis.sock?passwort=hunter2", "did you mean `password`"),
+            ("redis+unix:///run/redis.sock?sekret=hunter2", "`tls_name`, `db`, `user`, `password`"),
+            ("redis://u:hunter2@host?leas=3s", "did you mean `lease`"),
+            ("redis+unix:user:hunter2@/path", "`redis+unix:///path`"),
+            ("redis+unix:/user:hunter2@/path", "`redis+unix:///path`"),
+            ("redis+unix://user:hunter2@/path", "url"),
+            ("redis+unix://:hunter2@/path", "url"),
+            ("redis+unix:///user:hunter2@/path", "password"),
+            ("unix:user:hunter2@/path", "`redis+unix:///path`"),
+            ("unix://user:hunter2@/path", "`redis+unix:///path`"),
+            ("redis:user:hunter2@host", "`redis://host:port`"),
+            ("redis:/user:hunter2@host", "`redis://host:port`"),
+            ("redis//user:hunter2@host", "`redis://host:port`"),
+            ("redis/user:hunter2@host", "`redis://host:port`"),
+            ("redis;//user:hunter2@host", "scheme"),
+            ("user:hunter2@host", "scheme"),
+            (":hunter2@host", "scheme"),
+            ("hunter2@host", "scheme"),
+            ("hunter2://host", "scheme"),
+            ("hunter2@host://x", "scheme"),
+            ("user:hunter2@host?x=redis://y", "scheme"),
+            ("REDIS_PASSWORD=hunter2 redis://host", "scheme"),
+            ("hunter2=redis://host", "scheme"),
+            ("\"redis://user:hunter2@host\"", "url"),
+            ("redis-cluster://user:hunter2@host", "`redis+cluster://host,host`"),
+            ("redis-hunter2://host", "scheme"),
+            ("redis+cluster:user:hunter2@h1,h2", "`redis+cluster://host,host`"),
+            ("redis+sentinel://user:hunter2@", "host"),
+            ("rediss:user:hunter2@host", "`rediss://host:port`"),
+            ("memory:hunter2@x", "`memory://`"),
+            ("redis+quorum://user:hunter2,h2,h3", "host"),
+            ("redis://user:hunter2", "url"),
+            ("redis://user:hunter2:6379", "url"),
+            ("redis://user@hunter2@host", "password"),
+            ("redis:// user:hunter2@host", "url"),
+            ("redis://[hunter2]@host:x", "url"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (
@@ -644,7 +655,7 @@ mod tests {
             for option in OPTIONS {
                 assert!(options.contains(&&*format!("`{option}`")), "{option} is not in {name}");
             }
-            for scheme in SCHEMES {
+            for (scheme, _) in scheme::SCHEMES {
                 assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in {name}");
             }
         }

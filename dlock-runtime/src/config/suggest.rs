@@ -1,0 +1,45 @@
+//! Suggests the name that a misspelled one was probably meant to be.
+
+/// Returns the candidate that is nearest to `name`: about a third of its letters, and at least one, may differ.
+pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = ((name.chars().count() + 1) / 3).max(1); // two of five: letters that changed places count as two
+    let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
+    let near = near.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance);
+    near.map(|(_, candidate)| candidate)
+}
+
+/// Returns the Levenshtein distance: how many letters to insert, delete or replace.
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.chars().count()).collect();
+    for (above, from) in left.chars().enumerate() {
+        let mut next = vec![above + 1];
+        for ((to, diagonal), up) in right.chars().zip(&row).zip(row.iter().skip(1)) {
+            let before = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(from != to)).min(up + 1).min(before + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelled_name_finds_the_nearest() {
+        let names = ["lease", "namespace", "tls_ca", "poll"];
+
+        for (name, meant) in [
+            ("leas", Some("lease")),
+            ("laese", Some("lease")),
+            ("namepsace", Some("namespace")),
+            ("tls-ca", Some("tls_ca")),
+            ("pol", Some("poll")),
+            ("timeout", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, names), meant, "{name}");
+        }
+    }
+}
