@@ -192,7 +192,7 @@ mod tests {
         let socket = folder.0.join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket can be made");
 
-        for path in [&fifo, &link, &socket, Path::new("/dev/zero"), Path::new("/dev/null")] {
+        for path in [Path::new("/dev/zero"), Path::new("/dev/null"), &link, &fifo, &socket] {
             assert_refused(path, "not a regular file");
         }
     }
