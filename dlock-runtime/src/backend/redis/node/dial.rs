@@ -37,8 +37,8 @@ pub(super) async fn pumped(
 ) -> RedisResult<(MultiplexedConnection, Option<Pump>)> {
     let client = &dialer.client;
     #[cfg(feature = "tls")]
-    if dialer.tls.is_some() {
-        return Ok((multiplexed(dialer, config, within).await?, None));
+    if let Some(connection) = multiplexed_over_tls(dialer, config, within).await? {
+        return Ok((connection, None));
     }
     let opened = async {
         #[cfg(test)]
@@ -71,17 +71,8 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<MultiplexedConnection> {
     let client = &dialer.client;
     #[cfg(feature = "tls")]
-    {
-        let opened = async {
-            let Some(stream) = over_tls(dialer).await? else { return Ok(None) };
-            let access = client.get_connection_info().redis_settings();
-            MultiplexedConnection::new_with_config(access, stream, config.clone()).await.map(Some)
-        };
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        if let Some((connection, driver)) = tokio::time::timeout(within, opened).await.map_err(late)?? {
-            tokio::spawn(driver); // ends when the last clone of the connection is dropped
-            return Ok(connection);
-        }
+    if let Some(connection) = multiplexed_over_tls(dialer, config, within).await? {
+        return Ok(connection);
     }
     #[cfg(test)]
     if turmoil::in_simulation() {
@@ -91,6 +82,26 @@ pub(super) async fn multiplexed(
     }
     let _ = within; // the client keeps the limit itself
     client.get_multiplexed_async_connection_with_config(config).await
+}
+
+/// Connects for commands over TLS. Returns `None` if the URL asks for no TLS.
+#[cfg(feature = "tls")]
+async fn multiplexed_over_tls(
+    dialer: &Dialer,
+    config: &AsyncConnectionConfig,
+    within: Duration,
+) -> RedisResult<Option<MultiplexedConnection>> {
+    let opened = async {
+        let Some(stream) = over_tls(dialer).await? else { return Ok(None) };
+        let access = dialer.client.get_connection_info().redis_settings();
+        MultiplexedConnection::new_with_config(access, stream, config.clone()).await.map(Some)
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let opened = tokio::time::timeout(within, opened).await.map_err(late)??;
+    Ok(opened.map(|(connection, driver)| {
+        tokio::spawn(driver); // ends when the last clone of the connection is dropped
+        connection
+    }))
 }
 
 /// Connects for messages.
