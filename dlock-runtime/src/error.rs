@@ -84,6 +84,18 @@ pub enum Error {
         found: Arc<str>,
     },
 
+    /// The lock's counter of fencing tokens is spent, or is no counter, so a higher token cannot be issued. The lock is still held.
+    ///
+    /// An operator has to repair the counter; see [`docs::safety`](crate::docs::safety#fencing-tokens).
+    #[error("lock `{key}` has no further fencing token: {problem}")]
+    #[non_exhaustive]
+    FencingCounter {
+        /// The lock whose token was asked for.
+        key: LockKey,
+        /// The name of the counter, the largest token, and what to do.
+        problem: Arc<str>,
+    },
+
     /// The current call chain holds this key already, and this way of asking does not join it.
     #[error(
         "lock `{key}` is held by the call this one runs in: `acquire` and `reentrant = false` do not join it, `run` and the attribute do"
@@ -151,6 +163,7 @@ impl Error {
             Self::Contended { key, .. }
             | Self::Lost { key, .. }
             | Self::WrongKind { key, .. }
+            | Self::FencingCounter { key, .. }
             | Self::Reentrant { key }
             | Self::Deadlock { key, .. } => Some(key),
             Self::Unavailable { key, .. } | Self::Shutdown { key } => key.as_ref(),

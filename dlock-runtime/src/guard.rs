@@ -124,7 +124,8 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] when the server says that the lock is not ours any more, or the hold may not be believed any more;
     /// [`Error::Unavailable`] when it cannot be asked, and where the body runs without the lock (`on_unavailable = run`);
-    /// [`Error::WrongKind`] when something that is no lock of this kind, or no counter, stands under one of the names.
+    /// [`Error::WrongKind`] when something that is no lock of this kind stands under its name; [`Error::FencingCounter`] if its
+    /// counter is spent or invalid.
     ///
     /// # Cancel safety
     ///

@@ -74,6 +74,7 @@
 
 mod backend;
 mod body;
+mod bounds;
 mod builder;
 mod clock;
 mod config;

@@ -12,6 +12,8 @@
     reason = "the runtime uses the rules, and has the features"
 )]
 
+#[path = "../../dlock-runtime/src/bounds.rs"]
+mod bounds;
 #[path = "../../dlock-runtime/src/error.rs"]
 mod error;
 #[path = "../../dlock-runtime/src/protocol/mod.rs"]

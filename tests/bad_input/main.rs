@@ -1,6 +1,8 @@
 //! Whatever a server answers and whatever a caller asks for: one typed error, in bounded time.
 
 mod access;
+mod counters;
+mod long_values;
 mod replies;
 mod requests;
 mod wrong_kind;

@@ -51,8 +51,9 @@ async fn assert_a_flood_leads_to_little(manager: impl Fn(&str) -> String) {
     let channel = channel_of(&server, &flooded).await;
     let held = flooded.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let manager = manager(&token_of(&server, "order:7"));
-    let asked =
-        || -> u64 { ["evalsha", "eval", "get"].map(|command| server.command_count(command)).iter().sum() };
+    let asked = || -> u64 {
+        ["evalsha", "eval", "getrange"].map(|command| server.command_count(command)).iter().sum()
+    };
     let before = asked();
 
     let mut raw = server.raw().await;

@@ -205,6 +205,7 @@ impl Usual {
             "EVAL" | "EVALSHA" | "DEL" | "PEXPIRE" | "PUBLISH" => b":1\r\n".to_vec(),
             "PTTL" => b":-2\r\n".to_vec(),
             "GET" => self.nil(),
+            "GETRANGE" => bulk(""),
             "EXISTS" => b":0\r\n".to_vec(),
             "TIME" => b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n".to_vec(),
             "ROLE" => b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_vec(),

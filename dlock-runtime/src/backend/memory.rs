@@ -16,13 +16,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use once_cell::sync::Lazy;
 
 use crate::backend::{Backend, Request};
+use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::key::Name;
 use crate::protocol::Rules;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
 use crate::protocol::record::Record;
@@ -120,18 +121,22 @@ impl World {
             records.remove(key);
         }
         match (command, reply) {
-            (Command::Fence, Reply::Ours) => Reply::Fenced(self.fence(key)),
+            (Command::Fence, Reply::Ours) => self.fence(key),
             (_, reply) => reply,
         }
     }
 
-    fn fence(&self, key: &Name) -> u64 {
+    fn fence(&self, key: &Name) -> Reply {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
         let mut counters = lock(&self.counters);
-        let token = fencing::next(counters.get(key).copied(), micros);
+        let Some(token) = fencing::next(counters.get(key).copied(), micros) else {
+            let reason =
+                format!("its counter in memory has reached {}; a new process restarts it", LAST_FENCE);
+            return Reply::Refused(Failure::new(FailureKind::FencingCounter, reason));
+        };
         counters.insert(Name::clone(key), token);
-        token
+        Reply::Fenced(token)
     }
 
     fn manager(&self, process: ProcessId) -> Option<Arc<Engine>> {

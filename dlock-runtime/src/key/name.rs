@@ -10,14 +10,12 @@
 
 use std::ops::Range;
 
+use crate::bounds::LONGEST_NAME;
 use crate::key::LockKey;
 use crate::key::hash::{DIGITS, Hasher};
 
 /// The full name of a key, shared. Every lock that is held has one, so it is one pointer and not two words.
 pub(crate) type Name = arcstr::ArcStr;
-
-/// The longest name. A longer one is cut, so that no client, proxy or log has to carry it at every step.
-pub(crate) const LONGEST: usize = 512;
 
 /// Puts a key into `namespace`, unless it is in one already, and cuts a name that is too long.
 pub(crate) fn place(key: LockKey, namespace: &str) -> LockKey {
@@ -36,10 +34,10 @@ pub(crate) fn place(key: LockKey, namespace: &str) -> LockKey {
 
 /// Gives the cut form of a name that is too long. Nothing before `start`, the namespace, is cut off.
 pub(crate) fn cut(name: &str, start: usize) -> Option<String> {
-    if name.len() <= LONGEST {
+    if name.len() <= LONGEST_NAME {
         return None;
     }
-    let limit = LONGEST - DIGITS - 1;
+    let limit = LONGEST_NAME - DIGITS - 1;
     // A hash tag that the head does not reach is put behind it: the slot stays.
     let far =
         hash_tag(name).filter(|tag| tag.start >= start && tag.end > limit && start + tag.len() <= limit);

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
+use crate::bounds::LONGEST_NAME;
 
 /// The type of a value: what two values have in common that are compared.
 #[derive(Clone, Debug)]
@@ -200,7 +201,7 @@ proptest! {
                 |(hole, value)| add(KeyBuilder::new(""), hole, value).build().expect("a key").to_string(),
             );
 
-            prop_assert!(name.len() <= name::LONGEST);
+            prop_assert!(name.len() <= LONGEST_NAME);
             prop_assert_eq!(hash_tag(&name), Some(tag.as_str()));
         }
     }
@@ -223,7 +224,7 @@ proptest! {
         let key = KeyBuilder::new("shop").text(&text).text("{").part("v", &format!("v{value}")).text("}").build();
         let name = key.expect("a key").full_name().to_owned();
 
-        prop_assert!(name.len() <= name::LONGEST);
+        prop_assert!(name.len() <= LONGEST_NAME);
         prop_assert_eq!(name.matches('{').count(), name.matches('}').count());
         prop_assert!(name.starts_with("shop:"));
     }

@@ -169,6 +169,7 @@ impl Failure {
             FailureKind::InvalidKey => {
                 Error::InvalidKey { template: key.as_str().into(), problem: self.reason }
             }
+            FailureKind::FencingCounter => Error::FencingCounter { key, problem: self.reason },
             _ => self.error(Some(key)),
         }
     }
@@ -181,9 +182,10 @@ impl Failure {
     fn error(self, key: Option<LockKey>) -> Error {
         let Self { kind, reason, source } = self;
         match kind {
-            FailureKind::Passing | FailureKind::WrongKind | FailureKind::InvalidKey => {
-                Error::Unavailable { key, reason, source }
-            }
+            FailureKind::Passing
+            | FailureKind::WrongKind
+            | FailureKind::InvalidKey
+            | FailureKind::FencingCounter => Error::Unavailable { key, reason, source },
             FailureKind::Lasting => config("server", &*reason),
             FailureKind::Untrusted => config("tls", &*reason),
         }
@@ -203,6 +205,8 @@ pub(crate) enum FailureKind {
     WrongKind,
     /// No lock of this kind can have the name.
     InvalidKey,
+    /// The counter of fencing tokens has no next number.
+    FencingCounter,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What stands under one key and until when, and what each command makes of it: a server, in short.
 //!
-//! The scripts of `backend/redis` do the same in Lua; the in-memory backend and the simulation run this.
+//! The scripts of `backend/redis` do the same in Lua; the in-memory backend and the simulation run this. To the scripts a value may be a
+//! foreign client's, such as one that is longer than a full queue: it answers like a record that another holds for as long as it lives.
 //!
 //! Not here: the order of those who wait (`value`), the numbers of the fencing tokens (`fencing`).
 

@@ -4,10 +4,14 @@
 //! value := holder { waiter }          each a token of one fixed width; anything else is a foreign client's
 //! ```
 //!
+//! A row of tokens with more than [`MAX_WAITERS`] waiters is a foreign client's as well. No command here makes one, and scripts read no
+//! more of a value than shows that it is one.
+//!
 //! Not here: until when it stands, and which command does what to it (`record`).
 
 use std::collections::VecDeque;
 
+use crate::bounds::MAX_WAITERS;
 use crate::token::Token;
 
 /// One lock's value.
@@ -16,9 +20,6 @@ pub(crate) struct LockValue {
     holder: Token,
     waiters: VecDeque<Token>,
 }
-
-/// How many tokens wait in one value at most; who finds it full polls.
-pub(crate) const MAX_WAITERS: usize = 128;
 
 /// What became of the lock when its holder let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl Server {
         match (command, reply) {
             (Command::Fence, Reply::Ours) => {
                 let last = self.counters.get(key).copied();
-                let fence = fencing::next(last, now.nanos() / 1_000);
+                let fence = fencing::next(last, now.nanos() / 1_000).expect("the clock is below 2^53");
                 self.counters.insert(Name::clone(key), fence);
                 Reply::Fenced(fence)
             }

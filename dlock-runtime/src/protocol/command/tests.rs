@@ -21,6 +21,11 @@ fn each_kind_of_failure_becomes_the_error_that_says_what_is_to_be_done() {
             if &**template == key().as_str() && &**problem == "it said no"),
         "{invalid:?}"
     );
+    let spent = error(FailureKind::FencingCounter);
+    assert!(
+        matches!(&spent, Error::FencingCounter { key: of, problem } if *of == key() && &**problem == "it said no"),
+        "{spent:?}"
+    );
     let passing = error(FailureKind::Passing);
     assert!(
         matches!(&passing, Error::Unavailable { key: Some(of), reason, .. }

@@ -220,7 +220,7 @@ impl State {
         let mut reply = self.record.run(sent.token, command, now, RULES.grant_lease, told);
         if let (Command::Fence, Reply::Ours) = (command, &reply) {
             let last = (world.bug != Bug::CounterGoesBack && self.fences.0 > 0).then_some(self.fences.0);
-            self.fences.0 = fencing::next(last, 1);
+            self.fences.0 = fencing::next(last, 1).expect("a few tokens");
             reply = Reply::Fenced(self.fences.0);
         }
         if before.is_some_and(|before| before != sent.token && holder(&self.record) != Some(before)) {

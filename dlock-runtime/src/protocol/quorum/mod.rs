@@ -270,6 +270,7 @@ impl Ballot {
         let (servers, majority) = (self.votes.len(), self.majority());
         for is_one in [
             |kind: FailureKind| kind == FailureKind::WrongKind,
+            |kind| kind == FailureKind::FencingCounter,
             |kind| matches!(kind, FailureKind::Lasting | FailureKind::Untrusted),
         ] {
             let mut alike = failures.iter().filter(|failure| is_one(failure.kind));

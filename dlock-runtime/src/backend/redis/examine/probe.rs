@@ -110,7 +110,7 @@ async fn of_strings(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
     let has_key = probes.iter().all(|probe| probe.answer.is_ok());
     probes.extend(
         tries(asker, |to| {
-            to.command("GET", "+get", Need::Locks, &["GET", key]);
+            to.command("GETRANGE", "+getrange", Need::Locks, &["GETRANGE", key, "0", "0"]);
             to.command("PTTL", "+pttl", Need::Locks, &["PTTL", key]);
             // It would make a key that has no end.
             if has_key {

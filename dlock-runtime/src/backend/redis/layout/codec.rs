@@ -11,6 +11,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::redisson;
 use crate::backend::redis::layout::scripts::{Loaded, Script};
 use crate::printable::is_unprintable;
+use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::protocol::share::Streak;
 use crate::sync::lock;
@@ -36,8 +37,9 @@ pub(crate) fn encode(
             return;
         }
         Command::Check => {
-            let mut get = Cmd::with_capacity(2, key.len() + 16);
-            get.arg("GET").arg(&**key);
+            // As in the scripts: no more than shows that a value is longer than a full queue. Another client may have written 512 MB.
+            let mut get = Cmd::with_capacity(4, key.len() + 24);
+            get.arg("GETRANGE").arg(&**key).arg(0).arg(LONGEST_VALUE);
             pipeline.add_command(get);
             return;
         }
@@ -111,9 +113,9 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
             [Value::Int(0), Value::Int(_)] => Some(Reply::Gone),
             _ => None,
         },
-        (Command::Check, Value::Nil) => Some(Reply::NotOurs),
         (Command::Check, Value::BulkString(value)) => {
-            Some(if value.starts_with(&request.token.written()) { Reply::Ours } else { Reply::NotOurs })
+            let is_ours = value.len() <= LONGEST_VALUE && value.starts_with(&request.token.written());
+            Some(if is_ours { Reply::Ours } else { Reply::NotOurs })
         }
         (Command::Inspect, Value::Int(0)) => Some(Reply::Seen(None)),
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
@@ -127,8 +129,9 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         ) => None,
         (_, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
-        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => {
-            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).map(Reply::Fenced)
+        (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => fenced(text, LAST_FENCE),
+        (Command::Fence | Command::Register { .. }, Value::Int(-1)) => {
+            Some(no_fence(&counter(&request.key), LAST_FENCE, server))
         }
         (Command::Fence | Command::Register { .. }, _) => None,
         (_, Value::Int(1)) => Some(Reply::Ours),
@@ -141,6 +144,22 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
 pub(crate) fn no_answer(server: &Redacted) -> Reply {
     let reason = format!("redis at {server} gave an answer that no redis gives");
     Reply::Unknown(Failure::new(FailureKind::Passing, reason))
+}
+
+/// Reads a fencing token; one above `last` is none.
+pub(crate) fn fenced(text: &[u8], last: u64) -> Option<Reply> {
+    let token = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (token <= last).then_some(Reply::Fenced(token))
+}
+
+/// Returns what it means that `counter` has no next number up to `last`.
+pub(crate) fn no_fence(counter: &str, last: u64, server: &Redacted) -> Reply {
+    let reason = format!(
+        "its counter `{}` in redis at {server} is no number below {last}; delete that key to restart at the server's time, \
+         and have the resource forget the highest token it has seen",
+        printable(counter)
+    );
+    Reply::Refused(Failure::new(FailureKind::FencingCounter, reason))
 }
 
 /// Reads what an inspection saw.

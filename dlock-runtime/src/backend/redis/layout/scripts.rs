@@ -38,7 +38,7 @@ pub(crate) const NATIVE: [&str; Script::COUNT] = [
     source!("hand_over.lua", "force_release.lua"),
     source!("hand_over.lua", "leave.lua"),
     source!("hand_over.lua", "yield.lua"),
-    source!("fence.lua"),
+    source!("counter.lua", "fence.lua"),
     source!("inspect.lua"),
 ];
 
@@ -58,7 +58,7 @@ pub(crate) const PLAIN: [&str; Script::COUNT] = [
     plain!("force_release.lua"),
     include_str!("scripts/plain/leave.lua"),
     plain!("yield.lua"),
-    source!("fence.lua"),
+    source!("counter.lua", "fence.lua"),
     source!("inspect.lua"),
 ];
 
@@ -82,7 +82,11 @@ pub(crate) const REDISSON: [&str; Script::COUNT] = [
     redisson!("force_release.lua"),
     redisson!("release.lua"), // nobody queues: to leave is to release
     redisson!("yield.lua"),
-    redisson!("fence.lua"),
+    concat!(
+        include_str!("scripts/redisson/lib.lua"),
+        include_str!("scripts/counter.lua"),
+        include_str!("scripts/redisson/fence.lua")
+    ),
     redisson!("inspect.lua"),
 ];
 
@@ -136,8 +140,9 @@ const LONG_CALL: usize = 256;
 mod tests {
     use super::*;
     use crate::backend::redis::layout::BELL_PREFIX;
-    use crate::protocol::value::MAX_WAITERS;
-    use crate::token::{CHANNEL_PREFIX, PREFIX, ProcessId};
+    use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, LONGEST_VALUE};
+    use crate::layout::Publish;
+    use crate::token::{CHANNEL_PREFIX, PREFIX, ProcessId, Token};
 
     #[test]
     fn the_scripts_and_the_tokens_agree_on_their_form() {
@@ -147,11 +152,33 @@ mod tests {
                 ProcessId::TOKEN_PREFIX
             ))
         );
-        assert!(Script::Enqueue.source(Layout::Native).contains(&format!("{} * #token", MAX_WAITERS + 1)));
+        let (token, full) = (Token::WIDTH, LONGEST_VALUE);
+        for words in [format!("#value <= {full}"), format!("#value < {full}"), format!("'0', '{full}'")] {
+            assert!(Script::Enqueue.source(Layout::Native).contains(&words), "{words}");
+        }
+        let plain = Script::Release.source(Layout::Plain);
+        assert!(plain.contains(&format!("'0', '{token}'")), "{plain}");
         assert!(
             Script::Enqueue
                 .source(Layout::Native)
                 .contains(&format!("string.sub(value, 1, {})", PREFIX.len()))
+        );
+    }
+
+    #[test]
+    fn no_script_reads_a_whole_string() {
+        for source in NATIVE.iter().chain(&PLAIN).chain(&REDISSON) {
+            let mut reads = source.split("'GET").skip(1);
+            assert!(reads.all(|read| read.starts_with("RANGE', KEYS[")), "{source}");
+        }
+    }
+
+    #[test]
+    fn the_scripts_and_the_rule_agree_on_the_last_fencing_token() {
+        let last = |layout| Script::Fence.source(layout);
+        assert!(last(Layout::Native).contains(&format!("fence > {}", LAST_FENCE)));
+        assert!(
+            last(Layout::Redisson(Publish::Auto)).contains(&format!("text > '{}'", LAST_FENCE_OF_REDISSON))
         );
     }
 

@@ -31,11 +31,11 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::beat::{Pulse, Use};
 use crate::backend::redis::node::health::Link;
+use crate::bounds::{LONGEST_VALUE, MAX_WAITERS};
 use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};
 use crate::protocol::deadline::BootTime;
-use crate::protocol::value::MAX_WAITERS;
 use crate::sync::lock;
 use crate::telemetry;
 use crate::token::{PREFIX, Token};
@@ -262,18 +262,20 @@ impl Node {
             (state.wire.clone(), std::mem::take(&mut state.to_arm))
         };
         let Some(mut wire) = wire else { return };
-        let mut pipeline = redis::Pipeline::with_capacity(keys.len());
+        let mut pipeline = redis::Pipeline::with_capacity(2 * keys.len());
         for key in &keys {
-            pipeline.cmd("GET").arg(&**key);
+            // As in the scripts: no more than shows that a value is longer than a full queue, and whether '' is an absent key.
+            pipeline.cmd("PTTL").arg(&**key);
+            pipeline.cmd("GETRANGE").arg(&**key).arg(0).arg(LONGEST_VALUE);
         }
-        let Ok(values) = wire.connection.send_packed_commands(&pipeline, 0, keys.len()).await else {
+        let Ok(values) = wire.connection.send_packed_commands(&pipeline, 0, 2 * keys.len()).await else {
             return self.tracking.give_up();
         };
-        for (key, value) in keys.iter().zip(values) {
-            let queue = match &value {
-                Value::BulkString(value) if is_ours(value) => value.len() / Token::WIDTH,
-                Value::Nil => 0,
-                Value::ServerError(_) => {
+        for (key, answers) in keys.iter().zip(values.chunks(2)) {
+            let queue = match answers {
+                [Value::Int(-2), _] => 0,
+                [_, Value::BulkString(value)] if is_ours(value) => value.len() / Token::WIDTH,
+                [.., Value::ServerError(_)] => {
                     lock(&self.tracking.state).forget(key); // it was not read, and is looked at every `poll`
                     continue;
                 }

@@ -15,6 +15,7 @@
 //! | `faults`, `machine` | what goes wrong, and with which connections |
 //! | `small_redis`, `said` | what a server does, and how it says it |
 //! | `contract` | that a real one says the same |
+//! | `foreign_values` | how long a real one takes for what other clients can write |
 //! | `idleness` | what becomes of connections that nobody uses |
 //! | `draws`, `panics` | what a seed decides; panics that somebody catches |
 
@@ -22,6 +23,7 @@ mod clients;
 mod contract;
 mod draws;
 mod faults;
+mod foreign_values;
 mod idleness;
 mod judges;
 mod machine;

@@ -173,16 +173,15 @@ impl SmallRedis {
                     _ => return None,
                 }
             }
-            ["GET", key] => {
+            ["GETRANGE", key, "0", end] => {
                 self.is_read(client, key);
-                match self.keys.get(key) {
-                    Some(Entry::Lock(record)) if record.is_empty(now) => Said::Nil,
-                    Some(Entry::Lock(record)) => {
-                        Said::Text(record.tokens(now).iter().map(Token::to_string).collect())
-                    }
-                    Some(Entry::Counter { last, .. }) => Said::Text(last.to_string()),
-                    None => Said::Nil,
-                }
+                let mut text = match self.keys.get(key) {
+                    Some(Entry::Lock(record)) => record.tokens(now).iter().map(Token::to_string).collect(),
+                    Some(Entry::Counter { last, .. }) => last.to_string(),
+                    None => String::new(),
+                };
+                text.truncate(end.parse::<usize>().ok()? + 1);
+                Said::Text(text)
             }
             ["EVALSHA", script, keys, ref rest @ ..] => {
                 let Some(at) = (0..SCRIPTS.len()).find(|at| name(*at) == script && self.loaded.contains(at))
@@ -325,7 +324,7 @@ impl SmallRedis {
             Some(Entry::Counter { last, .. }) => Some(*last),
             _ => None,
         };
-        let token = fencing::next(last, EPOCH + now.nanos() / 1_000);
+        let token = fencing::next(last, EPOCH + now.nanos() / 1_000).expect("the clock is below 2^53");
         self.keys.insert(counter.to_owned(), Entry::Counter { last: token, ends: now.plus(life) });
         self.issued.push((key.to_owned(), token));
         token

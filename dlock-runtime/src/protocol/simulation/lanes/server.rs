@@ -51,7 +51,7 @@ impl Server {
         }
         if let (Command::Fence, Reply::Ours) = (command, &reply) {
             let micros = if bug == Bug::CounterStartsAgain { 1 } else { SINCE_THE_EPOCH + now * 1_000 };
-            let next = fencing::next(self.fence, micros);
+            let next = fencing::next(self.fence, micros).expect("the clock is below 2^53");
             self.fence = Some(next);
             reply = Reply::Fenced(next);
         }

@@ -23,6 +23,7 @@ use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::{self, Redacted, millis, time_to_live};
 use crate::backend::redis::layout::scripts::{Loaded, Script};
+use crate::bounds::LAST_FENCE_OF_REDISSON;
 use crate::protocol::command::{Command, Reply, Sight};
 use crate::token::Token;
 
@@ -107,6 +108,10 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         (Command::Check, Value::Int(1)) => Some(Reply::Ours),
         (Command::Check, Value::Int(0)) => Some(Reply::NotOurs),
         (Command::Check, _) => Some(codec::no_answer(server)),
+        (Command::Fence, Value::BulkString(text)) => codec::fenced(text, LAST_FENCE_OF_REDISSON),
+        (Command::Fence, Value::Int(-1)) => {
+            Some(codec::no_fence(&names::counter(&request.key), LAST_FENCE_OF_REDISSON, server))
+        }
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
         _ => None,
     };

@@ -25,13 +25,17 @@ end
 -- the lease in what it is told. A waiter whose process nobody listens for (PUBLISH says 0) is dead and passed over: then what stands
 -- there is for the caller to write. It is written before it is told: a write can fail. A publish that an ACL refuses grants all the
 -- same: the waiter learns of it by asking again.
+--
+-- Only the first write can fail: Redis refuses no later one of a script for want of memory. So dead waiters are not written one by one,
+-- which would make the time quadratic in their number.
 local function hand_over(value, token, grant_lease, behind, streak)
-  local width = #token
-  local waiters = string.sub(value, width + 1)
-  while #waiters >= width do
-    put(waiters .. behind, grant_lease)
-    if tell(string.sub(waiters, 1, width), grant_lease .. (streak or '')) ~= 0 then return true end
-    waiters = string.sub(waiters, width + 1)
+  local width, first = #token, #token + 1
+  for at = first, #value - width + 1, width do
+    if at == first then put(string.sub(value, at) .. behind, grant_lease) end
+    if tell(string.sub(value, at, at + width - 1), grant_lease .. (streak or '')) ~= 0 then
+      if at > first then put(string.sub(value, at) .. behind, grant_lease) end
+      return true
+    end
   end
   return false
 end

@@ -1,7 +1,7 @@
 -- KEYS[1] lock  ARGV[1] token  ARGV[2] grant lease in ms  -> 1 was in the value and is not any more | 0 was not
 local token = ARGV[1]
-local value = redis.call('GET', KEYS[1])
-if not value or not is_ours(value, token) then return 0 end
+local value = redis.call('GETRANGE', KEYS[1], '0', '4128')
+if not is_ours(value, token) then return 0 end
 local place = place_of(value, token)
 if not place then return 0 end
 if place == 1 then

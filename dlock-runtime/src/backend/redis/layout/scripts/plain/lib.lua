@@ -1,4 +1,5 @@
--- What the scripts of the plain layout share. A value is one token: its holder.
+-- What the scripts of the plain layout share. A value is one token of 32 bytes: its holder. One byte more is read, which shows that a
+-- value is longer and therefore not ours.
 
 -- Lets go of the lock, and returns how many heard it. A publish that an ACL refuses frees it all the same: those who wait look again.
 local function free()

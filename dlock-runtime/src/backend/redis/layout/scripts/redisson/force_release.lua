@@ -1,5 +1,5 @@
 -- KEYS[1] lock  ARGV[2] channel  ARGV[3] how it is told  -> 1 taken from its holder | 0 nobody held it
-local refused = not_an_rlock()
+local refused = not_an_rlock() or too_long()
 if refused then return refused end
 if redis.call('DEL', KEYS[1]) == 0 then return 0 end
 ring(ARGV[2], ARGV[3])

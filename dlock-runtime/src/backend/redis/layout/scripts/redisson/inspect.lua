@@ -1,5 +1,5 @@
 -- KEYS[1] lock  -> {holder, ttl} | 0 nothing there          ttl in ms, -1 for none
-local refused = not_an_rlock()
+local refused = not_an_rlock() or too_long()
 if refused then return refused end
 local holder = redis.call('HRANDFIELD', KEYS[1])
 if not holder then return 0 end
