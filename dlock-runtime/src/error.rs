@@ -228,6 +228,8 @@ fn subject(key: Option<&LockKey>) -> String {
 pub enum LossCause {
     /// The lease ran out by this process's clock before a renewal was confirmed.
     Expired,
+    /// The lock was granted by its last holder, and the server's confirmation of the grant came too late, or not at all.
+    GrantUnconfirmed,
     /// The server says that the lock is not ours any more: it was deleted, flushed, overwritten, or had expired there.
     NotOurs,
     /// It was held for its `max_hold`; it was ours to the end.
@@ -242,6 +244,7 @@ impl std::fmt::Display for LossCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Expired => "its lease ran out",
+            Self::GrantUnconfirmed => "the grant was not confirmed in time; raise `grant_lease`",
             Self::NotOurs => "the server says that it is not ours any more",
             Self::MaxHold => "its `max_hold` is over",
             Self::Shutdown => "the lock manager was shut down",

@@ -173,8 +173,9 @@ impl Lock {
         let key = self.key.clone().map_err(Box::new);
         let telemetry = Hold::begin(None, key.as_ref().ok());
         let mut entering = Entering::new(&self.manager, &key, &self.options);
-        let guard =
-            LockGuard::new(poll_fn(|cx| entering.poll(&telemetry, cx)).await.map_err(|error| *error)?);
+        let guard = LockGuard::new(
+            poll_fn(|cx| entering.poll(&self.options, &telemetry, cx)).await.map_err(|error| *error)?,
+        );
         let Some(held) = guard.held() else { unreachable!("the guard was made of a hold") };
         let mut body = pin!(Body::Future { future: body(&guard) });
         let mut running = Running::new(held);
@@ -191,7 +192,7 @@ impl Lock {
         // A guard opens no scope, so it cannot take part in one.
         let options = options.reentrant(false);
         let mut entering = Entering::new(&self.manager, &key, &options);
-        let mut held = poll_fn(|cx| entering.poll(&telemetry, cx)).await.map_err(|error| *error)?;
+        let mut held = poll_fn(|cx| entering.poll(&options, &telemetry, cx)).await.map_err(|error| *error)?;
         held.stands_alone = true;
         telemetry.guarded();
         Ok(LockGuard::new(held))

@@ -50,10 +50,16 @@ impl Entering {
         Self { waiting }
     }
 
-    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Entered> {
+    /// `options`: those that it was made with.
+    pub(crate) fn poll(
+        &mut self,
+        options: &Options,
+        telemetry: &Hold,
+        cx: &mut Context<'_>,
+    ) -> Poll<Entered> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
-            Ok(waiting) => ready!(Pin::new(waiting).poll(cx)).and_then(Held::if_believed),
+            Ok(waiting) => ready!(waiting.poll_entered(options, cx)),
             Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
         telemetry.entered(entered.as_ref().map_err(|error| &**error));

@@ -29,6 +29,9 @@ pub(crate) struct Terms {
     /// The pattern of the channels that tell those who wait.
     pub(crate) channels: String,
     pub(crate) response_timeout: Duration,
+    pub(crate) grant_lease: Duration,
+    /// The lease of a call that names none.
+    pub(crate) lease: Duration,
     pub(crate) poll: Duration,
     /// How many replicas must confirm a lock.
     pub(crate) replica_acks: u8,
@@ -262,6 +265,8 @@ pub(super) mod tests {
             namespace: "dlock".to_owned(),
             channels: "dlock:grant:*".to_owned(),
             response_timeout: Duration::from_millis(500),
+            grant_lease: Duration::from_secs(1),
+            lease: Duration::from_secs(30),
             poll: Duration::from_millis(100),
             replica_acks: 0,
             topology: Topology::One,

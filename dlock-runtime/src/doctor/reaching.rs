@@ -26,7 +26,7 @@ pub(super) fn clock(answers: &Answers) -> Finding {
     }
 }
 
-/// How long an answer takes, against how long it may take.
+/// How long a round trip takes, against every option that has to leave time for some of them.
 pub(super) fn latency(answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "latency";
     let mut pings = answers.pings.clone();
@@ -40,25 +40,66 @@ pub(super) fn latency(answers: &Answers, terms: &Terms) -> Finding {
             "`redis-cli --latency`",
         );
     };
-    let limit = terms.response_timeout;
     let found = format!(
-        "p50 {}, p99 {} of {} pings; the response timeout is {}",
+        "p50 {}, p99 {} of {} pings; the response timeout is {}, the grant lease {}",
         millis(*half),
         millis(*slow),
         pings.len(),
-        millis(limit)
+        millis(terms.response_timeout),
+        millis(terms.grant_lease),
     );
-    if *slow * 2 > limit {
-        let meaning = "answers come so late that some will count as none: calls fail, and holds are lost";
-        let cure =
-            "raise `response_timeout`, or find what holds the server up (`SLOWLOG GET`, `LATENCY DOCTOR`)";
-        return Finding::new(Warning, CHECK, found, meaning).advice(cure);
+    if let Some(finding) = too_short(*half, *slow, terms, &found) {
+        return finding;
     }
     if *slow > SLOW {
         let meaning = "each lock waits for two answers, and each hand-over between processes for two more";
         return Finding::new(Note, CHECK, found, meaning).advice("have the server closer to those who lock");
     }
     Finding::new(Fine, CHECK, found, "answers come well in time")
+}
+
+/// Which options are too short for a round trip that takes `half` most of the time, and `slow` at worst.
+fn too_short(half: Duration, slow: Duration, terms: &Terms, found: &str) -> Option<Finding> {
+    let Terms { response_timeout, grant_lease, lease, .. } = *terms;
+    // As much more as the slow replies take beside the others, and a quarter where all take the same.
+    let latest = slow + slow.saturating_sub(half).max(slow / 4);
+    // (option, its value, the least that does, what comes of less)
+    let checks = [
+        (
+            "response_timeout",
+            response_timeout,
+            latest,
+            "answers come so late that some will count as none: calls fail, and holds are lost",
+        ),
+        ("lease", lease, slow * 3, "a renewal is answered so late that holds are lost"),
+        (
+            "grant_lease",
+            grant_lease,
+            slow * TRIPS_OF_A_GRANT,
+            "less than two round trips remain of some grants: each is confirmed before its body starts, a round trip later",
+        ),
+    ];
+    let short: Vec<_> = checks.into_iter().filter(|(_, value, least, _)| value < least).collect();
+    if short.is_empty() {
+        return None;
+    }
+    let mut meanings: Vec<_> = short.iter().map(|(.., meaning)| *meaning).collect();
+    if grant_lease < slow * 2 {
+        meanings.push("a grant may end before it is confirmed, and is made again");
+    }
+    let raise = short.iter().map(|(option, _, least, _)| format!("raise `{option}` to `{}ms`", up(*least)));
+    let mut cures: Vec<_> = raise.collect();
+    if slow > half * 2 {
+        cures.push("find what holds the server up (`SLOWLOG GET`, `LATENCY DOCTOR`)".to_owned());
+    }
+    let costs_time_alone = meanings.len() == 1 && short.iter().all(|(option, ..)| *option == "grant_lease");
+    let severity = if costs_time_alone { Note } else { Warning };
+    Some(Finding::new(severity, "latency", found, meanings.join("; ")).advice(cures.join(", or ")))
+}
+
+/// Returns a time in milliseconds, rounded up to two digits or so: as one would write it.
+fn up(time: Duration) -> u128 {
+    time.as_micros().div_ceil(50_000) * 50
 }
 
 /// A fork stops the whole server while it lasts.
@@ -164,6 +205,8 @@ const NOT_TRACKED: &str = "a lock that is taken away is found out at its next re
 const APART: Duration = Duration::from_secs(1);
 /// So far apart are clocks that nobody keeps.
 const FAR_APART: Duration = Duration::from_secs(30);
+/// A grant's waiter asked last up to half a grant lease and a round trip before the message arrives; then two round trips must be left.
+const TRIPS_OF_A_GRANT: u32 = 6;
 /// Within one region an answer comes sooner.
 const SLOW: Duration = Duration::from_millis(20);
 
@@ -194,8 +237,37 @@ mod tests {
         assert_is(&of(3, 2), Fine, "p50 1.00 ms, p99 3.00 ms of 100");
         assert_is(&of(300, 0), Fine, "p99 1.00 ms");
         assert_is(&of(60, 2), Note, "closer");
-        assert_is(&of(300, 2), Warning, "response_timeout");
+        assert_is(&of(300, 2), Warning, "raise `response_timeout` to `600ms`");
         assert_is(&latency(&answers(), &terms()), Note, "no ping");
+    }
+
+    #[test]
+    fn round_trip_is_compared_with_each_option_that_has_to_leave_time_for_it() {
+        let steady = |ms: u64, change: fn(&mut Terms)| {
+            let mut terms = terms();
+            change(&mut terms);
+            latency(&Answers { pings: vec![Duration::from_millis(ms); 100], ..answers() }, &terms)
+        };
+        let raised = |finding: &Finding| {
+            let advice = finding.what_to_do().unwrap_or_default().to_owned();
+            ["response_timeout", "lease", "grant_lease"].map(|option| advice.contains(&format!("`{option}`")))
+        };
+
+        for (ms, change, severity, expected) in [
+            (160, (|_| {}) as fn(&mut Terms), Note, [false, false, false]),
+            (170, |_| {}, Note, [false, false, true]),
+            (300, |_| {}, Note, [false, false, true]),
+            (480, |_| {}, Warning, [true, false, true]),
+            (300, |terms| terms.grant_lease = Duration::from_millis(1_800), Note, [false, false, false]),
+            (300, |terms| terms.grant_lease = Duration::from_millis(599), Warning, [false, false, true]),
+            (30, |terms| terms.grant_lease = Duration::from_millis(100), Note, [false, false, true]),
+            (100, |terms| terms.lease = Duration::from_millis(250), Warning, [false, true, false]),
+            (1, |_| {}, Fine, [false, false, false]),
+        ] {
+            let finding = steady(ms, change);
+            assert_eq!((finding.severity(), raised(&finding)), (severity, expected), "{ms} ms: {finding}");
+        }
+        assert_is(&steady(300, |_| {}), Note, "raise `grant_lease` to `1800ms`");
     }
 
     #[test]

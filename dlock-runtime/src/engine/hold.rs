@@ -10,7 +10,6 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
 use crate::engine::turn::{Phase, Seat, SharedTurn};
-use crate::engine::waiting::Entered;
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
@@ -69,15 +68,19 @@ impl Held {
         self.nested.as_ref().map_or(&self.turn.0, |parent| parent.root())
     }
 
-    /// Gives the hold up where it is lost before anything could run under it: the task may come late to its turn.
-    pub(crate) fn if_believed(mut self) -> Entered {
-        match self.believed() {
-            Ok(()) => Ok(self),
-            Err(loss) => {
-                self.taken_up = false;
-                Err(Box::new(self.lost_error(loss)))
-            }
-        }
+    /// Gives up a hold that was lost before anything could run under it: the task may come late to its turn. Returns the error.
+    pub(super) fn given_up(mut self, loss: Loss) -> Box<Error> {
+        self.taken_up = false;
+        Box::new(self.lost_error(loss))
+    }
+
+    /// Returns whether the server has said that the hold, which is nested in no other, is not ours.
+    pub(super) fn is_denied(&self) -> bool {
+        let denied = |phase: &mut Phase| match phase {
+            Phase::Lost(lost) => (lost.cause == LossCause::NotOurs).then_some(()),
+            _ => None,
+        };
+        self.nested.is_none() && self.turn.look(None, denied).is_some()
     }
 
     /// Returns whether the hold may still be believed.

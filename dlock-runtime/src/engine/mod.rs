@@ -193,11 +193,11 @@ impl Engine {
                 self.push(Request { is_watched, ..request }, now, effects);
             }
             Action::Abandon { token } => effects.abandoned.push((Name::clone(key), token)),
-            Action::Admit { seat, deadline, ends, attempts, .. } => {
+            Action::Admit { seat, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
                 self.backend.admitted(key);
-                effects.wakes(seat.admit(deadline, ends, attempts, now));
+                effects.wakes(seat.admit((deadline, ends), is_unconfirmed, attempts, now));
             }
             Action::Join { seat } => effects.wakes(seat.join()),
             Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),

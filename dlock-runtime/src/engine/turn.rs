@@ -108,8 +108,14 @@ impl PartialEq for Seat {
 }
 
 impl Seat {
-    pub(super) fn admit(&self, deadline: Deadline, ends: BootTime, attempts: u32, now: BootTime) -> Wakers {
-        self.0.until.begin(deadline, ends);
+    pub(super) fn admit(
+        &self,
+        (deadline, ends): (Deadline, BootTime),
+        is_unconfirmed: bool,
+        attempts: u32,
+        now: BootTime,
+    ) -> Wakers {
+        self.0.until.begin(deadline, ends, is_unconfirmed);
         self.0.become_(Phase::Held { since: now, attempts })
     }
 
@@ -470,7 +476,7 @@ mod tests {
         let turn = turn();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
 
-        drop(Seat(SharedTurn::clone(&turn)).admit(deadline, at(10), 1, at(0)));
+        drop(Seat(SharedTurn::clone(&turn)).admit((deadline, at(10)), false, 1, at(0)));
 
         assert_eq!(turn.believed(at(9)), Ok(()));
         assert_eq!(turn.believed(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
@@ -483,7 +489,7 @@ mod tests {
         for is_lost in [true, false] {
             let (turn, deadline) = (turn(), Deadline::of_lease(at(0), lease));
             let seat = Seat(SharedTurn::clone(&turn));
-            drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
+            drop(seat.admit((deadline, BootTime::NEVER), false, 1, at(0)));
             assert_eq!(turn.believed(at(1)), Ok(()));
 
             drop(if is_lost { seat.lose(LossCause::NotOurs, None, at(1)) } else { turn.end(at(1)).wakers });
@@ -500,7 +506,7 @@ mod tests {
         let turn = turn();
         let (seat, deadline) =
             (Seat(SharedTurn::clone(&turn)), Deadline::of_lease(at(0), Duration::from_secs(30)));
-        drop(seat.admit(deadline, BootTime::NEVER, 1, at(0)));
+        drop(seat.admit((deadline, BootTime::NEVER), false, 1, at(0)));
 
         drop(seat.refuse(Refusal::Shutdown));
 

@@ -6,9 +6,8 @@ use crate::error::LossCause;
 use crate::protocol::deadline::{BootTime, Deadline};
 use crate::sync::shared::atomic::{AtomicU64, Ordering};
 
-/// Until when a hold is or was believed, and what ends it then: nanoseconds of the engine's clock, of which the last bit says that it is
-/// `max_hold`, and the one before that the turn has ended or was lost. 0 while nothing was held. It is changed under the lane's lock, as
-/// the phase is.
+/// Until when a hold is or was believed, and what ends it then: nanoseconds of the engine's clock, whose last bits are [`NOTES`]. 0 while
+/// nothing was held. It is changed under the lane's lock, as the phase is.
 #[derive(Debug, Default)]
 pub(super) struct Until(AtomicU64);
 
@@ -24,23 +23,29 @@ impl Until {
         self.0.store(self.0.load(Ordering::Relaxed) | ENDED, Ordering::Release);
     }
 
-    /// It is believed from now on.
-    pub(super) fn begin(&self, deadline: Deadline, ends: BootTime) {
-        self.0.store(Self::written(deadline, ends), Ordering::Release);
+    /// It is believed from now on. `is_unconfirmed`: by a grant that the server has not confirmed.
+    pub(super) fn begin(&self, deadline: Deadline, ends: BootTime, is_unconfirmed: bool) {
+        let confirmed = if is_unconfirmed { 0 } else { CONFIRMED };
+        self.0.store(Self::written(deadline, ends) | confirmed, Ordering::Release);
     }
 
-    /// It is believed for longer, unless it has ended.
+    /// The server has confirmed it: it is believed for longer, unless it has ended.
     pub(super) fn prolong(&self, deadline: Deadline, ends: BootTime) {
         let known = self.0.load(Ordering::Relaxed);
         if known & ENDED == 0 {
-            self.0.store(known.max(Self::written(deadline, ends)), Ordering::Release);
+            let later = (known & !CONFIRMED).max(Self::written(deadline, ends));
+            self.0.store(later | CONFIRMED, Ordering::Release);
         }
     }
 
     /// Returns until when it is or was believed, and what ends it then.
     pub(super) fn get(&self) -> (BootTime, LossCause) {
         let written = self.0.load(Ordering::Acquire);
-        let cause = if written & BY_MAX_HOLD == 0 { LossCause::Expired } else { LossCause::MaxHold };
+        let cause = match written & (BY_MAX_HOLD | CONFIRMED) {
+            0 => LossCause::GrantUnconfirmed,
+            CONFIRMED => LossCause::Expired,
+            _ => LossCause::MaxHold,
+        };
         (BootTime::from_nanos(written & !NOTES), cause)
     }
 
@@ -50,7 +55,10 @@ impl Until {
     }
 }
 
-/// What the last bits of [`Until`] say.
+/// What ends it is `max_hold`.
 const BY_MAX_HOLD: u64 = 1;
+/// The turn has ended or was lost.
 const ENDED: u64 = 2;
-const NOTES: u64 = BY_MAX_HOLD | ENDED;
+/// The hold is no grant, or one that the server has confirmed.
+const CONFIRMED: u64 = 4;
+const NOTES: u64 = BY_MAX_HOLD | ENDED | CONFIRMED;

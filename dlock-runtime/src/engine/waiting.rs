@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::engine::Engine;
@@ -43,6 +43,17 @@ impl Waiting {
         options: &Options,
         scope: Option<&Arc<Scope>>,
     ) -> Self {
+        Self::join_since(engine.now(), engine, key, options, scope)
+    }
+
+    /// Asks for the lock on behalf of a call whose `wait` began at `started`.
+    fn join_since(
+        started: BootTime,
+        engine: &Arc<Engine>,
+        key: LockKey,
+        options: &Options,
+        scope: Option<&Arc<Scope>>,
+    ) -> Self {
         let now = engine.now();
         let seat = Seat(Turn::new(key));
         let rules = &engine.rules;
@@ -55,11 +66,11 @@ impl Waiting {
             response_timeout: rules.response_timeout.saturating_add(away),
             only_whether: options.only_whether,
         };
-        let patience = Patience::new(now, limits, engine.tokens.draw());
+        let patience = Patience::new(started, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &seat.key)).cloned();
         // Before anything can unwind: dropped, it leaves the queue.
         let held = Some(Held::new(engine, seat, nested));
-        let mut waiting = Self { held, started: now, wait: None, alarm: Alarm::default() };
+        let mut waiting = Self { held, started, wait: None, alarm: Alarm::default() };
         let Some(held) = &waiting.held else { unreachable!("it was put there") };
         let (seat, nested) = held.turn();
         let key = seat.key.name();
@@ -81,6 +92,30 @@ impl Waiting {
         }
         waiting.wait = scope.and_then(|scope| note_wait(held, scope));
         waiting
+    }
+
+    /// Waits for a hold that a body may start on. A grant that the server has denied before the task came to its turn costs the call
+    /// time and nothing else: it queues up again, as nothing has run.
+    pub(crate) fn poll_entered(&mut self, options: &Options, cx: &mut Context<'_>) -> Poll<Entered> {
+        loop {
+            let held = ready!(Pin::new(&mut *self).poll(cx))?;
+            let Err(loss) = held.believed() else { return Poll::Ready(Ok(held)) };
+            let started = held.is_denied().then(|| self.goes_on_since(options, &held.engine)).flatten();
+            let Some(started) = started else { return Poll::Ready(Err(held.given_up(loss))) };
+            let (engine, key) = (Arc::clone(&held.engine), held.key().clone());
+            drop(held.given_up(loss));
+            *self = Self::join_since(started, &engine, key, options, Scope::current().as_ref());
+        }
+    }
+
+    /// Returns since when the wait of a call counts that asks again: a `wait` goes on, and a `retry` is one of fresh tries. `None` if
+    /// the call tries once, or its `wait` is over.
+    fn goes_on_since(&self, options: &Options, engine: &Engine) -> Option<BootTime> {
+        let now = engine.now();
+        match options.wait {
+            Some(wait) => (now < self.started.plus(wait)).then_some(self.started),
+            None => (options.retry > 0).then_some(now),
+        }
     }
 
     /// Takes out what the call has, or would have had: it waits no longer.
@@ -169,12 +204,14 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
+    use crate::backend::Request;
     use crate::clock::{Clock, SetClock};
     use crate::engine::effects::Effects;
     use crate::engine::waves::Notes;
     use crate::protocol::Rules;
-    use crate::protocol::share::Share;
-    use crate::token::TokenSource;
+    use crate::protocol::command::Reply;
+    use crate::protocol::share::{Offer, Share, Streak};
+    use crate::token::{Token, TokenSource};
 
     struct Silent;
 
@@ -205,6 +242,67 @@ mod tests {
             assert!(engine.wants(LockKey::new("order:7").expect("a key").name()), "it waits for the answer");
             drop(first);
         }
+    }
+
+    /// A call whose grant the server has denied before its task came to its turn, at 100 ms, and what has been asked.
+    fn denied(options: &Options) -> (Arc<Engine>, Arc<Notes>, Waiting) {
+        let (notes, clock) = (Arc::<Notes>::default(), Arc::<SetClock>::default());
+        clock.set(at(100).nanos());
+        let (clock, tokens) = (Clock::Set(clock), TokenSource::of_process(1));
+        let rules = Rules { confirm_at_once: true, ..Rules::DEFAULT };
+        let backend = Arc::clone(&notes) as Arc<dyn crate::backend::Backend>;
+        let engine = Arc::new(Engine::new(backend, clock, tokens, rules, Duration::from_secs(30)));
+        let key = LockKey::new("order:7").expect("a key");
+        let waiting = Waiting::join(&engine, key.clone(), options, None);
+        answer(&engine, &notes, Reply::Taken);
+        let token = answer(&engine, &notes, Reply::Queued { ttl: None });
+        let mut effects = Effects::default();
+        let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
+        engine.granted(key.name(), token, offer, at(100), &mut effects);
+        effects.wake();
+        answer(&engine, &notes, Reply::NotOurs);
+        (engine, notes, waiting)
+    }
+
+    /// Answers the one command that was sent, and returns its token.
+    fn answer(engine: &Engine, notes: &Notes, reply: Reply) -> Token {
+        let [request] = <[Request; 1]>::try_from(notes.take()).expect("one is sent");
+        let (token, mut effects) = (request.token, Effects::default());
+        engine.replies(at(100), at(100), [(request, reply)], &mut effects);
+        effects.wake();
+        token
+    }
+
+    fn at(ms: u64) -> BootTime {
+        BootTime::START.plus(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn denied_grant_queues_the_call_again_if_no_body_has_started() {
+        let waits = Options { wait: Some(Duration::from_secs(60)), ..Options::new() };
+        for options in [waits, Options { retry: 3, ..Options::new() }] {
+            let (engine, notes, mut waiting) = denied(&options);
+            let cx = &mut Context::from_waker(Waker::noop());
+
+            assert!(waiting.poll_entered(&options, cx).is_pending());
+            answer(&engine, &notes, Reply::Ours);
+
+            let entered = waiting.poll_entered(&options, cx);
+            assert!(matches!(&entered, Poll::Ready(Ok(held)) if held.believed().is_ok()), "{entered:?}");
+        }
+    }
+
+    #[test]
+    fn denied_grant_ends_a_call_whose_wait_is_over() {
+        let options = Options { wait: Some(Duration::from_secs(1)), ..Options::new() };
+        let (engine, notes, mut waiting) = denied(&options);
+        let Clock::Set(clock) = &engine.clock else { unreachable!("it is set") };
+        clock.set(at(1_100).nanos());
+
+        let entered = waiting.poll_entered(&options, &mut Context::from_waker(Waker::noop()));
+
+        let is_lost = matches!(&entered, Poll::Ready(Err(error)) if error.is_lost());
+        assert!(is_lost && notes.take().is_empty(), "{entered:?}");
     }
 
     #[test]

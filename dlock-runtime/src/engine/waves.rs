@@ -25,6 +25,13 @@ use crate::token::TokenSource;
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<Vec<Request>>);
 
+impl Notes {
+    /// Returns what was pushed since the last call.
+    pub(super) fn take(&self) -> Vec<Request> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+}
+
 impl Backend for Notes {
     fn push(&self, request: Request) {
         lock(&self.0).push(request);
@@ -59,7 +66,7 @@ impl Scene {
     }
 
     fn asked(&self) -> Vec<Request> {
-        std::mem::take(&mut *lock(&self.notes.0))
+        self.notes.take()
     }
 
     /// The server grants all that is asked for, at `now`.

@@ -195,7 +195,7 @@ impl Call {
     /// Polls the way to the lock; the guard is there when it has ended well.
     fn poll_entering(&self, entering: &mut Option<Entering>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
-        let guard = match (ready!(entering.poll(&self.telemetry, cx)), &self.key) {
+        let guard = match (ready!(entering.poll(&self.site.options, &self.telemetry, cx)), &self.key) {
             (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
                 self.telemetry.unlocked_run(key, &error);
                 LockGuard::unlocked(key.clone(), *error)

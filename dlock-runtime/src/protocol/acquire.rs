@@ -3,9 +3,9 @@
 //! ```text
 //!  Trying --ours--------------------------------------------------> held
 //!    |taken                                                           ^
-//!    v            queued            granted in time                   |
+//!    v            queued      granted, two round trips left           |
 //!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted late, or not proved       |
+//!    | full, foreign          |  ^ |granted with less, or no proof    |
 //!    v                  gone: |  | v                         ours     |
 //!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
 //!                      or Trying, where the spare is on its way
@@ -14,7 +14,9 @@
 //! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
 //! once. And a grant is counted from what is *proved*: it came after the last enqueue that was answered "queued" was sent, so the
 //! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
-//! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts.
+//! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts. So is a grant of which less than two measured
+//! round trips remain: the answer that confirms it could come after its end. A confirmation that is denied costs time and nothing
+//! else, since no body has started: the contender asks whether it is still queued.
 //!
 //! Not here: when who is queued asks whether it still is, and what follows that question (`inquiry`); what a holder does (`hold`), how long
 //! a call waits (`patience`).
@@ -28,6 +30,7 @@ use crate::protocol::hold::Hold;
 use crate::protocol::inquiry::{Inquiry, RESOLUTION};
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
 use crate::protocol::queue::Waiter;
+use crate::protocol::round_trip::RoundTrip;
 use crate::protocol::share::{Offer, Share, Streak};
 use crate::token::Token;
 
@@ -42,6 +45,8 @@ pub(crate) struct Asking<S> {
     pub(super) streak: Streak,
     /// Whether somebody may have changed the key since it was asked about.
     pub(super) hinted: bool,
+    /// What the answers "queued" measured.
+    pub(super) round_trip: RoundTrip,
 }
 
 /// How far the contender has come.
@@ -83,7 +88,7 @@ impl Step {
 
 impl<S> Asking<S> {
     pub(super) const fn new(seat: S, token: Token, step: Step, streak: Streak) -> Self {
-        Self { seat, token, step, streak, hinted: false }
+        Self { seat, token, step, streak, hinted: false, round_trip: RoundTrip::UNKNOWN }
     }
 
     pub(super) fn due(&self) -> BootTime {
@@ -123,7 +128,8 @@ impl<S: Clone + PartialEq> Lane<S> {
         if let Command::Inspect | Command::Check | Command::Fence = command {
             return; // it was asked by a hold that is over
         }
-        let Stage::Asking(Asking { seat: whose, token, step, streak, hinted }) = &mut self.stage else {
+        let Stage::Asking(Asking { seat: whose, token, step, streak, hinted, round_trip }) = &mut self.stage
+        else {
             return;
         };
         let (token, hinted) = (*token, *hinted);
@@ -161,6 +167,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             (Step::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (Step::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
                 let before = *step;
+                *round_trip = round_trip.measured(sent, cx.now);
                 *step = Step::Queued { proof: sent, inquiry: Inquiry::answered(before, sent, ttl, cx) };
                 if let Step::Queued { inquiry: Inquiry::Behind(_), .. } = step {
                     return; // a call on its last try may have the lock yet
@@ -239,7 +246,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// have been granted at all.
     pub(super) fn granted_while_asking(&mut self, offer: Offer, cx: &mut Cx<'_, S>) -> bool {
         let lease = self.head_lease();
-        let Stage::Asking(Asking { token, step, streak, .. }) = &mut self.stage else { return false };
+        let Stage::Asking(Asking { token, step, streak, round_trip, .. }) = &mut self.stage else {
+            return false;
+        };
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             Step::Queued { proof, .. } => {
@@ -247,8 +256,9 @@ impl<S: Clone + PartialEq> Lane<S> {
                 let deadline = Deadline::of_lease(proof, offer.lease.min(cx.rules.grant_lease));
                 // What replicas must have, too, they have once the confirmation is answered.
                 let is_proof = cx.rules.told_is_given && cx.rules.replica_acks == 0;
-                if is_proof && deadline.holds_at(cx.now) {
-                    self.admit(token, deadline, cx);
+                let left = deadline.at().since(cx.now);
+                if is_proof && deadline.holds_at(cx.now) && round_trip.fits_twice_into(left) {
+                    self.admit(token, deadline, true, cx);
                     if let Stage::Held(hold) = &mut self.stage {
                         hold.confirm_grant(cx);
                     }
@@ -322,7 +332,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 self.failed(late, cx);
             }
             Some(wanted) if wanted == lease => {
-                self.admit(token, Deadline::of_lease(sent, lease), cx);
+                self.admit(token, Deadline::of_lease(sent, lease), false, cx);
                 if let Stage::Held(hold) = &mut self.stage {
                     hold.confirmed(sent, lease, cx);
                 }
@@ -346,10 +356,11 @@ impl<S: Clone + PartialEq> Lane<S> {
         cx.send(token, Command::Renew { lease });
     }
 
-    /// The head's turn has come.
-    pub(super) fn admit(&mut self, token: Token, deadline: Deadline, cx: &mut Cx<'_, S>) {
+    /// The head's turn has come. `is_unconfirmed`: by a grant that the server has not confirmed.
+    fn admit(&mut self, token: Token, deadline: Deadline, is_unconfirmed: bool, cx: &mut Cx<'_, S>) {
         let Some(head) = self.queue.head() else { return };
         let mut hold = Hold::new(head, token, deadline, self.stage.streak(cx.now), cx);
+        hold.granted = is_unconfirmed;
         if let Stage::Asking(Asking { step: Step::Confirming { budget: Some(budget), .. }, .. }) = self.stage
         {
             hold.go_on_with(budget);

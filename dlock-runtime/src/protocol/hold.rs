@@ -39,7 +39,7 @@ pub(crate) struct Hold<S> {
     pub(super) check: Check,
     renew: bool,
     /// Whether it is a grant that the server has not confirmed yet.
-    granted: bool,
+    pub(super) granted: bool,
     /// Whether the last renewal got no answer.
     overdue: bool,
 }
@@ -184,6 +184,7 @@ impl<S: Clone + PartialEq> Hold<S> {
             token: self.token(cx),
             deadline: self.deadline,
             ends: self.ends(),
+            is_unconfirmed: self.granted,
             attempts: waiter.patience.attempts(),
         }
     }
@@ -191,7 +192,6 @@ impl<S: Clone + PartialEq> Hold<S> {
     /// The hold is a grant that is believed: the server is asked to confirm it, soon, as most turns of a lock that many want are over
     /// before. One that has to last is confirmed at once: by no renewal, or for longer than its task lives.
     pub(super) fn confirm_grant(&mut self, cx: &mut Cx<'_, S>) {
-        self.granted = true;
         if cx.rules.confirm_at_once || !self.renew || self.more.is_some() {
             self.confirm(cx);
         } else {
@@ -416,7 +416,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     fn queued_by_yield(&mut self, whose: S, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
         let recheck = sent.plus(cx.rules.grant_lease / 2);
         let step = acquire::Step::queued(sent, recheck);
-        self.stage = Stage::Asking(acquire::Asking::new(whose, next, step, Streak::UNKNOWN));
+        let mut asking = acquire::Asking::new(whose, next, step, Streak::UNKNOWN);
+        asking.round_trip = asking.round_trip.measured(sent, cx.now);
+        self.stage = Stage::Asking(asking);
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
@@ -467,7 +469,8 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(super) fn watch(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
         if !hold.deadline.holds_at(cx.now) {
-            self.lose(LossCause::Expired, cx);
+            let cause = if hold.granted { LossCause::GrantUnconfirmed } else { LossCause::Expired };
+            self.lose(cause, cx);
             return;
         }
         if cx.now >= hold.ends() {

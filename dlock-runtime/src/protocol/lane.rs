@@ -86,6 +86,8 @@ pub(crate) enum Action<S> {
         token: Token,
         deadline: Deadline,
         ends: BootTime,
+        /// Whether it is by a grant that the server has not confirmed.
+        is_unconfirmed: bool,
         attempts: u32,
     },
     /// The seat may go on inside the hold that its call chain has.

@@ -15,6 +15,7 @@
 //! value      who holds and who waits, as it stands in the server · record  what each command makes of it
 //! command    what is asked of a backend and what it can answer
 //! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
+//! round_trip how far away the server is, as its replies measure it
 //! quorum     one command over several servers: what their answers come to
 //! abandon    commands without an answer, and how their effect is undone
 //! strangers  grants that nobody waits for
@@ -44,6 +45,7 @@ pub(crate) mod queue;
 pub(crate) mod quorum;
 pub(crate) mod record;
 pub(crate) mod renew;
+mod round_trip;
 #[cfg(test)]
 mod scene;
 pub(crate) mod share;

@@ -11,7 +11,7 @@
 //! goes on. Time is that of the crowd alone.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -221,7 +221,7 @@ impl Scene {
         let options = Options { wait, ..Options::new() };
         let mut waiting = Waiting::join(&self.engine, self.key(at), &options, None);
         let waits = self.judges.waits(at, until); // dropped before the wait is
-        let outcome = (&mut waiting).await.and_then(Held::if_believed);
+        let outcome = poll_fn(|cx| waiting.poll_entered(&options, cx)).await;
         drop(waits);
         let held = match outcome {
             Ok(held) => held,

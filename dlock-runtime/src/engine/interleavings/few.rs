@@ -127,7 +127,7 @@ fn deadline_moves_on() {
 
     let renews = thread::spawn(move || {
         let seat = Seat(other);
-        drop(seat.admit(deadline(0), BootTime::NEVER, 1, at(0)));
+        drop(seat.admit((deadline(0), BootTime::NEVER), false, 1, at(0)));
         seat.prolong(deadline(20), BootTime::NEVER);
         seat.prolong(deadline(10), BootTime::NEVER); // an answer that was overtaken
     });

@@ -223,7 +223,9 @@ impl Caller {
         let while_ = self.net.sleep(self.draw_millis(work));
         if let Either::Left((cause, _)) = select(lost, while_).await {
             lock(&self.net.state).happens("a loss told");
-            if let (LossCause::Expired | LossCause::MaxHold, Some(held)) = (cause, guard.held()) {
+            if let (LossCause::Expired | LossCause::GrantUnconfirmed | LossCause::MaxHold, Some(held)) =
+                (cause, guard.held())
+            {
                 self.net.told_of_loss(self.process, held.root(), from);
             }
             if guard.check().is_ok() {

@@ -343,3 +343,91 @@ fn who_is_not_queued_though_the_lock_was_contended_tries_next() {
 
     assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
 }
+
+/// A lane whose head's token is queued since `answered`, as it asked for at 1 ms; and the token.
+fn queued_at_distance(answered: u64) -> (Lane<u32>, Token) {
+    let (mut lane, token) = trying();
+    happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+    let queued = Reply::Queued { ttl: None };
+    happen(&mut lane, answered, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
+    (lane, token)
+}
+
+fn grant(lane: &mut Lane<u32>, token: Token, ms: u64) -> Vec<Action<u32>> {
+    let offer = Offer { lease: Rules::DEFAULT.grant_lease, streak: Streak::UNKNOWN };
+    happen(lane, ms, |lane, cx| assert!(lane.granted(token, offer, cx)))
+}
+
+const RENEW: Command = Command::Renew { lease: TERMS_LEASE };
+
+#[test]
+fn grant_with_less_than_two_round_trips_left_is_confirmed_before_the_body_starts() {
+    let deadline = 1 + 1_000 - 12;
+    for (round_trip, left, is_confirmed_first) in [
+        (300, 600, false),
+        (300, 599, true),
+        (100, 200, false),
+        (100, 199, true),
+        (480, 508, true),
+        (1, 2, false),
+    ] {
+        let (mut lane, token) = queued_at_distance(1 + round_trip);
+
+        let actions = grant(&mut lane, token, deadline - left);
+
+        assert!(
+            match actions[..] {
+                [Action::Admit { is_unconfirmed, .. }] => !is_confirmed_first && is_unconfirmed,
+                [Action::Send { token: of, command: RENEW }] => is_confirmed_first && of == token,
+                _ => false,
+            },
+            "{round_trip} ms, {left} ms left: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn grant_that_is_confirmed_first_counts_from_its_confirmation() {
+    let (mut lane, token) = queued_at_distance(481);
+    grant(&mut lane, token, 500);
+
+    let actions = happen(&mut lane, 980, |lane, cx| lane.reply(token, RENEW, at(500), Reply::Ours, cx));
+
+    let until = Deadline::of_lease(at(500), TERMS_LEASE);
+    let is_let_in = |action: &Action<u32>| matches!(action, Action::Admit { deadline, is_unconfirmed: false, .. } if *deadline == until);
+    assert!(actions.len() == 1 && is_let_in(&actions[0]), "{actions:?}");
+}
+
+/// Forged, or of another server, or ended: nothing has run under it.
+#[test]
+fn denied_grant_costs_a_contender_nothing_but_time() {
+    let far = || queued_at_distance(481);
+    let near = || queued(waiter(1, TERMS));
+    for ((mut lane, token), rules) in [
+        (far(), Rules::DEFAULT),
+        (near(), Rules { told_is_given: false, ..Rules::DEFAULT }),
+        (near(), Rules { replica_acks: 1, ..Rules::DEFAULT }),
+    ] {
+        let mut happens = |ms, event: &dyn Fn(&mut Lane<u32>, &mut Cx<'_, u32>)| {
+            happen(&mut lane, ms, |lane, cx| event(lane, &mut cx.under(&rules)))
+        };
+        let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
+
+        happens(500, &|lane, cx| assert!(lane.granted(token, offer, cx)));
+        let denied = happens(510, &|lane, cx| lane.reply(token, RENEW, at(500), Reply::NotOurs, cx));
+        let again = enqueue(Enqueue::Again);
+        assert!(
+            matches!(denied[..], [Action::Send { token: of, command }] if of == token && command == again),
+            "{denied:?}"
+        );
+        let queued = happens(520, &|lane, cx| {
+            lane.reply(token, again, at(510), Reply::Queued { ttl: None }, cx);
+        });
+        let granted = happens(530, &|lane, cx| assert!(lane.granted(token, offer, cx)));
+        let confirmed = happens(540, &|lane, cx| lane.reply(token, RENEW, at(530), Reply::Ours, cx));
+
+        assert!(queued.is_empty(), "it keeps its place: {queued:?}");
+        let is_let_in = |action: &Action<u32>| matches!(action, Action::Admit { seat: 1, .. });
+        assert!(granted.iter().chain(&confirmed).any(is_let_in), "{granted:?} {confirmed:?}");
+    }
+}

@@ -661,3 +661,41 @@ fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
         assert_eq!(hold.more.is_some(), has_more, "{terms:?}");
     }
 }
+
+#[test]
+fn grant_that_is_not_confirmed_in_time_is_lost_by_that() {
+    let deadline = 100 + 1_000 - 12;
+    let lease = TERMS.lease();
+    for (is_confirmed, cause) in [(false, LossCause::GrantUnconfirmed), (true, LossCause::Expired)] {
+        let (mut lane, token) = granted_to(TERMS.renew(false));
+        let mut ends = deadline;
+        if is_confirmed {
+            happen(&mut lane, 200, |lane, cx| {
+                lane.reply(token, Command::Renew { lease }, at(110), Reply::Ours, cx);
+            });
+            ends = 110 + 30_000 - 302;
+        }
+
+        assert!(
+            happen(&mut lane, ends - 1, Lane::tick)
+                .iter()
+                .all(|action| !matches!(action, Action::Lose { .. }))
+        );
+        let lost = happen(&mut lane, ends, Lane::tick);
+
+        assert!(matches!(lost[..], [Action::Lose { cause: of, .. }] if of == cause), "{lost:?}");
+    }
+}
+
+#[test]
+fn round_trip_of_a_yield_counts_for_the_grant_that_follows() {
+    let (mut lane, old, next) = yielding();
+    happen(&mut lane, 400, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
+
+    let offer = Offer { lease: RULES.grant_lease, streak: Streak::UNKNOWN };
+    let actions = happen(&mut lane, 500, |lane, cx| {
+        lane.granted(next, offer, cx);
+    });
+
+    assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
+}

@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
+use crate::backend::redis::examine::LIMIT;
 use crate::backend::redis::node::link::Route;
 use crate::doctor::facts::Read;
 use crate::protocol::command::Failure;
@@ -24,6 +25,12 @@ impl Patience {
         Self { until: Instant::now() + limit }
     }
 
+    /// Returns the patience with a server that answers, and takes `round_trip` for that: as much more as many questions take, and twice
+    /// as long at most.
+    pub(super) fn with_distance(self, round_trip: Duration) -> Self {
+        Self { until: self.until + (round_trip * QUESTIONS).min(LIMIT) }
+    }
+
     /// Waits for what may fail, in words, for as long as there is time.
     pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Read<T> {
         match tokio::time::timeout_at(self.until, what).await {
@@ -32,6 +39,9 @@ impl Patience {
         }
     }
 }
+
+/// So many are asked one after the other, pings left out.
+const QUESTIONS: u32 = 12;
 
 /// A connection for questions.
 pub(in crate::backend::redis) struct Asker<'a> {

@@ -106,6 +106,8 @@ fn terms(settings: &Settings, topology: Topology, layout: Layout) -> Terms {
         namespace: settings.namespace.clone(),
         channels: layout.bell("*").unwrap_or_else(|| format!("{CHANNEL_PREFIX}*")),
         response_timeout: rules.response_timeout,
+        grant_lease: rules.grant_lease,
+        lease: settings.lease,
         poll: rules.poll,
         replica_acks: rules.replica_acks,
         topology,

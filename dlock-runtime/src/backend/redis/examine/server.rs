@@ -16,11 +16,13 @@ use crate::doctor::facts::{Answers, Info, Offset, Part, Read, Server};
 pub(super) async fn ask(route: &Route, part: Part, usage: &Usage, patience: Patience) -> Server {
     let asking = async {
         let mut asker = Asker::connect(route, patience).await?;
+        let since = Instant::now();
         if let Value::ServerError(error) = asker.ask(&redis::cmd("PING")).await?
             && error.code() == "NOAUTH"
         {
             return Err(route.failure(error.into()).reason); // it answers nothing else, either
         }
+        asker.patience = patience.with_distance(since.elapsed());
         let info = asker.ask(&redis::cmd("INFO")).await;
         let info = asker.text(info).map(Info);
         let settings = settings(&mut asker).await;

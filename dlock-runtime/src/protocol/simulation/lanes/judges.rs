@@ -7,6 +7,7 @@
 //! J5  while somebody waits and nobody holds, somebody is let in before long, once the weather is calm
 //! J6  in the end nothing is left, and what the dead leave ends by itself
 //! J8  every task is told one thing, once
+//! J10 no hold is lost while nothing goes wrong, however far away the server is, if its lease has room for three round trips
 //! ```
 //!
 //! Beside these: nobody is let in before the `at_least` of another turn is over, and tasks of one process are let in in their order.
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 
 use super::seen::Seen;
 use super::weather::{Beyond, PROCESSES, TASKS, Weather};
+use crate::error::LossCause;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::simulation::tally::Tally;
 use crate::protocol::simulation::{Wrong, wrong};
@@ -185,6 +187,17 @@ impl Judges {
             self.idle_since = now;
         }
         hold
+    }
+
+    /// J10: the rules say that a hold is lost.
+    pub(super) fn judge_the_loss(seat: u32, cause: LossCause, weather: &Weather) -> Result<(), Box<Wrong>> {
+        if weather.keeps_holds_of(seat) && !matches!(cause, LossCause::MaxHold | LossCause::Shutdown) {
+            return wrong(
+                "J10 no loss while nothing goes wrong",
+                format!("task {seat} is told that its lock is lost, by {cause:?}"),
+            );
+        }
+        Ok(())
     }
 
     /// J2: a body ends, so long after its deadline or since its process could notice that.

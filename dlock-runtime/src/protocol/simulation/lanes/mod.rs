@@ -52,6 +52,7 @@ fn every_rule_that_is_broken_is_noticed_by_its_judge() {
         (Bug::NothingIsUndone, "J6"),
         (Bug::JoinsTwice, "J8"),
         (Bug::StaysThoughGone, "J8"),
+        (Bug::NobodyRenews, "J10"),
         (Bug::RenewedIntoBeing, "nobody"),
         (Bug::NothingIsKept, "at_least"),
     ] {

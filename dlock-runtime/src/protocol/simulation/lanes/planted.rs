@@ -28,4 +28,6 @@ pub(super) enum Bug {
     StaysThoughGone,
     /// Who was not told in time goes on with its body.
     NobodyWatches,
+    /// A renewal is sent and never arrives.
+    NobodyRenews,
 }

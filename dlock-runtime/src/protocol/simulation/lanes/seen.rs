@@ -4,6 +4,7 @@ use crate::protocol::simulation::tally::seen;
 
 seen! {
     Admitted "let in"
+    LetInFarAway "let in far away while nothing goes wrong"
     Refused "refused"
     Lost "lost locks"
     Fenced "fencing tokens"

@@ -55,6 +55,8 @@ pub(super) struct Weather {
     /// What is beyond what can be promised.
     pub(super) beyond: Beyond,
     pub(super) confirm_at_once: bool,
+    /// How long each message takes at least, whatever `delay` adds to it.
+    pub(super) distance: u64,
 }
 
 /// What no rule can make up for. Here two may believe in the lock, and in some seed they must.
@@ -79,7 +81,7 @@ impl Weather {
             from[usize::try_from(draw).unwrap_or_default() % from.len()]
         };
         let few = (1 << TASKS) - 1;
-        Self {
+        let weather = Self {
             tasks: u32::try_from(pick(&[few, few, few, 0b11, 0b1_1001, 0b111_0111])).unwrap_or_default(),
             arrivals: pick(&[100, 600, 600, 12_000]),
             lease: pick(&[200, 600, 1_500, 5_000]),
@@ -116,7 +118,36 @@ impl Weather {
                 _ => Beyond::Nothing,
             },
             confirm_at_once: pick(&[0, 0, 1]) == 1,
+            distance: pick(&[0, 0, 0, 0, 50, 120, 245]),
+        };
+        if weather.distance > 0 && pick(&[0, 1]) == 1 { weather.healthy() } else { weather }
+    }
+
+    /// The same without a fault: what is left of `delay` is jitter.
+    fn healthy(self) -> Self {
+        Self {
+            delay: self.delay.min(5),
+            lost_requests: 0,
+            lost_replies: 0,
+            lost_grants: 0,
+            doubled: 0,
+            freezes: 0,
+            kills: 0,
+            forged: 0,
+            unseen: 0,
+            drift: 0,
+            restarts: 0,
+            beyond: Beyond::Nothing,
+            ..self
         }
+    }
+
+    /// Whether nothing takes the hold of `seat` away from a holder that is renewed: there is no fault, and its lease has room for three
+    /// round trips.
+    pub(super) fn keeps_holds_of(&self, seat: u32) -> bool {
+        let round_trip = 2 * (self.distance + self.delay) + 1;
+        let room = self.lease_of(seat) - self.lease_of(seat) / 100 - 2;
+        self.renew && *self == self.healthy() && 3 * round_trip < room
     }
 
     /// Returns weathers with one thing less each.
@@ -133,7 +164,7 @@ impl Weather {
         mild! {
             beyond: Beyond::Nothing, restarts: 0, kills: 0, freezes: 0, doubled: 0, lost_requests: 0, lost_replies: 0, lost_grants: 0,
             gives_up: 0, declines: 0, hints: 0, forged: 0, unseen: 0, drift: 0, tracking: false, acks: 0, sharing: 0,
-            confirm_at_once: false,
+            confirm_at_once: false, distance: 0,
             max_hold: 0, at_least: 0, uneven: 0, hand_off: 0, fenced: 0, renew: false, delay: 1,
             grant_lease: 1_000, lease: 600, arrivals: 100, work: 400, back_off: 400,
         }
@@ -151,6 +182,6 @@ impl Weather {
     /// The longest time for which nobody is let in, though somebody waits, once the weather is calm: what is left of the dead expires
     /// within a lease, and what a rule waits for itself is shorter.
     pub(super) fn longest_gap(&self) -> u64 {
-        self.lease + self.uneven + self.at_least + 3 * self.grant_lease + 3_000
+        self.lease + self.uneven + self.at_least + 3 * self.grant_lease + 20 * self.distance + 3_000
     }
 }

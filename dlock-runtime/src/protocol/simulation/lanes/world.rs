@@ -593,6 +593,7 @@ impl<'a> World<'a> {
         match *action {
             Action::Send { command: Command::Enqueue { mode: Enqueue::Again, .. }, .. }
                 if self.bug == Bug::NobodyAsksAgain => {}
+            Action::Send { command: Command::Renew { .. }, .. } if self.bug == Bug::NobodyRenews => {}
             Action::Send { token, command } => {
                 self.note_spare(process, token, command);
                 self.send(process, token, command);
@@ -617,8 +618,9 @@ impl<'a> World<'a> {
                     return self.believe(seat);
                 }
             }
-            Action::Lose { seat, left, .. } => {
+            Action::Lose { seat, cause, left } => {
                 self.saw(Seen::Lost);
+                Judges::judge_the_loss(seat, cause, &self.weather)?;
                 self.tell(|| format!("task {seat} of process {process} is told that its lock is lost"));
                 let local = self.processes[process].clock(self.now);
                 // What is lost to the server or to time is over; what was ours to the end is ours until its body is gone.
@@ -641,6 +643,9 @@ impl<'a> World<'a> {
 
     fn admit(&mut self, seat: u32, hold: Hold) -> Done {
         self.saw(Seen::Admitted);
+        if self.weather.keeps_holds_of(seat) {
+            self.saw(Seen::LetInFarAway);
+        }
         if self.processes[hold.process].spare == Some(hold.token) {
             self.saw(Seen::SpareIsLetIn);
         }
@@ -687,7 +692,7 @@ impl<'a> World<'a> {
     }
 
     fn send_for(&mut self, asker: Option<u32>, process: usize, token: Token, command: Command) {
-        let delay = 1 + self.delay(Thing::RequestDelay, process, 1);
+        let delay = 1 + self.weather.distance + self.delay(Thing::RequestDelay, process, 1);
         let request_lost = self.strikes(Thing::RequestLost, process, self.weather.lost_requests);
         let reply_lost = self.strikes(Thing::ReplyLost, process, self.weather.lost_replies);
         let doubled = self.strikes(Thing::RequestDoubled, process, self.weather.doubled);
@@ -768,7 +773,7 @@ impl<'a> World<'a> {
             self.judges.keeps(token, asked, at_least, self.server.life);
         }
         if answered {
-            let delay = self.delay(Thing::ReplyDelay, process, 1);
+            let delay = self.weather.distance + self.delay(Thing::ReplyDelay, process, 1);
             if delay > 0 {
                 self.saw(Seen::DelayedReply);
             }
@@ -832,7 +837,7 @@ impl<'a> World<'a> {
             self.tell(|| format!("the message about it to process {process} is lost"));
             return;
         }
-        let delay = self.delay(Thing::GrantDelay, process, 3);
+        let delay = self.weather.distance + self.delay(Thing::GrantDelay, process, 3);
         if delay > 0 {
             self.saw(Seen::DelayedGrant);
         }

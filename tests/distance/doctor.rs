@@ -1,0 +1,32 @@
+//! What the doctor says of a server that is far away.
+
+use dlock_runtime::{Severity, doctor};
+
+use super::{Far, millis};
+
+#[tokio::test]
+async fn doctor_names_the_option_that_is_too_short_for_the_round_trip() {
+    for (round_trip, options, raised) in [
+        (300, "", vec!["`grant_lease`"]),
+        (480, "", vec!["`response_timeout`", "`grant_lease`"]),
+        (300, "?grant_lease=3s", vec![]),
+        (300, "?lease=500ms&grant_lease=3s", vec!["`lease`"]),
+        (60, "?grant_lease=100ms", vec!["`grant_lease`"]),
+        (60, "", vec![]),
+    ] {
+        let far = Far::start(millis(round_trip));
+
+        let report = doctor(&far.proxy.url_with(options)).await.expect("a URL");
+
+        let latency = report.findings().iter().find(|finding| finding.check() == "latency");
+        let latency = latency.unwrap_or_else(|| panic!("{round_trip} ms: {report}"));
+        let advice = latency.what_to_do().unwrap_or_default();
+        let names = |option: &&str| advice.contains(&format!("raise {option}"));
+        let named: Vec<_> =
+            ["`response_timeout`", "`lease`", "`grant_lease`"].into_iter().filter(names).collect();
+        assert_eq!(named, raised, "{round_trip} ms, {options}: {latency}");
+        assert!(latency.severity() > Severity::Ok && latency.found().contains("p99 "), "{latency}");
+        assert!(report.was_examined(), "{report}");
+        let _ = far.server.port(); // it lives to the end
+    }
+}

@@ -1,0 +1,85 @@
+//! What one process does with a server far away: it connects, renews, and connects again.
+
+use std::time::Duration;
+
+use dlock_runtime::{Lock, LockManager, LossCause};
+use dlock_tests::within;
+use futures_util::future::join_all;
+
+use super::{Far, LONG, millis};
+
+#[tokio::test]
+async fn renewals_keep_leases_of_two_round_trips_and_more() {
+    for (round_trip, lease) in [(480, 1_050), (300, 700), (100, 300), (480, 1_500), (480, 3_000)] {
+        let far = Far::start(millis(round_trip));
+        let manager = LockManager::connect(&far.proxy.url()).await.expect("the server takes managers");
+        let keys: Vec<_> = (0..50).map(|key| format!("order:{key}")).collect();
+        let locks: Vec<_> = keys.iter().map(|key| manager.lock(&**key).lease(millis(lease))).collect();
+
+        // Held for several leases: that is how long a loss has to show.
+        let held = locks.iter().map(|lock| lock.run(async |_| tokio::time::sleep(millis(lease * 3)).await));
+        let lost: Vec<_> = within(LONG, "the bodies", join_all(held)).await;
+
+        assert!(lost.iter().all(Result::is_ok), "{round_trip} ms, {lease} ms: {lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn locks_outlive_a_connection_that_is_cut_far_away() {
+    let far = Far::start(millis(480));
+    let manager = LockManager::connect(&far.proxy.url()).await.expect("the server takes managers");
+    let keys: Vec<_> = (0..50).map(|key| format!("order:{key}")).collect();
+    let locks: Vec<_> =
+        keys.iter().map(|key| manager.lock(&**key).lease(Duration::from_secs(6)).wait(LONG)).collect();
+    let guards = join_all(locks.iter().map(Lock::acquire)).await;
+
+    far.proxy.reset_all();
+    let lost = guards.iter().map(|guard| guard.as_ref().expect("it was free").lost());
+    // Two leases: each has to be renewed on the new connection.
+    let first_lost =
+        tokio::time::timeout(Duration::from_secs(12), futures_util::future::select_all(lost.map(Box::pin)));
+
+    assert!(first_lost.await.is_err(), "none is lost");
+}
+
+#[tokio::test]
+async fn call_through_a_new_connection_is_served_at_any_distance_below_the_timeout() {
+    for round_trip in [100, 300, 480] {
+        let far = Far::start(millis(round_trip));
+        let manager = LockManager::connect(&far.proxy.url()).await.expect("the server takes managers");
+
+        let guard = manager.lock("order:7").acquire().await.expect("the lock is free");
+        guard.release().await.expect("it is held");
+
+        manager.ready().await.expect("it answers");
+        within(Duration::from_secs(5), "the shutdown", manager.shutdown(millis(100))).await;
+    }
+}
+
+/// A server that stalls after a hand-over, so that nothing confirms the grant: the loss says which option to raise.
+#[tokio::test]
+async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
+    let far = Far::start(Duration::ZERO);
+    let connect = async || LockManager::connect(&far.proxy.url()).await.expect("the server takes managers");
+    let (holder, waiter) = (connect().await, connect().await);
+    let guard = holder.lock("order:7").acquire().await.expect("the lock is free");
+    let lock = waiter.lock("order:7").wait(LONG);
+    let turn = tokio::spawn(async move {
+        let guard = lock.acquire().await.expect("it is handed over");
+        (guard.lost().await, guard.check())
+    });
+    let queued = async {
+        while holder.inspect("order:7").await.expect("it answers").is_none_or(|seen| seen.waiters() == 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(LONG, "a waiter", queued).await;
+
+    far.proxy.hold_requests_after(1); // the release comes through, and no confirmation
+    drop(guard);
+    let (cause, checked) = within(LONG, "the loss", turn).await.expect("no panic");
+
+    assert_eq!(cause, LossCause::GrantUnconfirmed);
+    let told = checked.expect_err("it is lost").to_string();
+    assert!(told.contains("not confirmed in time") && told.contains("raise `grant_lease`"), "{told}");
+}
