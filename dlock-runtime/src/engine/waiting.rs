@@ -100,22 +100,22 @@ impl Waiting {
         loop {
             let held = ready!(Pin::new(&mut *self).poll(cx))?;
             let Err(loss) = held.believed() else { return Poll::Ready(Ok(held)) };
-            let started = held.is_denied().then(|| self.goes_on_since(options, &held.engine)).flatten();
-            let Some(started) = started else { return Poll::Ready(Err(held.given_up(loss))) };
+            if !held.is_denied() || !self.goes_on(options, &held.engine) {
+                return Poll::Ready(Err(held.given_up(loss)));
+            }
             let (engine, key) = (Arc::clone(&held.engine), held.key().clone());
             drop(held.given_up(loss));
-            *self = Self::join_since(started, &engine, key, options, Scope::current().as_ref());
+            *self = Self::join_since(self.started, &engine, key, options, Scope::current().as_ref());
         }
     }
 
-    /// Returns since when the wait of a call counts that asks again: a `wait` goes on, and a `retry` is one of fresh tries. `None` if
-    /// the call tries once, or its `wait` is over.
-    fn goes_on_since(&self, options: &Options, engine: &Engine) -> Option<BootTime> {
-        let now = engine.now();
-        match options.wait {
-            Some(wait) => (now < self.started.plus(wait)).then_some(self.started),
-            None => (options.retry > 0).then_some(now),
-        }
+    /// Returns whether the call has time to ask again: of its `wait`, or of the tries of its `retry`.
+    fn goes_on(&self, options: &Options, engine: &Engine) -> bool {
+        let of_tries = match options.retry {
+            0 => Duration::ZERO,
+            retries => engine.rules.response_timeout.saturating_mul(retries.saturating_add(1)),
+        };
+        engine.now() < self.started.plus(options.wait.unwrap_or(of_tries))
     }
 
     /// Takes out what the call has, or would have had: it waits no longer.

@@ -57,6 +57,7 @@ const FAULTS: &[&str] = &[
     "a request under a hold dropped",
     "a restart with data",
     "a restart without data",
+    "a run far away while nothing goes wrong",
     "a run lost",
     "a shutdown",
     "a spawned call joins",

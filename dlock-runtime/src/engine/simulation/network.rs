@@ -328,7 +328,7 @@ impl Net {
         }
         if answered {
             let most = state.weather.delay;
-            let delay = state.random.millis(most);
+            let delay = state.weather.distance * MS + state.random.millis(most);
             state.at(now + delay, Event::Answer(packet, replies));
         }
     }
@@ -473,7 +473,8 @@ impl State {
         let id = requests.first().map_or(0, |(id, ..)| *id);
         let (delay, lost, doubled) = (self.weather.delay, self.weather.lost, self.weather.doubled);
         let (request_lost, reply_lost) = (self.random.chance(lost), self.random.chance(lost));
-        let arrival = (now + 1_000 + self.random.millis(delay)).max(self.links[process].last_arrival);
+        let arrival = (now + 1_000 + self.weather.distance * MS + self.random.millis(delay))
+            .max(self.links[process].last_arrival);
         self.links[process].last_arrival = arrival;
         let (number, epoch) = (self.packets, self.links[process].epoch);
         let packet = Packet { process, number, epoch, sent, requests };
@@ -537,7 +538,7 @@ impl State {
                 self.happens("a grant doubled");
             }
             for _ in 0..times {
-                let after = self.random.millis(delay);
+                let after = self.weather.distance * MS + self.random.millis(delay);
                 self.at(now + after, Event::Grant { process, epoch, key: Name::clone(key), token, offer });
             }
         }

@@ -108,13 +108,17 @@ pub(super) struct Weather {
     pub(super) shutdowns: u64,
     /// How many of the processes have a grant confirmed in the moment in which they believe it.
     pub(super) confirming: usize,
+    /// How long each message takes at least, whatever `delay` adds to it.
+    pub(super) distance: u64,
+    /// Whether no renewed hold may be lost: nothing goes wrong, and every lease has room for three round trips.
+    pub(super) keeps_holds: bool,
 }
 
 impl Weather {
     pub(super) fn of(random: &mut Random) -> Self {
         let r = random;
         let renewing = r.pick(&[true, true, false]);
-        Self {
+        let weather = Self {
             processes: r.pick(&[1, 2, 2, 3]),
             keys: r.pick(&[1, 1, 2, 3]),
             tasks: r.pick(&[1, 2, 3]),
@@ -163,6 +167,39 @@ impl Weather {
             forgets: r.pick(&[0, 0, 0, 0, 10]),
             shutdowns: r.pick(&[0, 0, 0, 1]),
             confirming: r.pick(&[0, 0, 1, 3]),
+            distance: r.pick(&[0, 0, 0, 0, 50, 120, 240]),
+            keeps_holds: false,
+        };
+        if weather.distance > 0 && r.chance(50) { weather.healthy() } else { weather }
+    }
+
+    /// The same without a fault: what is left of `delay` is jitter.
+    fn healthy(self) -> Self {
+        let (delay, driver_late, poll_cost) =
+            (self.delay.min(5), self.driver_late.min(1), self.poll_cost.min(50));
+        let round_trip = 2 * (self.distance + delay) + 10;
+        Self {
+            unrenewed: 0,
+            max_hold: 0,
+            delay,
+            lost: 0,
+            doubled: 0,
+            grants_lost: 0,
+            grants_doubled: 0,
+            unseen: 0,
+            drift: 0,
+            cuts: 0,
+            restarts: 0,
+            wipes: 0,
+            promotions: 0,
+            forced: 0,
+            freezes: 0,
+            jumps: 0,
+            driver_late,
+            poll_cost,
+            shutdowns: 0,
+            keeps_holds: 3 * round_trip < self.lease - self.lease / 100 - 2,
+            ..self
         }
     }
 
@@ -217,6 +254,8 @@ impl Weather {
             forgets: 0,
             shutdowns: 0,
             confirming: 0,
+            distance: 0,
+            keeps_holds: false,
         }
     }
 
