@@ -1,6 +1,7 @@
 //! What the doctor says of a server that is far away.
 
-use dlock_runtime::{Severity, doctor};
+use dlock_runtime::doctor;
+use dlock_runtime::doctor::Severity;
 
 use super::{Far, millis};
 
