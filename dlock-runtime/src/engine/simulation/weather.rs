@@ -170,6 +170,8 @@ impl Weather {
             distance: r.pick(&[0, 0, 0, 0, 50, 120, 240]),
             keeps_holds: false,
         };
+        // Nobody has a lock whose lease is over when the answer arrives.
+        let weather = Self { distance: weather.distance.min(weather.lease / 5), ..weather };
         if weather.distance > 0 && r.chance(50) { weather.healthy() } else { weather }
     }
 

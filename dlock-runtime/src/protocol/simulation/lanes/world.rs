@@ -620,7 +620,10 @@ impl<'a> World<'a> {
             }
             Action::Lose { seat, cause, left } => {
                 self.saw(Seen::Lost);
-                Judges::judge_the_loss(seat, cause, &self.weather)?;
+                // A broken rule is for the judge of that rule to notice.
+                if let Bug::None | Bug::NobodyRenews = self.bug {
+                    Judges::judge_the_loss(seat, cause, &self.weather)?;
+                }
                 self.tell(|| format!("task {seat} of process {process} is told that its lock is lost"));
                 let local = self.processes[process].clock(self.now);
                 // What is lost to the server or to time is over; what was ours to the end is ours until its body is gone.
