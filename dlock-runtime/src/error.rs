@@ -58,10 +58,8 @@ pub enum Error {
     Unavailable {
         /// The lock that was asked for; `None` while connecting, and where no lock was asked for.
         key: Option<LockKey>,
-        /// What happened, in words.
+        /// What happened, in words, with its cause: there is no [`source`](std::error::Error::source) that would say it again.
         reason: Arc<str>,
-        /// The client's own error, where there was one.
-        source: Option<Source>,
     },
 
     /// The key cannot be built from these arguments, or is no valid key.
@@ -250,34 +248,6 @@ impl std::fmt::Display for LossCause {
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",
         })
-    }
-}
-
-/// The error of the client library beneath, kept as an opaque source.
-#[derive(Clone)]
-pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
-
-impl Source {
-    pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self(Arc::new(error))
-    }
-}
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
-
-impl std::fmt::Display for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl std::error::Error for Source {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
     }
 }
 

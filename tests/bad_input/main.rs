@@ -3,6 +3,7 @@
 mod access;
 mod counters;
 mod long_values;
+mod reasons;
 mod replies;
 mod requests;
 mod wrong_kind;

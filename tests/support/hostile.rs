@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,13 +34,27 @@ impl HostileServer {
     /// Panics if the system gives no port.
     #[must_use]
     pub fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+        Self::launch(Script { answer: Arc::new(script), greeting: None })
+    }
+
+    /// Starts a server that sends these bytes to each client at once, and then hangs up or never sends anything else.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system gives no port.
+    #[must_use]
+    pub fn greeting(bytes: &[u8], hangs_up: bool) -> Self {
+        let greeting = Some((Arc::from(bytes), hangs_up));
+        Self::launch(Script { answer: Arc::new(|_| Answer::Silence), greeting })
+    }
+
+    fn launch(script: Script) -> Self {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let port = listener.local_addr().expect("a bound socket has an address").port();
 
         let counts = Counts::default();
         let seen = counts.clone();
-        let script: Script = Arc::new(script);
         let thread = IoThread::spawn("test-hostile", move || async move {
             let listener = TcpListener::from_std(listener).expect("the server's runtime takes its socket");
             serve(listener, script, seen).await;
@@ -122,13 +137,24 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// These bytes as they are, and then the end of the connection.
     RawThenClose(Vec<u8>),
+    /// What a Redis would say, then the first bytes, and then the others again and again until the client hangs up.
+    UsualThenFlood(&'static str, &'static str),
+    /// The same without what a Redis would say.
+    Flood(&'static str, &'static str),
+    /// These bytes, one in 20 ms.
+    Trickle(Vec<u8>),
     /// Nothing, ever. Later commands of the connection get nothing either: replies come in order.
     Silence,
     /// The end of the connection.
     Close,
 }
 
-type Script = Arc<dyn Fn(&Request) -> Answer + Send + Sync>;
+#[derive(Clone)]
+struct Script {
+    answer: Arc<dyn Fn(&Request) -> Answer + Send + Sync>,
+    /// What each client is sent at once, and whether that is all.
+    greeting: Option<(Arc<[u8]>, bool)>,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Counts(Arc<Mutex<BTreeMap<String, usize>>>);
@@ -147,7 +173,7 @@ async fn serve(listener: TcpListener, script: Script, counts: Counts) {
             continue;
         };
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let (script, counts) = (Arc::clone(&script), counts.clone());
+        let (script, counts) = (script.clone(), counts.clone());
         tokio::spawn(async move {
             // How a client's connection ends is the client's affair.
             let _ = converse(client, &script, &counts).await;
@@ -158,6 +184,12 @@ async fn serve(listener: TcpListener, script: Script, counts: Counts) {
 
 async fn converse(mut client: TcpStream, script: &Script, counts: &Counts) -> std::io::Result<()> {
     client.set_nodelay(true)?;
+    if let Some((greeting, hangs_up)) = &script.greeting {
+        client.write_all(greeting).await?;
+        if *hangs_up {
+            return Ok(());
+        }
+    }
     let mut conversation = Usual::default();
     let mut buffer = Vec::new();
     let mut is_silent = false;
@@ -170,7 +202,7 @@ async fn converse(mut client: TcpStream, script: &Script, counts: &Counts) -> st
             if is_silent {
                 continue;
             }
-            match script(&request) {
+            match (script.answer)(&request) {
                 Answer::Usual => client.write_all(&conversation.answer(&request)).await?,
                 Answer::Error(text) => client.write_all(format!("-{text}\r\n").as_bytes()).await?,
                 Answer::Raw(bytes) => client.write_all(&bytes).await?,
@@ -178,12 +210,32 @@ async fn converse(mut client: TcpStream, script: &Script, counts: &Counts) -> st
                     client.write_all(&bytes).await?;
                     return Ok(());
                 }
+                Answer::UsualThenFlood(first, again) => {
+                    client.write_all(&conversation.answer(&request)).await?;
+                    flood(&mut client, first, again).await?;
+                }
+                Answer::Flood(first, again) => flood(&mut client, first, again).await?,
+                Answer::Trickle(bytes) => {
+                    for byte in bytes {
+                        client.write_all(&[byte]).await?;
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
                 Answer::Silence => is_silent = true,
                 Answer::Close => return Ok(()),
             }
         }
     }
     Ok(())
+}
+
+/// Sends until the client hangs up.
+async fn flood(client: &mut TcpStream, first: &str, again: &str) -> std::io::Result<()> {
+    client.write_all(first.as_bytes()).await?;
+    let again = again.repeat((64 << 10) / again.len().max(1));
+    loop {
+        client.write_all(again.as_bytes()).await?;
+    }
 }
 
 /// What a Redis with nothing in it says to one connection.

@@ -191,7 +191,6 @@ fn error(key: LockKey, refusal: Refusal) -> Error {
         Refusal::NoAnswer { waited } => Error::Unavailable {
             key: Some(key),
             reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
-            source: None,
         },
         Refusal::Shutdown => Error::Shutdown { key: Some(key) },
         Refusal::RootLost => Error::Lost { key, held: Duration::ZERO, cause: LossCause::Released },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::config;
-use crate::error::{Error, Source};
+use crate::error::Error;
 use crate::key::LockKey;
 use crate::protocol::share::Streak;
 use crate::token::{ProcessId, Token};
@@ -153,13 +153,12 @@ pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     /// What happened, in words; holds no secret.
     pub(crate) reason: Arc<str>,
-    pub(crate) source: Option<Source>,
 }
 
 impl Failure {
     /// A failure in our own words.
     pub(crate) fn new(kind: FailureKind, reason: impl Into<Arc<str>>) -> Self {
-        Self { kind, reason: reason.into(), source: None }
+        Self { kind, reason: reason.into() }
     }
 
     /// Returns the error that a caller who asked for `key` gets: one kind of failure, one thing to do about it.
@@ -180,12 +179,12 @@ impl Failure {
     }
 
     fn error(self, key: Option<LockKey>) -> Error {
-        let Self { kind, reason, source } = self;
+        let Self { kind, reason } = self;
         match kind {
             FailureKind::Passing
             | FailureKind::WrongKind
             | FailureKind::InvalidKey
-            | FailureKind::FencingCounter => Error::Unavailable { key, reason, source },
+            | FailureKind::FencingCounter => Error::Unavailable { key, reason },
             FailureKind::Lasting => config("server", &*reason),
             FailureKind::Untrusted => config("tls", &*reason),
         }

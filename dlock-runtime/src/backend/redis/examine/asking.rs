@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
 use crate::backend::redis::examine::LIMIT;
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::link::Route;
 use crate::doctor::facts::Read;
 use crate::protocol::command::Failure;
@@ -46,7 +46,7 @@ const QUESTIONS: u32 = 12;
 /// A connection for questions.
 pub(in crate::backend::redis) struct Asker<'a> {
     pub(super) route: &'a Route,
-    connection: MultiplexedConnection,
+    connection: Connection,
     pub(super) patience: Patience,
 }
 
@@ -54,6 +54,7 @@ impl<'a> Asker<'a> {
     /// Connects; what the server says against us may come only with the first answer.
     pub(in crate::backend::redis) async fn connect(route: &'a Route, patience: Patience) -> Read<Self> {
         let connection = patience.wait(route.open()).await?;
+        connection.inbound().allow_descriptions(DESCRIPTIONS);
         Ok(Self { route, connection, patience })
     }
 
@@ -62,7 +63,7 @@ impl<'a> Asker<'a> {
         let route = self.route;
         let asked = async {
             let answer = self.connection.send_packed_command(question).await;
-            answer.map_err(|error| route.failure(error))
+            answer.map_err(|error| route.lost(error, self.connection.inbound()))
         };
         self.patience.wait(asked).await
     }
@@ -72,7 +73,7 @@ impl<'a> Asker<'a> {
         let (route, count) = (self.route, questions.len());
         let asked = async {
             let answers = self.connection.send_packed_commands(questions, 0, count).await;
-            answers.map_err(|error| route.failure(error))
+            answers.map_err(|error| route.lost(error, self.connection.inbound()))
         };
         match self.patience.wait(asked).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
@@ -98,3 +99,6 @@ impl<'a> Asker<'a> {
         }
     }
 }
+
+/// At most so many of the questions are answered by a description of servers.
+const DESCRIPTIONS: u32 = 4;

@@ -16,12 +16,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::link::Route;
 use crate::clock::boot_time;
 use crate::key::Name;
@@ -30,7 +30,7 @@ use crate::sync::lock;
 
 /// The way over which replicas are waited for.
 pub(crate) struct Acks {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     /// One of its own: what was answered on the other connection proves nothing about what is under way on this one.
     pub(crate) epoch: u64,
     route: Arc<Route>,
@@ -56,7 +56,7 @@ struct Busy {
 
 impl Acks {
     pub(crate) fn new(
-        connection: MultiplexedConnection,
+        connection: Connection,
         epoch: u64,
         route: Arc<Route>,
         answers: Arc<dyn Answers>,

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::layout::codec;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::pump::Pump;
 use crate::backend::redis::node::tracking::Wire;
@@ -137,9 +137,11 @@ impl Batch {
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
         }
-        let mut connection = self.connection(timing);
+        let connection = self.connection(timing);
+        let (held, mut connection) = (connection.hold(), connection.client().clone());
         // Unconstrained: a task that has used up its share would not be let in, and lose its place.
         Box::pin(tokio::task::unconstrained(async move {
+            let _held = held;
             connection.send_packed_commands(&pipeline, 0, pipeline.len()).await
         }))
     }
@@ -150,7 +152,8 @@ impl Batch {
             Ok(answers) => self.deliver(&answers),
             Err(error) => {
                 let timeout = error.is_timeout();
-                let failure = self.link.route.failure(error);
+                let inbound = self.connection(Timing::OfTheLink).inbound();
+                let failure = self.link.route.lost(error, inbound);
                 self.end_unanswered(&failure, timeout);
                 None
             }
@@ -263,15 +266,14 @@ impl Batch {
     }
 
     /// Returns the connection that it goes over.
-    fn connection(&self, timing: Timing) -> MultiplexedConnection {
-        let connection = match (&self.way, self.acks(), timing) {
+    fn connection(&self, timing: Timing) -> &Connection {
+        match (&self.way, self.acks(), timing) {
             (Way::Tracked(wire), _, Timing::OfTheLink) => &wire.untimed,
             (Way::Tracked(wire), ..) => &wire.connection,
             (_, Some(acks), _) => &acks.connection,
             (.., Timing::OfTheLink) => &self.link.untimed,
             _ => &self.link.connection,
-        };
-        connection.clone()
+        }
     }
 
     /// Returns which connection that is.

@@ -3,6 +3,7 @@
 //! Not here: what a connection is made with (`link`), what drives it (`pump`).
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -11,9 +12,12 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-#[cfg(feature = "tls")]
-use tokio_rustls::client::TlsStream;
+use tokio::time::error::Elapsed;
 
+use crate::backend::redis::node::connection::Connection;
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::inbound::FirstBytes;
+use crate::backend::redis::node::inbound::{Inbound, InboundStream};
 use crate::backend::redis::node::pump::{Pump, Tender};
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls::TlsConnector;
@@ -25,6 +29,8 @@ pub(super) struct Dialer {
     /// What TLS is spoken with, if the URL asks for it.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsConnector>,
+    /// Notes what comes over it.
+    pub(super) inbound: Arc<Inbound>,
 }
 
 /// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that;
@@ -34,33 +40,30 @@ pub(super) async fn pumped(
     config: &AsyncConnectionConfig,
     within: Duration,
     tender: Option<&Tender>,
-) -> RedisResult<(MultiplexedConnection, Option<Pump>)> {
-    let client = &dialer.client;
+) -> RedisResult<(Connection, Option<Pump>)> {
     #[cfg(feature = "tls")]
-    if let Some(connection) = multiplexed_over_tls(dialer, config, within).await? {
-        return Ok((connection, None));
+    if dialer.tls.is_some() {
+        return Ok((multiplexed(dialer, config, within).await?, None));
     }
+    let client = &dialer.client;
     let opened = async {
         #[cfg(test)]
         if turmoil::in_simulation() {
-            return over(simulated(client).await?, client, config, tender).await.map(Some);
+            return driven(simulated(client).await?, dialer, config, tender).await;
         }
         match client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) => {
-                over(tcp(client, host, *port).await?, client, config, tender).await.map(Some)
+                driven(tcp(client, host, *port).await?, dialer, config, tender).await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                over(tokio::net::UnixStream::connect(path).await?, client, config, tender).await.map(Some)
+                driven(tokio::net::UnixStream::connect(path).await?, dialer, config, tender).await
             }
-            _ => Ok(None), // the client alone knows how
+            _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         }
     };
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    match tokio::time::timeout(within, opened).await.map_err(late)?? {
-        Some((connection, pump)) => Ok((connection, Some(pump))),
-        None => Ok((client.get_multiplexed_async_connection_with_config(config).await?, None)),
-    }
+    let (connection, pump) = tokio::time::timeout(within, opened).await.map_err(late)??;
+    Ok((connection, Some(pump)))
 }
 
 /// Connects for commands.
@@ -68,77 +71,71 @@ pub(super) async fn multiplexed(
     dialer: &Dialer,
     config: &AsyncConnectionConfig,
     within: Duration,
-) -> RedisResult<MultiplexedConnection> {
-    let client = &dialer.client;
-    #[cfg(feature = "tls")]
-    if let Some(connection) = multiplexed_over_tls(dialer, config, within).await? {
-        return Ok(connection);
-    }
-    #[cfg(test)]
-    if turmoil::in_simulation() {
-        let (connection, pump) = pumped(dialer, config, within, None).await?;
-        pump.into_iter().for_each(Pump::leave);
-        return Ok(connection);
-    }
-    let _ = within; // the client keeps the limit itself
-    client.get_multiplexed_async_connection_with_config(config).await
-}
-
-/// Connects for commands over TLS. Returns `None` if the URL asks for no TLS.
-#[cfg(feature = "tls")]
-async fn multiplexed_over_tls(
-    dialer: &Dialer,
-    config: &AsyncConnectionConfig,
-    within: Duration,
-) -> RedisResult<Option<MultiplexedConnection>> {
-    let opened = async {
-        let Some(stream) = over_tls(dialer).await? else { return Ok(None) };
-        let access = dialer.client.get_connection_info().redis_settings();
-        MultiplexedConnection::new_with_config(access, stream, config.clone()).await.map(Some)
-    };
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let opened = tokio::time::timeout(within, opened).await.map_err(late)??;
-    Ok(opened.map(|(connection, driver)| {
-        tokio::spawn(driver); // ends when the last clone of the connection is dropped
-        connection
-    }))
+) -> RedisResult<Connection> {
+    let opened = async { over(stream(dialer).await?, dialer, config).await };
+    let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(driver)))
 }
 
 /// Connects for messages.
 pub(super) async fn pubsub(dialer: &Dialer) -> RedisResult<PubSub> {
-    let client = &dialer.client;
-    #[cfg(feature = "tls")]
-    if let Some(stream) = over_tls(dialer).await? {
-        return PubSub::new(client.get_connection_info().redis_settings(), stream).await;
-    }
-    #[cfg(test)]
-    if turmoil::in_simulation() {
-        return PubSub::new(client.get_connection_info().redis_settings(), simulated(client).await?).await;
-    }
-    client.get_async_pubsub().await
+    let access = dialer.client.get_connection_info().redis_settings();
+    PubSub::new(access, InboundStream::new(stream(dialer).await?, &dialer.inbound)).await
 }
 
-/// Makes a connection out of a stream.
-async fn over(
+fn late(_: Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+/// Makes a connection out of a stream, which is driven from here on.
+async fn driven(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    client: &Client,
+    dialer: &Dialer,
     config: &AsyncConnectionConfig,
     tender: Option<&Tender>,
-) -> RedisResult<(MultiplexedConnection, Pump)> {
-    let access = client.get_connection_info().redis_settings();
-    let (connection, driver) = MultiplexedConnection::new_with_config(access, stream, config.clone()).await?;
+) -> RedisResult<(Connection, Pump)> {
+    let (connection, driver) = over(stream, dialer, config).await?;
+    let connection = Connection::new(connection, Arc::clone(&dialer.inbound), None);
     Ok((connection, Pump::start(driver, tender)))
 }
 
-/// Connects and speaks TLS. Returns `None` if the URL asks for no TLS.
-#[cfg(feature = "tls")]
-async fn over_tls(dialer: &Dialer) -> io::Result<Option<Box<TlsStream<TcpStream>>>> {
-    match (&dialer.tls, dialer.client.get_connection_info().addr()) {
-        (Some(tls), ConnectionAddr::Tcp(host, port)) => {
-            let stream = tcp(&dialer.client, host, *port).await?;
-            Ok(Some(Box::new(tls.connect(stream).await?)))
+/// Makes a connection out of a stream, and what drives it.
+async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    dialer: &Dialer,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<(MultiplexedConnection, impl Future<Output = ()> + Send + 'static)> {
+    let access = dialer.client.get_connection_info().redis_settings();
+    let stream = InboundStream::new(stream, &dialer.inbound);
+    MultiplexedConnection::new_with_config(access, stream, config.clone()).await
+}
+
+/// A stream of any kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Connects, and speaks TLS if the URL asks for it.
+async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
+    let client = &dialer.client;
+    #[cfg(test)]
+    if turmoil::in_simulation() {
+        return Ok(Box::new(simulated(client).await?));
+    }
+    match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = tcp(client, host, *port).await?;
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &dialer.tls {
+                let stream = FirstBytes::new(stream, &dialer.inbound);
+                return Ok(Box::new(tls.connect(stream).await?));
+            }
+            Ok(Box::new(stream))
         }
-        _ => Ok(None),
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
 use crate::backend::redis::node::beat::Beat;
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::exchange::Exchanges;
 use crate::backend::redis::node::link::{Ear, Opened, Route};
 use crate::backend::redis::node::pump::Pump;
@@ -18,9 +18,9 @@ use crate::sync::lock;
 
 /// A connection that works.
 pub(crate) struct Link {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
-    pub(crate) untimed: MultiplexedConnection,
+    pub(crate) untimed: Connection,
     pub(crate) scripts: Loaded,
     /// What drives the connection, where the client leaves that to us.
     pub(crate) pump: Option<Arc<Pump>>,
@@ -119,6 +119,14 @@ impl Link {
     pub(crate) fn give_up_since(&self, what: &str) {
         let text = format!("redis at {} {what}", self.route.shown);
         self.give_up(Failure::new(FailureKind::Passing, text));
+    }
+
+    /// Gives it up since it has ended by itself, or for what came over it.
+    pub(crate) fn give_up_ended(&self) {
+        match self.route.violation(self.connection.inbound()) {
+            Some(failure) => self.give_up(failure),
+            None => self.give_up_since("has ended the connection"),
+        }
     }
 
     /// Returns why it was given up.

@@ -3,22 +3,26 @@
 //! Not here: when one is made and given up (`node`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
+use redis::aio::{PubSubSink, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion, PushInfo,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Msg, Pipeline, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::beat::{PONG_WITHIN, Pulse};
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::dial::{self, Dialer};
+use crate::backend::redis::node::framing::Violation;
+use crate::backend::redis::node::inbound::{Content, Inbound, Pushes};
 use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::shards::ShardEar;
 #[cfg(feature = "tls")]
@@ -27,7 +31,7 @@ use crate::backend::redis::servers::address::Address;
 use crate::config::url::Server;
 use crate::config::{Settings, config};
 use crate::credentials::CredentialsSource;
-use crate::error::{Error, Source};
+use crate::error::Error;
 use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::share::{Offer, Streak};
@@ -49,6 +53,8 @@ pub(crate) struct Route {
     pub(crate) tracking: bool,
     /// Who drives connections for commands, where they have no task of their own.
     tender: Option<Arc<Tender>>,
+    /// Whether the server has ever answered as a Redis does.
+    has_answered: AtomicBool,
 }
 
 impl Route {
@@ -64,6 +70,7 @@ impl Route {
             replica_acks: settings.rules.replica_acks,
             tracking: settings.rules.tracking,
             tender: None,
+            has_answered: AtomicBool::new(false),
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -82,7 +89,7 @@ impl Route {
 
     /// Prepares one connection: the credentials are asked for and certificates are read now, so that what has changed since the last
     /// connection is used.
-    async fn dialer(&self, protocol: ProtocolVersion) -> Result<Dialer, Failure> {
+    async fn dialer(&self, protocol: ProtocolVersion, content: Content) -> Result<Dialer, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let given = source.ask(self.connect_timeout).await;
@@ -108,6 +115,7 @@ impl Route {
             client: self.client(access).map_err(unusable)?,
             #[cfg(feature = "tls")]
             tls: self.tls_connector().await.map_err(unusable)?,
+            inbound: Inbound::new(&self.shown, content),
         })
     }
 
@@ -135,26 +143,30 @@ impl Route {
 
     /// Connects for one question, and returns the answer; an error that the server answers is one.
     pub(crate) async fn ask(&self, question: &Cmd) -> Result<Value, Failure> {
-        let answer = self.open().await?.send_packed_command(question).await;
-        answer.map_err(|error| self.failure(error))
+        let mut connection = self.open().await?;
+        connection.inbound().allow_descriptions(1);
+        let answer = connection.send_packed_command(question).await;
+        answer.map_err(|error| self.lost(error, connection.inbound()))
     }
 
     /// Connects for several questions.
     pub(crate) async fn ask_all(&self, questions: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let answers = self.open().await?.send_packed_commands(questions, 0, questions.len()).await;
-        answers.map_err(|error| self.failure(error))
+        let mut connection = self.open().await?;
+        connection.inbound().allow_descriptions(1);
+        let answers = connection.send_packed_commands(questions, 0, questions.len()).await;
+        answers.map_err(|error| self.lost(error, connection.inbound()))
     }
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
     pub(crate) async fn connect(&self, layout: Layout) -> Result<Opened, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
+        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Replies).await?;
         let config = self.timeouts().set_response_timeout(None);
         let opened = dial::pumped(&dialer, &config, self.connect_timeout, self.tender.as_deref()).await;
-        let (untimed, pump) = opened.map_err(|error| self.not_opened(error))?;
+        let (untimed, pump) = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
         let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
-        let answers = answers.map_err(|error| self.not_opened(error))?;
+        let answers = answers.map_err(|error| self.not_opened(error, &dialer.inbound))?;
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -172,50 +184,54 @@ impl Route {
     }
 
     /// Connects for what replicas must acknowledge, where they are waited for.
-    pub(crate) async fn connect_for_acks(&self) -> Result<Option<MultiplexedConnection>, Failure> {
+    pub(crate) async fn connect_for_acks(&self) -> Result<Option<Connection>, Failure> {
         if self.replica_acks == 0 {
             return Ok(None);
         }
         let mut connection = self.open().await?;
         // Waits for nobody: whether we may is told now, not with the first lock.
         let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
-        match answer.map_err(|error| self.not_opened(error))? {
+        match answer.map_err(|error| self.not_opened(error, connection.inbound()))? {
             Value::ServerError(error) => Err(self.shown.failure(&error)),
             _ => Ok(Some(connection)),
         }
     }
 
     /// Connects for keys whose changes are told, and returns where they are. Over that connection nobody finds out that answers are late.
-    pub(crate) async fn track(
-        &self,
-    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), Failure> {
-        let (tell, told) = unbounded_channel();
-        let config = self.timeouts().set_response_timeout(None).set_push_sender(tell);
-        let dialer = self.dialer(ProtocolVersion::RESP3).await?;
-        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
-        let connection = opened.map_err(|error| self.not_opened(error))?;
+    pub(crate) async fn track(&self) -> Result<(Connection, Pushes), Failure> {
+        let config = self.timeouts().set_response_timeout(None);
+        let (connection, told) = self.open_for_pushes(config).await?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
         match self
             .timed(&connection)
             .send_packed_command(&tracking)
             .await
-            .map_err(|error| self.failure(error))?
+            .map_err(|error| self.lost(error, connection.inbound()))?
         {
             Value::ServerError(error) => Err(self.failure(error.into())),
             _ => Ok((connection, told)),
         }
     }
 
+    async fn open_for_pushes(&self, config: AsyncConnectionConfig) -> Result<(Connection, Pushes), Failure> {
+        let (tell, told) = unbounded_channel();
+        let dialer = self.dialer(ProtocolVersion::RESP3, Content::Pushes).await?;
+        let config = config.set_push_sender(tell);
+        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
+        let connection = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
+        Ok((connection, Pushes::new(told, &dialer.inbound)))
+    }
+
     /// Connects for commands.
-    pub(crate) async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
+    pub(crate) async fn open(&self) -> Result<Connection, Failure> {
+        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Replies).await?;
         let opened = dial::multiplexed(&dialer, &self.timeouts(), self.connect_timeout).await;
-        opened.map_err(|error| self.not_opened(error))
+        opened.map_err(|error| self.not_opened(error, &dialer.inbound))
     }
 
     /// Returns the same connection, with a limit for each answer, by the timers of the runtime that asks.
-    pub(crate) fn timed(&self, connection: &MultiplexedConnection) -> MultiplexedConnection {
+    pub(crate) fn timed(&self, connection: &Connection) -> Connection {
         let mut timed = connection.clone();
         timed.set_response_timeout(self.response_timeout);
         timed
@@ -236,11 +252,8 @@ impl Route {
 
     /// Connects for messages of shards.
     pub(crate) async fn listen_to_shards(&self) -> Result<ShardEar, Failure> {
-        let (tell, told) = unbounded_channel();
-        let dialer = self.dialer(ProtocolVersion::RESP3).await?;
-        let config = self.timeouts().set_push_sender(tell);
-        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
-        Ok(ShardEar::new(opened.map_err(|error| self.not_opened(error))?, told))
+        let (connection, told) = self.open_for_pushes(self.timeouts()).await?;
+        Ok(ShardEar::new(connection, told))
     }
 
     /// Connects for messages, and subscribes to what tells `process` of its grants.
@@ -250,7 +263,7 @@ impl Route {
 
     /// Connects for messages, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2).await?;
+        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Messages).await?;
         let opened = async {
             let mut pubsub = dial::pubsub(&dialer).await?;
             pubsub.subscribe(channel).await?;
@@ -264,9 +277,10 @@ impl Route {
             );
             Failure::new(FailureKind::Passing, text)
         };
-        let opened = tokio::time::timeout(self.connect_timeout, opened).await.map_err(|_| late())?;
-        let (sink, stream) = opened.map_err(|error| self.failure(error))?;
-        Ok(Ear { sink, stream })
+        let opened = tokio::time::timeout(self.connect_timeout, opened).await;
+        let opened = opened.map_err(|_| self.violation(&dialer.inbound).unwrap_or_else(late))?;
+        let (sink, stream) = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
+        Ok(Ear { sink, stream, inbound: dialer.inbound })
     }
 
     /// Turns the failure of the callback for credentials into that of a connection.
@@ -276,13 +290,35 @@ impl Route {
         Failure::new(failure.kind, reason)
     }
 
-    /// Turns what keeps us from connecting into a failure.
-    fn not_opened(&self, error: RedisError) -> Failure {
+    /// Notes that the server has answered as a Redis does.
+    pub(crate) fn has_answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Turns what keeps us from connecting into a failure. What the server sent is the reason, if it sent anything.
+    fn not_opened(&self, error: RedisError, inbound: &Inbound) -> Failure {
+        if let Some(failure) = self.violation(inbound).or_else(|| self.refusal(&error, inbound)) {
+            return failure;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(failure) = self.without_tls(&inbound.bytes_before_tls()) {
+            return failure;
+        }
         let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
-        let hint = if self.server.tls && error.is_timeout() {
+        if (hung_up || error.kind() == redis::ErrorKind::Parse)
+            && let Some(said) = inbound.last_error()
+        {
+            let answered = self.answered(&said);
+            // Which of our commands it does not know says nothing of whether it takes us the next time.
+            let is_unknown = said.to_ascii_lowercase().contains("unknown ");
+            let kind = if is_unknown { FailureKind::Passing } else { answered.kind };
+            return Failure::new(kind, format!("{}, and closed the connection", answered.reason));
+        }
+        let is_strange = !self.has_answered.load(Ordering::Relaxed) && inbound.first_bytes().is_empty();
+        let hint = if is_strange && self.server.tls && error.is_timeout() {
             // A Redis without TLS takes the first word of TLS for a line, and waits for its end.
             "; if it does not speak TLS on this port, write `redis://`"
-        } else if !self.server.tls && self.server.socket.is_none() && hung_up {
+        } else if is_strange && !self.server.tls && self.server.socket.is_none() && hung_up {
             // A Redis with TLS hangs up on who does not speak it.
             "; if it speaks TLS on this port, write `rediss://`"
         } else {
@@ -292,46 +328,125 @@ impl Route {
         Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
     }
 
+    /// Returns why the server did not let us in, in its own words. The client keeps some of them only.
+    fn refusal(&self, error: &RedisError, inbound: &Inbound) -> Option<Failure> {
+        let errors = inbound.errors();
+        match error.kind() {
+            // It is the first that is asked.
+            redis::ErrorKind::AuthenticationFailed => {
+                let said = errors.first()?;
+                let is_about_us =
+                    said.starts_with("WRONGPASS") || said.to_ascii_lowercase().contains("password");
+                Some(if is_about_us { self.unauthorized(said) } else { self.answered(said) })
+            }
+            redis::ErrorKind::RESP3NotSupported => errors.first().map(|said| self.answered(said)),
+            _ => {
+                let detail = error.code().and(error.detail())?;
+                errors.iter().find(|said| said.ends_with(detail)).map(|said| self.answered(said))
+            }
+        }
+    }
+
+    fn unauthorized(&self, said: &str) -> Failure {
+        let said = self.shown.clean(said);
+        let reason = format!("redis at {} refused the user or the password: {said}", self.shown);
+        Failure::new(FailureKind::Lasting, reason)
+    }
+
+    /// Returns the failure of a server that has answered with an error.
+    fn answered(&self, said: &str) -> Failure {
+        let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
+        let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
+        let hint = if said.starts_with("NOAUTH") {
+            "; write `:password@` or `user:password@` before the host"
+        } else {
+            ""
+        };
+        Failure::new(kind, format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(said)))
+    }
+
+    /// Returns the failure of a connection over which more came than may, or something else than the Redis protocol.
+    pub(crate) fn violation(&self, inbound: &Inbound) -> Option<Failure> {
+        let violation = inbound.violation()?;
+        if violation != Violation::Foreign {
+            return Some(Failure::new(FailureKind::Passing, format!("redis at {} {violation}", self.shown)));
+        }
+        Some(self.not_redis(&inbound.first_bytes()))
+    }
+
+    /// Returns the failure of a server that sent these bytes, which are not RESP, before anything else.
+    fn not_redis(&self, first: &[u8]) -> Failure {
+        if first.starts_with(&TLS_ALERT) && !self.server.tls {
+            let reason = format!("the server at {} speaks TLS on this port: write `rediss://`", self.shown);
+            return Failure::new(FailureKind::Passing, reason);
+        }
+        // One that was a Redis before may be one again, such as behind a proxy.
+        let was_redis = self.has_answered.load(Ordering::Relaxed);
+        let kind = if was_redis { FailureKind::Passing } else { FailureKind::Lasting };
+        let replied = self.shown.clean(&first_line(first));
+        let replied =
+            if replied.is_empty() { "bytes that are no text".to_owned() } else { format!("`{replied}`") };
+        let reason = format!("the server at {} is not a Redis server: it replied {replied}", self.shown);
+        Failure::new(kind, reason)
+    }
+
+    /// Returns the failure of a server that answers to TLS by something else.
+    #[cfg(feature = "tls")]
+    fn without_tls(&self, first: &[u8]) -> Option<Failure> {
+        match first.first()? {
+            b'-' => {
+                let said = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                let answered = self.answered(&String::from_utf8_lossy(said.get(1..).unwrap_or_default()));
+                let passes = answered.kind == FailureKind::Passing;
+                let kind = if passes { FailureKind::Passing } else { FailureKind::Untrusted };
+                let reason =
+                    format!("{}; it does not speak TLS on this port: write `redis://`", answered.reason);
+                Some(Failure::new(kind, reason))
+            }
+            // A record of TLS, and what a Redis may say without it.
+            0x14..=0x17 | b'+' | b':' | b'$' | b'*' => None,
+            _ => Some(self.not_redis(first)),
+        }
+    }
+
+    /// Turns the client's error about a connection into a failure.
+    pub(crate) fn lost(&self, error: RedisError, inbound: &Inbound) -> Failure {
+        self.violation(inbound).unwrap_or_else(|| self.failure(error))
+    }
+
     /// Turns the client's error into a failure, with the server's address and without secrets.
     pub(crate) fn failure(&self, error: RedisError) -> Failure {
         #[cfg(feature = "tls")]
         if let Some(failure) = tls::failure(&error, &self.server, &self.certificates, &self.shown) {
-            return Failure { source: Some(Source::new(error)), ..failure };
+            return failure;
         }
         if let redis::ErrorKind::AuthenticationFailed = error.kind() {
-            let reason = format!(
-                "redis at {} refused the user or the password: {}",
-                self.shown,
-                self.shown.clean(&error.to_string())
-            );
-            return Failure::new(FailureKind::Lasting, reason);
+            return self.unauthorized(&error.to_string());
         }
         if let Some(code) = error.code() {
-            let said = format!("{code} {}", error.detail().unwrap_or_default());
-            let passes = MAY_PASS.iter().any(|may_pass| said.contains(may_pass));
-            let kind = if passes { FailureKind::Passing } else { FailureKind::Lasting };
-            let hint = if code == "NOAUTH" {
-                "; write `:password@` or `user:password@` before the host"
-            } else {
-                ""
-            };
-            let reason = format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(&said));
-            return Failure::new(kind, reason);
+            return self.answered(&format!("{code} {}", error.detail().unwrap_or_default()));
         }
         let reason = if error.is_timeout() {
             format!("redis at {} did not answer in time", self.shown)
         } else {
             format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
         };
-        Failure { kind: FailureKind::Passing, reason: reason.into(), source: Some(Source::new(error)) }
+        Failure::new(FailureKind::Passing, reason)
     }
+}
+
+/// Returns the first line that shows what a server is. Some begin with a length that looks like the end of a line.
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.lines().next().filter(|line| line.trim().len() >= SHORTEST_LINE);
+    line.unwrap_or(&text).replace(char::REPLACEMENT_CHARACTER, "").trim().to_owned()
 }
 
 /// A connection for commands.
 pub(crate) struct Opened {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
-    pub(crate) untimed: MultiplexedConnection,
+    pub(crate) untimed: Connection,
     pub(crate) scripts: Loaded,
     /// What drives it, where the client leaves that to us.
     pub(crate) pump: Option<Pump>,
@@ -341,6 +456,7 @@ pub(crate) struct Opened {
 pub(crate) struct Ear {
     sink: PubSubSink,
     stream: PubSubStream,
+    inbound: Arc<Inbound>,
 }
 
 impl Ear {
@@ -353,6 +469,10 @@ impl Ear {
     pub(crate) async fn next(&mut self, pulse: &mut Pulse) -> Option<Msg> {
         loop {
             if let Some(message) = pulse.before_a_ping(self.stream.next()).await {
+                match message {
+                    Some(_) => self.inbound.on_handled(),
+                    None => self.inbound.on_end(),
+                }
                 return message;
             }
             let ping = tokio::time::timeout(PONG_WITHIN, self.sink.ping::<Value>()).await;
@@ -392,6 +512,12 @@ impl Grant {
 /// And it would be woken while the connection is taken down, where older versions of tokio hold a lock that it takes, too. It takes no
 /// more memory: whatever waits has its requests and bytes already.
 const ROOM: usize = tokio::sync::Semaphore::MAX_PERMITS;
+
+/// How the record begins by which a server ends TLS that was not begun.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
+/// Shorter ones say too little.
+const SHORTEST_LINE: usize = 4;
 
 /// What a server that lets nobody in may say and take back; all else it says while we connect will be the same next time.
 const MAY_PASS: [&str; 7] =

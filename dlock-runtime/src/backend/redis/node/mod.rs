@@ -13,6 +13,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
+//! | `connection`, `inbound`, `framing` | a connection of the client: what drives it, what came over it, which replies are too large |
 //! | `health` | a connection in use, and when it is given up |
 //! | `beat` | when connections are asked whether they are alive |
 //! | `pump` | what sends requests at once, and reads answers |
@@ -30,10 +31,13 @@ pub(super) mod backoff;
 pub(super) mod batch;
 pub(super) mod beat;
 pub(super) mod bells;
+pub(super) mod connection;
 mod dial;
 pub(super) mod exchange;
+mod framing;
 pub(super) mod health;
 pub(super) mod hearing;
+pub(super) mod inbound;
 mod line;
 pub(super) mod link;
 pub(super) mod pump;
@@ -188,8 +192,11 @@ impl Node {
     /// Asks the server something over the connection for commands: when it is answered, so is all that was sent before.
     pub(crate) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {
         let link = self.link()?;
-        let answers = link.connection.clone().send_packed_commands(question, 0, question.len()).await;
-        answers.map_err(|error| link.route.failure(error))
+        let mut connection = link.connection.clone();
+        connection.inbound().allow_descriptions(1);
+        let answers = connection.send_packed_commands(question, 0, question.len()).await;
+        connection.inbound().allow_descriptions(0);
+        answers.map_err(|error| link.route.lost(error, connection.inbound()))
     }
 
     /// Has it try to connect again at once, however often it has failed.
@@ -271,6 +278,7 @@ impl Node {
         let (commands, acks, ear) =
             tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
         let (commands, acks) = (commands?, acks?);
+        route.has_answered();
         if let Err(failure) = &ear {
             telemetry::not_listening(&failure.reason);
         }
@@ -320,7 +328,7 @@ impl Node {
             () = link.ended() => {
                 let idle = link.beat.idle_at(boot_time(), link.exchanges.commands_sent());
                 self.idleness.ended(Use::Commands, idle);
-                link.give_up_since("has ended the connection");
+                link.give_up_ended();
             }
             () = link.broken.notified() => self.idleness.failed(),
             () = self.hear(link, moved) => {}

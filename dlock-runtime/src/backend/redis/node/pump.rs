@@ -115,14 +115,6 @@ impl Pump {
     }
 }
 
-#[cfg(test)]
-impl Pump {
-    /// Leaves the connection to the task, until it ends by itself.
-    pub(crate) fn leave(self) {
-        std::mem::forget(self);
-    }
-}
-
 impl Drop for Pump {
     fn drop(&mut self) {
         if let Some(task) = &self.task {

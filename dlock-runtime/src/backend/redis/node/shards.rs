@@ -4,20 +4,20 @@
 //!
 //! Not here: which channels (`bells`), when the connection is made (`hearing`).
 
-use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, PushInfo, PushKind, Value};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::backend::redis::node::beat::Pulse;
+use crate::backend::redis::node::connection::Connection;
+use crate::backend::redis::node::inbound::Pushes;
 
 /// What hears messages of shards.
 pub(crate) struct ShardEar {
-    connection: MultiplexedConnection,
-    told: UnboundedReceiver<PushInfo>,
+    connection: Connection,
+    told: Pushes,
 }
 
 impl ShardEar {
-    pub(crate) fn new(connection: MultiplexedConnection, told: UnboundedReceiver<PushInfo>) -> Self {
+    pub(crate) fn new(connection: Connection, told: Pushes) -> Self {
         Self { connection, told }
     }
 
@@ -34,7 +34,7 @@ impl ShardEar {
         is_wanted: impl Fn(&str) -> bool,
     ) -> Option<String> {
         loop {
-            let Some(told) = pulse.before_a_ping(self.told.recv()).await else {
+            let Some(told) = pulse.before_a_ping(self.told.next()).await else {
                 self.connection.send_packed_command(&redis::cmd("PING")).await.ok()?;
                 continue;
             };
@@ -46,7 +46,6 @@ impl ShardEar {
             match kind {
                 PushKind::SMessage => return Some(channel.to_owned()),
                 PushKind::SUnsubscribe if is_wanted(channel) => return None,
-                PushKind::Disconnection => return None,
                 _ => {}
             }
         }
@@ -55,7 +54,7 @@ impl ShardEar {
 
 /// What subscribes to channels of shards.
 #[derive(Clone)]
-pub(crate) struct ShardSink(MultiplexedConnection);
+pub(crate) struct ShardSink(Connection);
 
 impl ShardSink {
     /// Subscribes, and returns whether to all.

@@ -21,17 +21,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::beat::{Pulse, Use};
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::Link;
 use crate::bounds::{LONGEST_VALUE, MAX_WAITERS};
+use crate::backend::redis::node::inbound::Pushes;
 use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};
@@ -69,9 +70,9 @@ struct State {
 /// The connection that keys are read over.
 #[derive(Clone)]
 pub(crate) struct Wire {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
-    pub(crate) untimed: MultiplexedConnection,
+    pub(crate) untimed: Connection,
     /// One of its own, as no other connection keeps its order.
     pub(crate) epoch: u64,
 }
@@ -207,13 +208,13 @@ impl Node {
     }
 
     /// Tells what has changed, until the connection ends, and returns when something was told last.
-    async fn tell_changes(&self, told: &mut mpsc::UnboundedReceiver<PushInfo>, mut pulse: Pulse) -> BootTime {
+    async fn tell_changes(&self, told: &mut Pushes, mut pulse: Pulse) -> BootTime {
         let mut heard = boot_time();
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.tracking.broken.notified() => return heard,
-                next = pulse.before_a_ping(told.recv()) => next,
+                next = pulse.before_a_ping(told.next()) => next,
                 () = self.tracking.more.notified() => {
                     self.arm_strangers().await;
                     continue;
@@ -224,7 +225,7 @@ impl Node {
                     heard = boot_time();
                     self.tell_change(&data);
                 }
-                Some(Some(PushInfo { kind: PushKind::Disconnection, .. }) | None) => return heard,
+                Some(None) => return heard,
                 Some(Some(_)) => {}
                 None if self.asks() => {}
                 None if self.answers_a_ping().await => {}

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 
 use crate::backend::redis::layout::codec::{self, Redacted};
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::quorum::roll::Place;
 use crate::backend::redis::servers::sentinel::Sentinels;
@@ -59,11 +59,7 @@ impl Whereabouts {
     }
 
     /// Checks that a server which has just let us in is the one that is wanted.
-    pub(crate) async fn check(
-        &self,
-        route: &Route,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), Failure> {
+    pub(crate) async fn check(&self, route: &Route, connection: &mut Connection) -> Result<(), Failure> {
         match self {
             Self::Fixed(_) => Ok(()),
             Self::Master(_) | Self::Sentinel(_) => self.look(route, connection).await,
@@ -72,17 +68,13 @@ impl Whereabouts {
     }
 
     /// Looks whether a server still answers, and is what it was.
-    pub(crate) async fn look(
-        &self,
-        route: &Route,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), Failure> {
+    pub(crate) async fn look(&self, route: &Route, connection: &mut Connection) -> Result<(), Failure> {
         let question = match self {
             Self::Fixed(_) | Self::Quorum(..) => "PING",
             Self::Master(_) | Self::Sentinel(_) => "ROLE",
         };
         let answer = connection.send_packed_command(&redis::cmd(question)).await;
-        let answer = answer.map_err(|error| route.failure(error))?;
+        let answer = answer.map_err(|error| route.lost(error, connection.inbound()))?;
         if codec::is_out_of_service(&answer) {
             let text = format!("redis at {} is out of service", route.shown);
             return Err(Failure::new(FailureKind::Passing, text));

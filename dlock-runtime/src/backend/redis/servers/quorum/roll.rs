@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 
+use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::link::Route;
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, Failure, FailureKind};
@@ -121,11 +121,13 @@ impl Place {
     pub(in crate::backend::redis) async fn enter(
         &self,
         route: &Route,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Connection,
     ) -> Result<(), Failure> {
+        connection.inbound().allow_descriptions(1);
         let answer = connection.send_packed_command(&redis::cmd("INFO")).await;
+        connection.inbound().allow_descriptions(0);
         let answer = answer.and_then(Value::extract_error).map_err(|error| {
-            let failure = route.failure(error);
+            let failure = route.lost(error, connection.inbound());
             match failure.kind {
                 FailureKind::Lasting => {
                     let reason = format!("{}; allow it `+info`", failure.reason);

@@ -1,0 +1,536 @@
+//! The framing of RESP: where each reply of a server begins and ends, and which replies are too large to be read.
+//!
+//! The client library reads a reply of any size before it returns it. So a scanner reads ahead of it, byte by byte of the headers and
+//! past the bodies, and rejects a reply by its announced size where there is one. What follows a rejected reply cannot be framed: the
+//! connection ends.
+
+use std::fmt;
+
+/// Reads ahead of the client, and finds where replies end.
+#[derive(Debug)]
+pub(super) struct Framing {
+    state: State,
+    /// How many values are missing of each list that has begun.
+    missing: [usize; MAX_DEPTH],
+    depth: usize,
+    /// Bytes and values of the reply that has begun.
+    reply: Size,
+    limits: Limits,
+    /// The first bytes of the reply, by which messages are told from other replies.
+    head: Head,
+    /// The line of a reply that is an error.
+    error: Vec<u8>,
+    /// Whether a whole reply has come.
+    has_replied: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The byte that says what follows.
+    Type,
+    /// A number up to the end of its line: the length of what follows.
+    Length { of: Counted, digits: Digits },
+    /// Text up to the end of its line.
+    Line { length: usize, after_cr: bool },
+    /// So many bytes of a body, with the end of its line.
+    Body(usize),
+}
+
+/// What has a length.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    Body,
+    List,
+    /// Keys and values.
+    Map,
+    /// A map, and the value that it is about.
+    Attribute,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Digits {
+    number: usize,
+    count: u8,
+    is_negative: bool,
+    after_cr: bool,
+}
+
+/// The size of a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) bytes: usize,
+    pub(super) values: usize,
+}
+
+/// What a reply may have at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    bytes: usize,
+    values: usize,
+}
+
+impl Limits {
+    /// The bound of every reply. The largest that a lock needs is the value of a lock with a full queue, which is below 5 KiB, and a
+    /// message with a key of 512 bytes; `HELLO` has a few hundred values at most. Up to a hundred replies are kept until the last of
+    /// their pipeline has come.
+    pub(super) const REPLY: Self = Self { bytes: 64 << 10, values: 1 << 10 };
+    /// The bound of the few replies that describe servers: `CLUSTER SLOTS`, `INFO`, and what sentinels know of replicas. A cluster of
+    /// 1,000 masters with two replicas each and two ranges of slots a master is described in 0.8 MB and 36,000 values.
+    pub(super) const DESCRIPTION: Self = Self { bytes: 4 << 20, values: 1 << 17 };
+}
+
+/// Why a server's bytes are not read any further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    /// A reply has more bytes than this.
+    TooLong(usize),
+    /// A reply has more values than this.
+    TooManyValues(usize),
+    /// A reply has more lists inside of each other than there may be.
+    TooDeep,
+    /// The bytes are not RESP.
+    Malformed,
+    /// The first bytes of the connection are not RESP.
+    Foreign,
+    /// Messages came faster than they were handled.
+    Backlog(usize),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong(limit) => write!(f, "sent a reply of more than {} KiB", limit >> 10),
+            Self::TooManyValues(limit) => write!(f, "sent a reply of more than {limit} values"),
+            Self::TooDeep => write!(f, "sent a reply with more than {MAX_DEPTH} lists inside of each other"),
+            Self::Malformed | Self::Foreign => f.write_str("sent bytes that are not the Redis protocol"),
+            Self::Backlog(limit) => write!(
+                f,
+                "sent messages faster than they are handled: more than {} MiB of them waited",
+                limit >> 20
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// A whole reply.
+#[derive(Debug)]
+pub(super) struct Reply<'a> {
+    pub(super) head: &'a Head,
+    pub(super) size: Size,
+    /// The text of an error.
+    pub(super) error: Option<&'a [u8]>,
+}
+
+/// The first bytes of a reply.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head {
+    bytes: [u8; HEAD],
+    length: usize,
+}
+
+impl Head {
+    pub(super) fn starts_with(&self, prefix: &[u8]) -> bool {
+        self.bytes.get(..self.length).is_some_and(|head| head.starts_with(prefix))
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().skip(self.length).zip(bytes) {
+            *to = *from;
+        }
+        self.length = (self.length + bytes.len()).min(HEAD);
+    }
+}
+
+/// The bytes before this position are good.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rejected {
+    pub(super) at: usize,
+    pub(super) violation: Violation,
+}
+
+impl Framing {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Type,
+            missing: [0; MAX_DEPTH],
+            depth: 0,
+            reply: Size::default(),
+            limits: Limits::REPLY,
+            head: Head::default(),
+            error: Vec::new(),
+            has_replied: false,
+        }
+    }
+
+    /// Returns the error that a reply says of which the end is missing.
+    pub(super) fn unfinished_error(&self) -> Option<&[u8]> {
+        (!self.error.is_empty()).then_some(&*self.error)
+    }
+
+    /// Reads the next bytes. `raise` returns the limits of a reply that is too large for the usual ones, and `on_reply` is called for
+    /// each reply that is whole.
+    ///
+    /// # Errors
+    ///
+    /// Fails at the first byte that must not be read.
+    pub(super) fn scan(
+        &mut self,
+        bytes: &[u8],
+        mut raise: impl FnMut() -> Option<Limits>,
+        mut on_reply: impl FnMut(Reply<'_>) -> Result<(), Violation>,
+    ) -> Result<(), Rejected> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let before = rest;
+            let scanned = self.step(&mut rest, &mut raise);
+            let used = before.len() - rest.len();
+            let scanned = scanned.and_then(|is_value| {
+                self.reply.bytes += used;
+                if self.head.length < HEAD {
+                    self.head.extend(before.get(..used).unwrap_or_default());
+                }
+                if is_value && self.is_whole() { self.finish(&mut on_reply) } else { Ok(()) }
+            });
+            if let Err(violation) = scanned {
+                return Err(Rejected { at: bytes.len() - before.len(), violation });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one header, or what there is of a line or a body. Returns whether a value has ended.
+    fn step(
+        &mut self,
+        rest: &mut &[u8],
+        raise: &mut impl FnMut() -> Option<Limits>,
+    ) -> Result<bool, Violation> {
+        match self.state {
+            State::Type => {
+                let Some((kind, after)) = rest.split_first() else { return Ok(false) };
+                *rest = after;
+                self.state = match kind {
+                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {
+                        State::Line { length: 0, after_cr: false }
+                    }
+                    b'$' | b'!' | b'=' => State::length_of(Counted::Body),
+                    b'*' | b'~' | b'>' => State::length_of(Counted::List),
+                    b'%' => State::length_of(Counted::Map),
+                    b'|' => State::length_of(Counted::Attribute),
+                    _ => return Err(self.not_resp()),
+                };
+                Ok(false)
+            }
+            State::Line { length, after_cr } => {
+                let end = rest.iter().position(|byte| *byte == b'\n');
+                let taken = end.map_or(rest.len(), |end| end + 1);
+                let (line, after) = rest.split_at_checked(taken).unwrap_or((rest, &[]));
+                let before_lf = line.len().checked_sub(2).and_then(|at| line.get(at));
+                let has_cr = before_lf.map_or(after_cr && line.len() == 1, |byte| *byte == b'\r');
+                let length = length + line.len();
+                if length > LINE {
+                    return Err(Violation::TooLong(LINE));
+                }
+                let bytes = self.reply.bytes + line.len();
+                self.admit(Size { bytes, ..self.reply }, raise)?;
+                if self.depth == 0 && self.head.starts_with(b"-") {
+                    let room = LONGEST_ERROR.saturating_sub(self.error.len());
+                    self.error.extend(line.iter().take(room));
+                }
+                *rest = after;
+                let is_over = end.is_some() && has_cr;
+                let after_cr = line.last() == Some(&b'\r');
+                self.state = if is_over { State::Type } else { State::Line { length, after_cr } };
+                Ok(is_over)
+            }
+            State::Length { of, mut digits } => {
+                while let Some((byte, after)) = rest.split_first() {
+                    *rest = after;
+                    if digits.after_cr {
+                        return if *byte == b'\n' {
+                            self.sized(of, digits, raise)
+                        } else {
+                            Err(self.not_resp())
+                        };
+                    }
+                    match byte {
+                        b'0'..=b'9' if digits.count < MOST_DIGITS => {
+                            digits.number = digits.number * 10 + usize::from(byte - b'0');
+                            digits.count += 1;
+                        }
+                        b'-' if digits.count == 0 && !digits.is_negative => digits.is_negative = true,
+                        b'\r' if digits.count > 0 => digits.after_cr = true,
+                        b'0'..=b'9' => return Err(Violation::TooLong(self.limits.bytes)),
+                        _ => return Err(self.not_resp()),
+                    }
+                }
+                self.state = State::Length { of, digits };
+                Ok(false)
+            }
+            State::Body(left) => {
+                let taken = left.min(rest.len());
+                *rest = rest.get(taken..).unwrap_or_default();
+                self.state = if taken == left { State::Type } else { State::Body(left - taken) };
+                Ok(taken == left)
+            }
+        }
+    }
+
+    /// A length has been read. Returns whether that is the whole value.
+    fn sized(
+        &mut self,
+        of: Counted,
+        digits: Digits,
+        raise: &mut impl FnMut() -> Option<Limits>,
+    ) -> Result<bool, Violation> {
+        self.state = State::Type;
+        let number = digits.number;
+        let values = match of {
+            Counted::Body => 0,
+            Counted::List => number,
+            Counted::Map => number * 2,
+            Counted::Attribute => number * 2 + 1,
+        };
+        if digits.is_negative {
+            // A list or a body that is missing, as RESP2 has them.
+            let is_missing = matches!(of, Counted::List | Counted::Body);
+            return if is_missing { Ok(true) } else { Err(Violation::Malformed) };
+        }
+        let body = if let Counted::Body = of { number + 2 } else { 0 };
+        let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
+        self.admit(wanted, raise)?;
+        if let Counted::Body = of {
+            self.state = State::Body(body);
+            return Ok(false);
+        }
+        self.reply.values += values;
+        if values == 0 {
+            return Ok(true);
+        }
+        let missing = self.missing.get_mut(self.depth).ok_or(Violation::TooDeep)?;
+        *missing = values;
+        self.depth += 1;
+        Ok(false)
+    }
+
+    /// Checks that a reply may become so large.
+    fn admit(&mut self, wanted: Size, raise: &mut impl FnMut() -> Option<Limits>) -> Result<(), Violation> {
+        if wanted.bytes > self.limits.bytes || wanted.values > self.limits.values {
+            self.limits = raise().unwrap_or(self.limits);
+        }
+        if wanted.bytes > self.limits.bytes {
+            return Err(Violation::TooLong(self.limits.bytes));
+        }
+        if wanted.values > self.limits.values {
+            return Err(Violation::TooManyValues(self.limits.values));
+        }
+        Ok(())
+    }
+
+    /// A value has ended. Returns whether the reply has.
+    fn is_whole(&mut self) -> bool {
+        while let Some(missing) = self.depth.checked_sub(1).and_then(|last| self.missing.get_mut(last)) {
+            *missing -= 1;
+            if *missing > 0 {
+                return false;
+            }
+            self.depth -= 1;
+        }
+        true
+    }
+
+    fn finish(
+        &mut self,
+        on_reply: &mut impl FnMut(Reply<'_>) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        let size = Size { values: self.reply.values + 1, ..self.reply };
+        let error = (!self.error.is_empty()).then(|| self.error.trim_ascii_end());
+        let told = on_reply(Reply { head: &self.head, size, error });
+        self.error.clear();
+        (self.reply, self.limits, self.head.length) = (Size::default(), Limits::REPLY, 0);
+        self.has_replied = true;
+        told
+    }
+
+    fn not_resp(&self) -> Violation {
+        if self.has_replied { Violation::Malformed } else { Violation::Foreign }
+    }
+}
+
+impl State {
+    fn length_of(of: Counted) -> Self {
+        Self::Length { of, digits: Digits::default() }
+    }
+}
+
+/// More than any reply has: `CLUSTER SLOTS` has lists four deep.
+const MAX_DEPTH: usize = 32;
+
+/// Redis takes no longer line itself.
+const LINE: usize = 64 << 10;
+
+/// No number of so many digits overflows, and each is larger than any limit.
+const MOST_DIGITS: u8 = 9;
+
+/// Long enough for `*3\r\n$11\r\nunsubscribe\r\n`.
+const HEAD: usize = 24;
+
+const LONGEST_ERROR: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scans bytes in pieces of a length, and returns the sizes of whole replies and what ended it.
+    fn scan(bytes: &[u8], piece: usize, raised: Option<Limits>) -> (Vec<Size>, Option<Violation>) {
+        let (mut framing, mut sizes) = (Framing::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let scanned = framing.scan(
+                piece,
+                || raised,
+                |reply| {
+                    sizes.push(reply.size);
+                    Ok(())
+                },
+            );
+            if let Err(rejected) = scanned {
+                return (sizes, Some(rejected.violation));
+            }
+        }
+        (sizes, None)
+    }
+
+    const REPLIES: [(&[u8], usize); 22] = [
+        (b"+OK\r\n", 1),
+        (b"+\r\n", 1),
+        (b"+a\rb\nc\r\n", 1),
+        (b"-ERR no\r\n", 1),
+        (b":-7\r\n", 1),
+        (b"_\r\n", 1),
+        (b",1.5\r\n", 1),
+        (b"#t\r\n", 1),
+        (b"(123456789012345678901234567890\r\n", 1),
+        (b"$-1\r\n", 1),
+        (b"$0\r\n\r\n", 1),
+        (b"$7\r\na\r\n+b\r\r\r\n", 1),
+        (b"!5\r\nERR x\r\n", 1),
+        (b"=7\r\ntxt:abc\r\n", 1),
+        (b"*-1\r\n", 1),
+        (b"*0\r\n", 1),
+        (b"*2\r\n:1\r\n*2\r\n+a\r\n$1\r\nb\r\n", 5),
+        (b"*2\r\n*0\r\n*0\r\n", 3),
+        (b"%1\r\n+k\r\n*1\r\n:1\r\n", 4),
+        (b"~1\r\n+k\r\n", 2),
+        (b"|1\r\n+k\r\n+v\r\n+data\r\n", 4),
+        (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n", 4),
+    ];
+
+    #[test]
+    fn replies_are_framed_in_pieces_of_any_length() {
+        for (reply, values) in REPLIES {
+            let of_one = Size { bytes: reply.len(), values };
+            for piece in 1..=reply.len() * 2 {
+                let found = scan(&reply.repeat(3), piece, None);
+                let reply = String::from_utf8_lossy(reply);
+                assert_eq!(found, (vec![of_one; 3], None), "{reply:?} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_client_reads_what_is_framed() {
+        for (reply, _) in REPLIES {
+            let read = redis::parse_redis_value(reply);
+            assert!(read.is_ok(), "{:?}: {read:?}", String::from_utf8_lossy(reply));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_resp_are_rejected_as_such() {
+        let strange: [&[u8]; 9] = [
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b"\r\n",
+            b"\0",
+            b"$x\r\n",
+            b"*\r\n",
+            b"* OK IMAP4rev1 ready\r\n",
+            b"$--1\r\n",
+            b"$1\rx",
+            b"*1\r\nHTTP\r\n",
+        ];
+        for bytes in strange {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(scan(bytes, 1, None).1, Some(Violation::Foreign), "{text:?}");
+            let behind = [b"+OK\r\n", bytes].concat();
+            assert_eq!(scan(&behind, 64, None).1, Some(Violation::Malformed), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_rejected_reply_is_good() {
+        let mut framing = Framing::new();
+
+        let scanned = framing.scan(b"+OK\r\n*1\r\n$999999\r\n", || None, |_| Ok(()));
+
+        let violation = Violation::TooLong(Limits::REPLY.bytes);
+        assert_eq!(scanned, Err(Rejected { at: 10, violation }));
+    }
+
+    #[test]
+    fn replies_beyond_a_bound_are_rejected_by_their_announcement() {
+        let Limits { bytes, values } = Limits::REPLY;
+        for (reply, violation) in [
+            (format!("${}\r\n", bytes), Violation::TooLong(bytes)),
+            ("$536870911\r\n".to_owned(), Violation::TooLong(bytes)),
+            ("$99999999999999999999\r\n".to_owned(), Violation::TooLong(bytes)),
+            (format!("*{values}\r\n"), Violation::TooManyValues(values)),
+            (format!("%{}\r\n", values / 2), Violation::TooManyValues(values)),
+            (format!("|{}\r\n", values / 2), Violation::TooManyValues(values)),
+            ("*1\r\n".repeat(MAX_DEPTH + 1), Violation::TooDeep),
+        ] {
+            assert_eq!(scan(reply.as_bytes(), 7, None), (Vec::new(), Some(violation)), "{reply}");
+        }
+    }
+
+    #[test]
+    fn replies_that_grow_beyond_a_bound_are_rejected() {
+        let Limits { bytes, values } = Limits::REPLY;
+        let line = format!("+{}", "a".repeat(LINE));
+        let lines = format!("*9\r\n{}", format!("+{}\r\n", "a".repeat(bytes / 8)).repeat(9));
+        let lists = format!("*2\r\n*9\r\n{}*{values}\r\n", ":1\r\n".repeat(9));
+
+        assert_eq!(scan(line.as_bytes(), 4096, None).1, Some(Violation::TooLong(LINE)));
+        assert_eq!(scan(lines.as_bytes(), 4096, None).1, Some(Violation::TooLong(bytes)));
+        assert_eq!(scan(lists.as_bytes(), 4096, None).1, Some(Violation::TooManyValues(values)));
+    }
+
+    #[test]
+    fn a_description_may_be_larger_than_other_replies() {
+        let entry = "*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n";
+        let slots = format!("*4000\r\n{}", entry.repeat(4_000));
+        let larger = Limits::DESCRIPTION;
+
+        assert!(scan(slots.as_bytes(), 4096, None).1.is_some());
+        assert_eq!(scan(slots.as_bytes(), 4096, Some(larger)).1, None);
+        let endless = format!("*4000\r\n{}", "$999999\r\n".to_owned() + &"a".repeat(999_999) + "\r\n");
+        let endless = endless.clone() + &endless.trim_start_matches("*4000\r\n").repeat(5);
+        assert_eq!(scan(endless.as_bytes(), 1 << 16, Some(larger)).1, Some(Violation::TooLong(larger.bytes)));
+    }
+
+    #[test]
+    fn errors_are_told_with_their_text() {
+        let (mut framing, mut told) = (Framing::new(), Vec::new());
+
+        for piece in b"+OK\r\n-DENIED go away\r\n$2\r\n-a\r\n-ERR".chunks(3) {
+            let on_reply = |reply: Reply<'_>| {
+                told.push(reply.error.map(|error| String::from_utf8_lossy(error).into_owned()));
+                Ok(())
+            };
+            framing.scan(piece, || None, on_reply).expect("it is RESP");
+        }
+
+        assert_eq!(told, [None, Some("DENIED go away".to_owned()), None]);
+        assert_eq!(framing.unfinished_error(), Some(&b"ERR"[..]));
+    }
+}

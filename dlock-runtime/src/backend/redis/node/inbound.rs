@@ -1,0 +1,623 @@
+//! What a server sends over one connection: within bounds, and remembered as far as an error needs it.
+//!
+//! ```text
+//!  socket --[ TLS ]--> InboundStream --> client library --> queue of messages --> what handles them
+//!                          |  writes          ^                                     |
+//!                          +---> Inbound: first bytes, errors, violation <----------+  reads, counts down
+//! ```
+//!
+//! The client reports a connection that ends by the system's word for it. What the server sent before is the reason that a user can
+//! act on, so that is kept here.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use redis::{PushInfo, PushKind};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::node::framing::{Framing, Limits, Rejected, Reply, Size, Violation};
+use crate::sync::lock;
+use crate::telemetry;
+
+/// What is known of the bytes that came over one connection.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// The server, as it may be shown.
+    server: Arc<str>,
+    content: Content,
+    received: Mutex<Received>,
+    /// How many replies may be as large as a description of servers.
+    descriptions: AtomicU32,
+}
+
+/// What comes over a connection without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Nothing: what comes is dropped.
+    Replies,
+    /// Messages, in version 2 of the protocol.
+    Messages,
+    /// Messages, in version 3.
+    Pushes,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    /// The first bytes.
+    first: Vec<u8>,
+    /// The first bytes of what TLS is spoken over.
+    #[cfg(feature = "tls")]
+    before_tls: Vec<u8>,
+    /// The first replies that were errors.
+    errors: Vec<String>,
+    /// Whether the last reply was one.
+    ends_with_error: bool,
+    violation: Option<Violation>,
+    /// How much memory each message takes that waits, and all of them.
+    waiting: VecDeque<u32>,
+    waiting_bytes: usize,
+}
+
+impl Inbound {
+    pub(crate) fn new(server: &Redacted, content: Content) -> Arc<Self> {
+        let server = server.to_string().into();
+        Arc::new(Self { server, content, received: Mutex::default(), descriptions: AtomicU32::new(0) })
+    }
+
+    /// Allows as many replies to be as large as a description of servers, from now on.
+    pub(crate) fn allow_descriptions(&self, count: u32) {
+        self.descriptions.store(count, Ordering::Relaxed);
+    }
+
+    /// A message has left the queue of the client.
+    pub(crate) fn on_handled(&self) {
+        let mut received = lock(&self.received);
+        if let Some(bytes) = received.waiting.pop_front() {
+            received.waiting_bytes -= bytes as usize;
+        }
+    }
+
+    /// Returns why the connection was ended on this side.
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        lock(&self.received).violation.clone()
+    }
+
+    /// The connection has ended: what ended it on this side is reported.
+    pub(crate) fn on_end(&self) {
+        if let Some(violation) = self.violation() {
+            telemetry::disconnected(&format!("redis at {} {violation}", self.server));
+        }
+    }
+
+    /// Returns the first bytes that came.
+    pub(crate) fn first_bytes(&self) -> Vec<u8> {
+        lock(&self.received).first.clone()
+    }
+
+    /// Returns the first bytes that came before they were decrypted; none if no TLS is spoken.
+    #[cfg(feature = "tls")]
+    pub(crate) fn bytes_before_tls(&self) -> Vec<u8> {
+        lock(&self.received).before_tls.clone()
+    }
+
+    /// Returns the first replies that were errors.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        lock(&self.received).errors.clone()
+    }
+
+    /// Returns the last reply, if that was an error.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        let received = lock(&self.received);
+        received.errors.last().filter(|_| received.ends_with_error).cloned()
+    }
+
+    /// Returns the limits of a reply that is larger than usual.
+    fn raised(&self) -> Option<Limits> {
+        let take = |left: u32| left.checked_sub(1);
+        let taken = self.descriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.ok().map(|_| Limits::DESCRIPTION)
+    }
+
+    fn on_message(&self, size: Size) -> Result<(), Violation> {
+        let bytes = size.bytes + size.values * VALUE;
+        let mut received = lock(&self.received);
+        received.waiting_bytes += bytes;
+        received.waiting.push_back(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if received.waiting_bytes > MOST_WAITING { Err(Violation::Backlog(MOST_WAITING)) } else { Ok(()) }
+    }
+
+    /// Returns whether a reply waits in a queue of the client until it is handled.
+    fn is_message(&self, reply: &Reply<'_>) -> bool {
+        match self.content {
+            Content::Replies => false,
+            Content::Pushes => reply.head.starts_with(b">"),
+            // All that the client does not take for the answer to a request.
+            Content::Messages => {
+                let is_list = reply.head.starts_with(b"*") || reply.head.starts_with(b">");
+                is_list && !ANSWERS.iter().any(|answer| reply.head.starts_with(answer))
+            }
+        }
+    }
+}
+
+/// The messages of a connection, in version 3 of the protocol.
+#[derive(Debug)]
+pub(crate) struct Pushes {
+    queue: UnboundedReceiver<PushInfo>,
+    inbound: Arc<Inbound>,
+}
+
+impl Pushes {
+    pub(crate) fn new(queue: UnboundedReceiver<PushInfo>, inbound: &Arc<Inbound>) -> Self {
+        Self { queue, inbound: Arc::clone(inbound) }
+    }
+
+    /// Returns the next message, or `None` if the connection has ended.
+    pub(crate) async fn next(&mut self) -> Option<PushInfo> {
+        let next = self.queue.recv().await;
+        match next {
+            Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
+                self.inbound.on_end();
+                None
+            }
+            next => {
+                self.inbound.on_handled();
+                next
+            }
+        }
+    }
+}
+
+/// A connection, read within bounds. What it has to tell is in [`Inbound`] when a read or a write fails, or once it is dropped.
+#[derive(Debug)]
+pub(super) struct InboundStream<S> {
+    stream: S,
+    inbound: Arc<Inbound>,
+    framing: Framing,
+    /// The first bytes, until there are enough of them.
+    first: Vec<u8>,
+    last_is_error: bool,
+    ended: Ended,
+}
+
+#[derive(Debug)]
+enum Ended {
+    No,
+    /// The first bytes are not RESP: what else comes with them is collected, to be shown.
+    Foreign,
+    /// The next read fails by this.
+    Rejected(Violation),
+    /// The peer takes no more: what it sent before is read, and then the write fails by this.
+    Unwritten(io::Error),
+}
+
+impl<S> InboundStream<S> {
+    pub(super) fn new(stream: S, inbound: &Arc<Inbound>) -> Self {
+        Self {
+            stream,
+            inbound: Arc::clone(inbound),
+            framing: Framing::new(),
+            first: Vec::new(),
+            last_is_error: false,
+            ended: Ended::No,
+        }
+    }
+
+    /// Reads ahead of the client. Returns how many of the bytes it may have.
+    fn scan(&mut self, bytes: &[u8]) -> usize {
+        let room = FIRST.saturating_sub(self.first.len());
+        if room > 0 {
+            self.first.extend(bytes.iter().take(room));
+        }
+        let Self { inbound, framing, last_is_error, .. } = self;
+        let on_reply = |reply: Reply<'_>| {
+            *last_is_error = reply.error.is_some();
+            if let Some(error) = reply.error {
+                note_error(&mut lock(&inbound.received).errors, error);
+            }
+            if inbound.is_message(&reply) { inbound.on_message(reply.size) } else { Ok(()) }
+        };
+        match framing.scan(bytes, || inbound.raised(), on_reply) {
+            Ok(()) => bytes.len(),
+            Err(Rejected { at: 0, violation: Violation::Foreign }) => {
+                self.ended = Ended::Foreign;
+                0
+            }
+            Err(Rejected { at, violation }) => {
+                self.ended = Ended::Rejected(violation);
+                at
+            }
+        }
+    }
+
+    /// Writes down what is to be told.
+    fn settle(&mut self, violation: Option<Violation>) {
+        let mut received = lock(&self.inbound.received);
+        if received.first.len() < self.first.len() {
+            received.first.clone_from(&self.first);
+        }
+        if let Some(error) = self.framing.unfinished_error() {
+            note_error(&mut received.errors, error);
+            self.last_is_error = true;
+        }
+        received.ends_with_error = self.last_is_error;
+        if received.violation.is_none() {
+            received.violation = violation;
+        }
+    }
+
+    fn reject(&mut self, violation: Violation) -> io::Error {
+        self.settle(Some(violation.clone()));
+        // The client takes the connection for lost by this kind.
+        io::Error::new(io::ErrorKind::ConnectionAborted, violation)
+    }
+}
+
+impl<S: AsyncRead + Unpin> InboundStream<S> {
+    /// Collects what is shown of bytes that are not RESP.
+    fn poll_foreign(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        while self.first.len() < ENOUGH && !self.first.contains(&b'\n') {
+            let mut bytes = [0; ENOUGH];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+            self.first.extend_from_slice(buffer.filled());
+        }
+        Poll::Ready(self.reject(Violation::Foreign))
+    }
+
+    /// Reads what the peer sent before it took no more.
+    fn poll_last_bytes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let mut bytes = [0; FIRST];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+            let filled = buffer.filled();
+            if read.is_err() || filled.is_empty() || self.scan(filled) < filled.len() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Returns the result of a write; one that fails does so once all is read that came before.
+    fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(Err(error)) if !matches!(self.ended, Ended::Unwritten(_)) => {
+                let is_hung_up = matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe
+                        | io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::ConnectionAborted
+                );
+                if !is_hung_up {
+                    self.settle(None);
+                    return Poll::Ready(Err(error));
+                }
+                self.ended = Ended::Unwritten(error);
+                self.poll_unwritten(cx)
+            }
+            written => written,
+        }
+    }
+
+    fn poll_unwritten<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let Ended::Unwritten(error) = std::mem::replace(&mut self.ended, Ended::No) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        if self.poll_last_bytes(cx).is_pending() {
+            self.ended = Ended::Unwritten(error);
+            return Poll::Pending;
+        }
+        let violation = match std::mem::replace(&mut self.ended, Ended::No) {
+            Ended::Foreign => Some(Violation::Foreign),
+            Ended::Rejected(violation) => Some(violation),
+            Ended::No | Ended::Unwritten(_) => None,
+        };
+        self.settle(violation);
+        Poll::Ready(Err(error))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match &this.ended {
+            Ended::No => {}
+            Ended::Foreign => return this.poll_foreign(cx).map(Err),
+            Ended::Rejected(violation) => {
+                let violation = violation.clone();
+                return Poll::Ready(Err(this.reject(violation)));
+            }
+            Ended::Unwritten(_) => return this.poll_unwritten(cx),
+        }
+        let before = buffer.filled().len();
+        if let Err(error) = ready!(Pin::new(&mut this.stream).poll_read(cx, buffer)) {
+            this.settle(None);
+            return Poll::Ready(Err(error));
+        }
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if new.is_empty() {
+            this.settle(None);
+            return Poll::Ready(Ok(()));
+        }
+        let good = this.scan(new);
+        if good < new.len() {
+            buffer.set_filled(before + good);
+            if good == 0 {
+                return Pin::new(this).poll_read(cx, buffer); // which fails
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if let Ended::Unwritten(_) = this.ended {
+            return this.poll_unwritten(cx);
+        }
+        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        this.poll_written(cx, written)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Ended::Unwritten(_) = this.ended {
+            return this.poll_unwritten(cx);
+        }
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        this.poll_written(cx, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if let Ended::Unwritten(_) = this.ended {
+            return this.poll_unwritten(cx);
+        }
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buffers);
+        this.poll_written(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl<S> Drop for InboundStream<S> {
+    /// A dial that takes too long drops it, and what has come by then is all that is known.
+    fn drop(&mut self) {
+        let violation = matches!(self.ended, Ended::Foreign).then_some(Violation::Foreign);
+        self.settle(violation);
+    }
+}
+
+/// A stream that TLS is spoken over: it notes what comes first, which may be no TLS.
+#[cfg(feature = "tls")]
+#[derive(Debug)]
+pub(super) struct FirstBytes<S> {
+    stream: S,
+    inbound: Arc<Inbound>,
+    left: usize,
+}
+
+#[cfg(feature = "tls")]
+impl<S> FirstBytes<S> {
+    pub(super) fn new(stream: S, inbound: &Arc<Inbound>) -> Self {
+        Self { stream, inbound: Arc::clone(inbound), left: FIRST }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl<S: AsyncRead + Unpin> AsyncRead for FirstBytes<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        if this.left > 0 {
+            let new = buffer.filled().iter().skip(before).take(this.left);
+            this.left -= new.len();
+            lock(&this.inbound.received).before_tls.extend(new);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl<S: AsyncWrite + Unpin> AsyncWrite for FirstBytes<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+fn note_error(errors: &mut Vec<String>, error: &[u8]) {
+    if errors.len() == KEPT_ERRORS {
+        errors.pop(); // the first ones are those of the handshake, the last one may be why it ended
+    }
+    errors.push(String::from_utf8_lossy(error).trim().to_owned());
+}
+
+/// How much memory may wait in a queue of messages. Messages of grants take about 350 bytes each, so these are about 24,000.
+const MOST_WAITING: usize = 8 << 20;
+
+/// More than the client takes for a value, beside its bytes.
+const VALUE: usize = 64;
+
+/// How the answers to `SUBSCRIBE`, `UNSUBSCRIBE`, and `PING` begin.
+const ANSWERS: [&[u8]; 5] = [
+    b"*3\r\n$9\r\nsubscribe\r\n",
+    b"*3\r\n$11\r\nunsubscribe\r\n",
+    b">3\r\n$9\r\nsubscribe\r\n",
+    b">3\r\n$11\r\nunsubscribe\r\n",
+    b"*2\r\n$4\r\npong\r\n",
+];
+
+/// How many of the first bytes are remembered.
+const FIRST: usize = 256;
+
+/// So many bytes that are not RESP are worth showing though their line has not ended.
+const ENOUGH: usize = 64;
+
+const KEPT_ERRORS: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Returns what a client reads of bytes that a server sends before it hangs up, and how that ends.
+    async fn read(bytes: &[u8], content: Content) -> (Vec<u8>, io::Result<usize>, Arc<Inbound>) {
+        let inbound = Inbound::new(&Redacted::new("h:1"), content);
+        let (near, mut far) = tokio::io::duplex(1 << 24);
+        far.write_all(bytes).await.expect("there is room");
+        drop(far);
+        let mut read = Vec::new();
+        let ended = InboundStream::new(near, &inbound).read_to_end(&mut read).await;
+        (read, ended, inbound)
+    }
+
+    #[tokio::test]
+    async fn replies_within_the_bounds_pass_unchanged() {
+        let replies = b"+OK\r\n*2\r\n:1\r\n$3\r\nabc\r\n".repeat(10_000);
+
+        let (read, ended, inbound) = read(&replies, Content::Replies).await;
+
+        assert!(ended.is_ok() && read == replies);
+        assert_eq!((inbound.violation(), inbound.last_error()), (None, None));
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_is_too_long_ends_the_connection_behind_those_before_it() {
+        let (read, ended, inbound) = read(b"+OK\r\n$99999999\r\nabc", Content::Replies).await;
+
+        let error = ended.expect_err("it is too long");
+        assert!(read.starts_with(b"+OK\r\n") && !read.contains(&b'a'), "{read:?}");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        assert!(error.get_ref().is_some_and(|inner| inner.is::<Violation>()), "{error:?}");
+        assert!(matches!(inbound.violation(), Some(Violation::TooLong(_))), "{inbound:?}");
+    }
+
+    #[tokio::test]
+    async fn messages_that_wait_are_bounded_by_the_memory_that_they_take() {
+        let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
+        let push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+        for (bytes, content) in [(&message[..], Content::Messages), (&push[..], Content::Pushes)] {
+            let few = read(&bytes.repeat(10_000), content).await;
+            let many = read(&bytes.repeat(50_000), content).await;
+
+            assert!(few.1.is_ok(), "{content:?}: {:?}", few.1);
+            assert_eq!(many.2.violation(), Some(Violation::Backlog(MOST_WAITING)), "{content:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_that_are_handled_do_not_wait() {
+        let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut near = InboundStream::new(near, &inbound);
+        let mut read = vec![0; message.len() * 100];
+
+        for _ in 0..1_000 {
+            far.write_all(&message.repeat(100)).await.expect("there is room");
+            near.read_exact(&mut read).await.expect("they are within the bounds");
+            (0..100).for_each(|_| inbound.on_handled());
+        }
+
+        assert_eq!(lock(&inbound.received).waiting_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn answers_to_requests_do_not_wait() {
+        let answers: Vec<u8> = [
+            &b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"[..],
+            b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
+            b"*2\r\n$4\r\npong\r\n$0\r\n\r\n",
+        ]
+        .concat()
+        .repeat(30_000);
+
+        let (_, ended, inbound) = read(&answers, Content::Messages).await;
+
+        assert!(ended.is_ok(), "{ended:?}");
+        assert_eq!(lock(&inbound.received).waiting.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_last_reply_is_known_if_it_was_an_error() {
+        for (bytes, last) in [
+            (&b"-DENIED go away\r\n"[..], Some("DENIED go away")),
+            (b"+OK\r\n-ERR max number of clients reached\r\n", Some("ERR max number of clients reached")),
+            (b"-ERR unknown\r\n+OK\r\n", None),
+            (b"-DENIED half of a li", Some("DENIED half of a li")),
+        ] {
+            let inbound = read(bytes, Content::Replies).await.2;
+            assert_eq!(inbound.last_error().as_deref(), last, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_redis_is_shown_by_its_first_bytes() {
+        for first in
+            ["HTTP/1.1 400 Bad Request\r\nServer: x\r\n", "220 mail ESMTP", "J\0\0\0\n8.0.36\0native"]
+        {
+            let (read, ended, inbound) = read(first.as_bytes(), Content::Replies).await;
+
+            assert!(read.is_empty() && ended.is_err(), "{first}");
+            assert_eq!(inbound.violation(), Some(Violation::Foreign), "{first}");
+            assert_eq!(inbound.first_bytes(), first.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_before_a_write_failed_is_known() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let near = tokio::net::TcpStream::connect(address).await.expect("it listens");
+        let (mut far, _) = listener.accept().await.expect("a client has come");
+        far.write_all(b"-DENIED go away\r\n").await.expect("it takes it");
+        drop(far);
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let mut near = InboundStream::new(near, &inbound);
+
+        let mut failed = near.write_all(b"PING\r\n").await;
+        while failed.is_ok() {
+            failed = near.write_all(b"PING\r\n").await;
+        }
+
+        assert_eq!(inbound.last_error().as_deref(), Some("DENIED go away"));
+    }
+}

@@ -1,0 +1,263 @@
+//! What a server sent is the reason that the user reads, once and in its own words.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager, doctor};
+use dlock_tests::{Answer, HostileServer, RedisServer, within};
+
+use super::{CONNECT, LONG, acquire_once, connect};
+
+const PROTECTED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no \
+                         password is set for the default user.\r\n";
+
+/// Returns why a manager and `doctor` cannot use a server; both say the same words.
+async fn refused(url: &str, words: &str) -> Error {
+    let error = connect(url).await.expect_err(words);
+    let text = error.to_string();
+    assert!(text.contains(words), "{words}: {text}");
+    assert!(!text.contains("roken pipe") && !text.contains("Parse error"), "{words}: {text}");
+
+    let report = within(CONNECT, "an examination", doctor(url)).await.expect("the URL can be used");
+    let found = report.findings().iter().find(|finding| finding.check() == "connection");
+    let found = found.unwrap_or_else(|| panic!("{report}")).found();
+    assert!(found.contains(words), "{words}: {found}");
+    error
+}
+
+#[tokio::test]
+async fn the_words_of_a_server_that_hangs_up_are_the_reason() {
+    for (sent, words, may_pass) in [
+        (PROTECTED, "DENIED Redis is running in protected mode", false),
+        ("-ERR max number of clients reached\r\n", "ERR max number of clients reached", true),
+        ("-LOADING Redis is loading the dataset in memory\r\n", "LOADING Redis is loading", true),
+        ("-NOAUTH Authentication required.\r\n", "NOAUTH Authentication required.; write", false),
+        ("-ERR this proxy has no backend for you\r\n", "ERR this proxy has no backend", false),
+        ("-BUSY half of a line", "BUSY half of a line", true),
+    ] {
+        for speaks_first in [true, false] {
+            let server = if speaks_first {
+                HostileServer::greeting(sent.as_bytes(), true)
+            } else {
+                let answer = Answer::RawThenClose(sent.as_bytes().to_vec());
+                HostileServer::start(move |_| answer.clone())
+            };
+
+            let error = refused(&server.url(), words).await;
+
+            assert_eq!(error.is_unavailable(), may_pass, "{error}");
+            assert!(!error.to_string().contains("TLS"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_no_redis_is_shown_by_what_it_sends() {
+    let first: [(&[u8], bool, &str); 9] = [
+        (b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3\r\n", false, "it replied `SSH-2.0-OpenSSH_9.6p1 Ubuntu-3`"),
+        (b"J\0\0\0\x0a8.0.36\0\x08\0\0\0mysql_native_password\0", false, "8.0.36"),
+        (b"220 mail.example ESMTP Postfix\r\n", false, "it replied `220 mail.example ESMTP Postfix`"),
+        (b"* OK IMAP4rev1 Service Ready\r\n", false, "it replied `* OK IMAP4rev1 Service Ready`"),
+        (b"no route to the backend\n", true, "it replied `no route to the backend`"),
+        (b"no line", true, "it replied `no line`"),
+        (b"\x1b[31mRED\x1b[0m HTTP\r\n", true, "it replied `[31mRED[0m HTTP`"),
+        (b"\xff\xfd\x01\xff\xfd\x1f", true, "bytes that are no text"),
+        (b"AMQP\0\0\x09\x01", true, "it replied `AMQP"),
+    ];
+    for (sent, hangs_up, words) in first {
+        let server = HostileServer::greeting(sent, hangs_up);
+        let error = refused(&server.url(), words).await.to_string();
+        assert!(error.contains("is not a Redis server") && !error.contains("TLS"), "{error}");
+    }
+
+    let then: [(&[u8], &str); 3] = [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it replied `HTTP/1.1 400 Bad Request`"),
+        (b"ERROR\r\nERROR\r\n", "it replied `ERROR`"),
+        (b"<html><body>no</body></html>", "it replied `<html><body>no</body></html>`"),
+    ];
+    for (sent, words) in then {
+        let answer = Answer::RawThenClose(sent.to_vec());
+        let server = HostileServer::start(move |_| answer.clone());
+        let error = refused(&server.url(), words).await.to_string();
+        assert!(error.contains("is not a Redis server") && !error.contains("TLS"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_named_if_the_port_speaks_it_or_nothing_was_received() {
+    let alert = HostileServer::greeting(&[0x15, 3, 1, 0, 2, 2, 70], true);
+    let silent = HostileServer::start(|_| Answer::Close);
+
+    let speaks_it = refused(&alert.url(), "speaks TLS on this port: write `rediss://`").await;
+    let may_speak_it = connect(&silent.url()).await.expect_err("it hangs up");
+
+    assert!(speaks_it.is_unavailable(), "{speaks_it}");
+    assert!(may_speak_it.to_string().contains("if it speaks TLS on this port"), "{may_speak_it}");
+}
+
+#[tokio::test]
+async fn tls_is_not_suggested_of_a_server_that_has_answered_before() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let server =
+        HostileServer::start(
+            move |_| {
+                if away.load(Ordering::SeqCst) { Answer::Close } else { Answer::Usual }
+            },
+        );
+    let manager = connect(&server.url()).await.expect("it greets like a Redis");
+
+    is_away.store(true, Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        let error = acquire_once(&manager, "away").await.expect_err("it hangs up");
+        assert!(error.is_unavailable() && !error.to_string().contains("TLS"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_refused_keeps_the_words_of_the_server() {
+    for (access, name, sent, words, may_pass) in [
+        (
+            ":sesame@",
+            "AUTH",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "WRONGPASS",
+            false,
+        ),
+        (":sesame@", "AUTH", "ERR max number of clients reached", "answered: ERR max number", true),
+        (":sesame@", "AUTH", "LOADING Redis is loading", "answered: LOADING Redis is loading", true),
+        (":sesame@", "AUTH", "DENIED not from there", "answered: DENIED not from there", false),
+        ("", "SELECT", "ERR DB index is out of range", "ERR DB index is out of range", false),
+        ("", "SELECT", "NOPERM no permissions to run 'select'", "NOPERM no permissions", false),
+        ("", "SCRIPT", "ERR the proxy has no scripts", "ERR the proxy has no scripts", false),
+    ] {
+        let server =
+            HostileServer::start(
+                move |request| {
+                    if request.name() == name { Answer::Error(sent) } else { Answer::Usual }
+                },
+            );
+        let url = format!("redis://{access}127.0.0.1:{}/3", server.port());
+
+        let error = connect(&url).await.expect_err(words);
+
+        assert!(error.to_string().contains(words), "{words}: {error}");
+        assert_eq!(error.is_unavailable(), may_pass, "{words}: {error}");
+        assert!(!error.to_string().contains("sesame"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_hangs_up_on_an_optional_command_is_the_reason() {
+    let server = HostileServer::start(|request| match request.name() {
+        "CLIENT" => Answer::RawThenClose(b"-ERR unknown command 'CLIENT'\r\n".to_vec()),
+        _ => Answer::Usual,
+    });
+
+    let error = connect(&server.url()).await.expect_err("it hangs up");
+
+    assert!(error.to_string().contains("ERR unknown command 'CLIENT', and closed"), "{error}");
+    assert!(error.is_unavailable() && !error.to_string().contains("TLS"), "{error}");
+}
+
+#[tokio::test]
+async fn replies_that_trickle_end_at_the_limits() {
+    let trickle = || Answer::Trickle([b"$60000\r\n".to_vec(), vec![b'a'; 60_000]].concat());
+    let of = |name: &'static str| {
+        HostileServer::start(move |request| if request.name() == name { trickle() } else { Answer::Usual })
+    };
+    let begun = std::time::Instant::now();
+
+    let locking = of("SET");
+    let manager = connect(&locking.url()).await.expect("it greets like a Redis");
+    let locked = acquire_once(&manager, "a lock").await; // within its response time-out
+    assert!(matches!(locked, Err(Error::Unavailable { .. })), "{locked:?}");
+    for (scheme, name, path) in [
+        ("redis", "CLIENT", ""),
+        ("redis", "SCRIPT", ""),
+        ("redis+cluster", "CLUSTER", ""),
+        ("redis+sentinel", "SENTINEL", "/shop"),
+    ] {
+        let server = of(name);
+        let url = format!("{scheme}://127.0.0.1:{}{path}", server.port());
+        let begun = std::time::Instant::now();
+        let refused = connect(&url).await;
+        assert!(refused.is_err() && begun.elapsed() < Duration::from_secs(3), "{name}: {refused:?}");
+    }
+    let slow = of("INFO");
+    let report = within(CONNECT, "an examination", doctor(&slow.url())).await.expect("the URL can be used");
+
+    assert!(report.to_string().contains("did not answer in time"), "{report}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// Everything that a program prints of an error with its causes, as `{:#}` of `anyhow` does.
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_cause_is_printed_once() {
+    let protected = HostileServer::greeting(PROTECTED.as_bytes(), true);
+    let web = HostileServer::greeting(b"HTTP/1.1 400 Bad Request\r\n", true);
+    let full = HostileServer::greeting(b"-ERR max number of clients reached\r\n", true);
+    let locked = RedisServer::builder().password("sesame").start();
+    let locked = format!("redis://:wrong@127.0.0.1:{}", locked.port());
+    let silent = HostileServer::start(|_| Answer::Silence);
+    let url = |server: &HostileServer, scheme: &str| format!("{scheme}://127.0.0.1:{}", server.port());
+
+    for (url, cause) in [
+        ("redis://127.0.0.1:1".to_owned(), "Connection refused"),
+        ("redis://127.0.0.1:1".to_owned(), "os error"),
+        ("rediss://127.0.0.1:1".to_owned(), "Connection refused"),
+        ("redis+unix:///no/such/socket".to_owned(), "No such file"),
+        ("redis+sentinel://127.0.0.1:1/shop".to_owned(), "Connection refused"),
+        ("redis+cluster://127.0.0.1:1".to_owned(), "Connection refused"),
+        (url(&protected, "redis"), "Redis is running"),
+        (url(&web, "redis"), "400 Bad Request"),
+        (url(&full, "redis"), "max number of clients"),
+        (url(&silent, "redis"), "did not answer in time"),
+        (locked, "WRONGPASS"),
+    ] {
+        let error = connect(&url).await.expect_err(&url);
+        let text = with_causes(&error);
+        assert_eq!(text.matches(cause).count(), 1, "{url}: {text}");
+
+        let Ok(report) = doctor(&url).await else { continue };
+        for finding in report.findings().iter().filter(|finding| finding.found().contains(cause)) {
+            assert_eq!(finding.to_string().matches(cause).count(), 1, "{finding}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cause_is_printed_once_while_the_server_is_away() {
+    let mut server = RedisServer::start();
+    let manager: LockManager = connect(&server.url()).await.expect("it runs");
+    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("it is free");
+    server.kill();
+
+    for error in [
+        manager
+            .lock("order:8")
+            .lease(LONG)
+            .wait(Duration::from_secs(1))
+            .acquire()
+            .await
+            .expect_err("it is away"),
+        manager.ready().await.expect_err("it is away"),
+        guard.release().await.expect_err("it is away"),
+    ] {
+        let text = with_causes(&error);
+        assert!(text.matches("refused").count() <= 1 && text.matches("os error").count() <= 1, "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Servers that send without end: each connection has a bound, and what happens at the bound is reported.
+//!
+//! A suite of its own, since it measures the memory of the whole process, one flood at a time, and reads all that is logged.
+
+#![cfg(target_os = "linux")]
+
+mod commands;
+mod messages;
+mod topology;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::{LockManager, Result};
+use dlock_tests::resident::resident_bytes;
+use dlock_tests::{Answer, HostileServer, Request, within};
+
+const LONG: Duration = Duration::from_secs(30);
+/// How much memory a client may take above what it had before.
+const MOST: usize = 64 << 20;
+/// For how long the memory of a client is watched that goes on beside a flood.
+const WATCHED: Duration = Duration::from_secs(2);
+
+/// What is sent once and what is sent again and again, and what the reason for the end of the connection contains.
+const FLOODS: [(&str, &str, &str); 5] = [
+    ("$536870911\r\n", "a", "a reply of more than 64 KiB"),
+    ("+", "a", "a reply of more than 64 KiB"),
+    ("", "*1\r\n", "lists inside of each other"),
+    ("*1000000000\r\n", ":1\r\n", "a reply of more than 1024 values"),
+    ("*1000\r\n", "$900\r\n", "a reply of more than 64 KiB"),
+];
+
+/// Runs one flood at a time.
+async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    install_log();
+    ALONE.lock().await
+}
+
+/// Runs `what`, and asserts that the process takes at most 64 MB more meanwhile.
+#[track_caller]
+fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> impl Future<Output = T> {
+    async move {
+        let before = resident_bytes();
+        let mut most = before;
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        tokio::pin!(what);
+        let done = loop {
+            tokio::select! {
+                done = &mut what => break done,
+                _ = ticks.tick() => most = most.max(resident_bytes()),
+            }
+        };
+        let grown = most.max(resident_bytes()).saturating_sub(before);
+        assert!(grown < MOST, "{flood}: {} MiB", grown >> 20);
+        done
+    }
+}
+
+async fn connect(url: &str) -> Result<LockManager> {
+    within(Duration::from_secs(20), &format!("connecting to {url}"), LockManager::connect(url)).await
+}
+
+/// Starts a server that keeps what `SET` writes, and answers some commands as `script` wants it.
+fn server(script: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> HostileServer {
+    let kept = Mutex::new(HashMap::new());
+    HostileServer::start(move |request| {
+        if let Some(answer) = script(request) {
+            return answer;
+        }
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match request.name() {
+            "SET" => {
+                kept.insert(request.word(1), request.word(2));
+                Answer::Usual
+            }
+            "GET" | "GETRANGE" => match kept.get(&request.word(1)) {
+                Some(value) => Answer::Raw(format!("${}\r\n{value}\r\n", value.len()).into_bytes()),
+                None => Answer::Usual,
+            },
+            _ => Answer::Usual,
+        }
+    })
+}
+
+/// Everything that this process has logged from the level `warn` on.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn install_log() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_ansi(false)
+            .with_writer(|| Log)
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).expect("nobody else installs one");
+    });
+}
+
+/// Asserts that an event has told of the server at `port`, by its name and with these words.
+#[track_caller]
+fn assert_reported(port: u16, event: &str, words: &str) {
+    let log = String::from_utf8_lossy(&LOG.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
+    let address = format!("127.0.0.1:{port}");
+    let lines = log.lines().filter(|line| line.contains(&address));
+    let lines: Vec<_> = lines.filter(|line| line.contains(event)).collect();
+    assert!(lines.iter().any(|line| line.contains(words)), "{event} {words}: {lines:#?}");
+}

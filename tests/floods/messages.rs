@@ -1,0 +1,73 @@
+//! Floods on the connections that receive without asking: messages, messages of shards, and changes of keys.
+
+use std::time::Duration;
+
+use dlock_runtime::{LockManager, Result};
+use dlock_tests::{Answer, within};
+
+use super::{FLOODS, WATCHED, alone, assert_bounded, assert_reported, connect, server};
+
+const MESSAGE: &str = "*3\r\n$7\r\nmessage\r\n$8\r\ndlock:x1\r\n$16\r\nabcdefghijklmnop\r\n";
+const SHARD_MESSAGE: &str = ">3\r\n$8\r\nsmessage\r\n$8\r\ndlock:x1\r\n$16\r\nabcdefghijklmnop\r\n";
+const CHANGE: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\norder:7\r\n";
+const WAITED: &str = "more than 8 MiB of them waited";
+
+/// Holds a lock for as long as memory is watched, by renewals: its lease is shorter.
+async fn hold(manager: &LockManager) -> Result<()> {
+    let lock = manager.lock("order:7").lease(Duration::from_millis(900));
+    within(WATCHED * 5, "a hold", lock.run(async { tokio::time::sleep(WATCHED).await })).await
+}
+
+#[tokio::test]
+async fn holds_are_renewed_beside_a_flood_on_the_connection_for_messages() {
+    let _alone = alone().await;
+    for (first, again, words) in FLOODS.into_iter().chain([("", MESSAGE, WAITED)]) {
+        let server = server(move |request| {
+            (request.name() == "SUBSCRIBE").then_some(Answer::UsualThenFlood(first, again))
+        });
+        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+
+        let held = assert_bounded(words, hold(&manager)).await;
+
+        assert!(held.is_ok(), "{words}: {held:?}");
+        assert!(manager.ready().await.is_ok(), "{words}");
+        assert_reported(server.port(), "dlock.disconnected", words);
+    }
+}
+
+#[tokio::test]
+async fn holds_are_renewed_beside_a_flood_of_changes() {
+    let _alone = alone().await;
+    for (first, again, words) in FLOODS.into_iter().chain([("", CHANGE, WAITED)]) {
+        let server = server(move |request| {
+            let is_tracking = request.name() == "CLIENT" && request.word(1) == "TRACKING";
+            is_tracking.then_some(Answer::UsualThenFlood(first, again))
+        });
+        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+
+        let held = assert_bounded(words, hold(&manager)).await;
+
+        assert!(held.is_ok(), "{words}: {held:?}");
+        assert_reported(server.port(), "dlock.disconnected", words);
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_messages_of_shards_is_bounded() {
+    let _alone = alone().await;
+    for (first, again, words) in FLOODS.into_iter().chain([("", SHARD_MESSAGE, WAITED)]) {
+        let server = server(move |request| {
+            let is_of_shards = request.name() == "HELLO" && request.word(1) == "3";
+            is_of_shards.then_some(Answer::UsualThenFlood(first, again))
+        });
+        let url = format!("{}?layout=redisson&publish=both&tracking=off", server.url());
+        let manager = connect(&url).await.expect("it greets like a Redis");
+
+        assert_bounded(words, tokio::time::sleep(WATCHED / 2)).await;
+
+        assert!(manager.ready().await.is_ok(), "{words}");
+        if words == WAITED {
+            assert_reported(server.port(), "dlock.disconnected", words);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Floods by those who say where locks are: sentinels and servers of a cluster; by one server of a quorum; and what `doctor` reads.
+
+use std::time::Duration;
+
+use dlock_runtime::doctor;
+use dlock_tests::quorum::QuorumFleet;
+use dlock_tests::sentinel::MASTER;
+use dlock_tests::{Answer, within};
+
+use super::{FLOODS, LONG, alone, assert_bounded, connect, server};
+
+const DESCRIPTIONS: [(&str, &str); 5] = [
+    ("$536870911\r\n", "a"),
+    ("+", "a"),
+    ("", "*1\r\n"),
+    ("*1000000000\r\n", ":1\r\n"),
+    ("*1000\r\n", "*100\r\n"),
+];
+
+const WORDS: [&str; 3] = ["a reply of more than", "sent a reply with more than", "sent bytes that are not"];
+
+fn has_the_reason(text: &str) -> bool {
+    WORDS.iter().any(|words| text.contains(words))
+}
+
+#[tokio::test]
+async fn a_sentinel_that_floods_is_the_reason() {
+    let _alone = alone().await;
+    for (first, again) in DESCRIPTIONS {
+        let sentinel =
+            server(move |request| (request.name() == "SENTINEL").then_some(Answer::Flood(first, again)));
+        let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port());
+
+        let refused = assert_bounded(first, connect(&url)).await;
+
+        let error = refused.expect_err("it names no master").to_string();
+        assert!(has_the_reason(&error), "{first}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_may_flood_its_messages() {
+    let _alone = alone().await;
+    let master = server(|_| None);
+    let port = master.port().to_string();
+    let sentinel = server(move |request| match request.name() {
+        "SENTINEL" => {
+            Some(Answer::Raw(format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()).into_bytes()))
+        }
+        "SUBSCRIBE" => Some(Answer::UsualThenFlood(
+            "",
+            "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$5\r\na b c\r\n",
+        )),
+        _ => None,
+    });
+    let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port());
+    let manager = connect(&url).await.expect("the sentinel names a master");
+
+    let lock = assert_bounded("messages", async {
+        tokio::time::sleep(super::WATCHED).await;
+        manager.lock("order:7").lease(LONG).acquire().await
+    })
+    .await;
+
+    assert!(lock.is_ok(), "{lock:?}");
+}
+
+#[tokio::test]
+async fn a_server_of_a_cluster_that_floods_is_the_reason() {
+    let _alone = alone().await;
+    for (first, again) in DESCRIPTIONS {
+        let server =
+            server(move |request| (request.name() == "CLUSTER").then_some(Answer::Flood(first, again)));
+        let url = format!("redis+cluster://127.0.0.1:{}", server.port());
+
+        let refused = assert_bounded(first, connect(&url)).await;
+
+        let error = refused.expect_err("it has no map").to_string();
+        assert!(has_the_reason(&error), "{first}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_says_that_a_server_floods() {
+    let _alone = alone().await;
+    for (first, again) in DESCRIPTIONS {
+        for name in ["PING", "INFO"] {
+            let server =
+                server(move |request| (request.name() == name).then_some(Answer::Flood(first, again)));
+
+            let report = assert_bounded(first, within(LONG, "an examination", doctor(&server.url()))).await;
+
+            let report = report.expect("the URL can be used").to_string();
+            assert!(has_the_reason(&report), "{name} {first}: {report}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_server_of_a_quorum_may_flood() {
+    let _alone = alone().await;
+    let fleet = QuorumFleet::start(2).await;
+    for name in ["SET", "EVALSHA", "SUBSCRIBE"] {
+        let server = server(move |request| match request.name() {
+            "INFO" => {
+                let info = "role:master\r\nrun_id:0123456789abcdef\r\nuptime_in_seconds:1000\r\n";
+                Some(Answer::Raw(format!("${}\r\n{info}\r\n", info.len()).into_bytes()))
+            }
+            "SUBSCRIBE" if name == "SUBSCRIBE" => Some(Answer::UsualThenFlood("$536870911\r\n", "a")),
+            of if of == name => Some(Answer::Flood("$536870911\r\n", "a")),
+            _ => None,
+        });
+        let all = format!("127.0.0.1:{},127.0.0.1:", server.port());
+        let url = fleet.url_with("").replacen("127.0.0.1:", &all, 1);
+        let manager = connect(&url).await.expect("two of three are enough");
+
+        let held = assert_bounded(name, async {
+            let lock = manager.lock("order:7").lease(Duration::from_millis(900)).wait(LONG);
+            lock.run(async { tokio::time::sleep(super::WATCHED).await }).await
+        })
+        .await;
+
+        assert!(held.is_ok(), "{name}: {held:?}");
+    }
+}
