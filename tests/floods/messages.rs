@@ -15,7 +15,7 @@ const WAITED: &str = "more than 8 MiB of them waited";
 /// Holds a lock for as long as memory is watched, by renewals: its lease is shorter.
 async fn hold(manager: &LockManager) -> Result<()> {
     let lock = manager.lock("order:7").lease(Duration::from_millis(900));
-    within(WATCHED * 5, "a hold", lock.run(async { tokio::time::sleep(WATCHED).await })).await
+    within(WATCHED * 5, "a hold", lock.run(async |_| tokio::time::sleep(WATCHED).await)).await
 }
 
 #[tokio::test]

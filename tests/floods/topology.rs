@@ -116,7 +116,7 @@ async fn one_server_of_a_quorum_may_flood() {
 
         let held = assert_bounded(name, async {
             let lock = manager.lock("order:7").lease(Duration::from_millis(900)).wait(LONG);
-            lock.run(async { tokio::time::sleep(super::WATCHED).await }).await
+            lock.run(async |_| tokio::time::sleep(super::WATCHED).await).await
         })
         .await;
 

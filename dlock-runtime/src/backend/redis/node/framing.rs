@@ -40,6 +40,8 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 enum Counted {
     Body,
+    /// A body that is never missing.
+    Blob,
     List,
     /// Keys and values.
     Map,
@@ -214,7 +216,8 @@ impl Framing {
                     b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {
                         State::Line { length: 0, after_cr: false }
                     }
-                    b'$' | b'!' | b'=' => State::length_of(Counted::Body),
+                    b'$' => State::length_of(Counted::Body),
+                    b'!' | b'=' => State::length_of(Counted::Blob),
                     b'*' | b'~' | b'>' => State::length_of(Counted::List),
                     b'%' => State::length_of(Counted::Map),
                     b'|' => State::length_of(Counted::Attribute),
@@ -287,20 +290,21 @@ impl Framing {
         self.state = State::Type;
         let number = digits.number;
         let values = match of {
-            Counted::Body => 0,
+            Counted::Body | Counted::Blob => 0,
             Counted::List => number,
             Counted::Map => number * 2,
             Counted::Attribute => number * 2 + 1,
         };
         if digits.is_negative {
             // A list or a body that is missing, as RESP2 has them.
-            let is_missing = matches!(of, Counted::List | Counted::Body);
+            let is_missing = number > 0 && matches!(of, Counted::List | Counted::Body);
             return if is_missing { Ok(true) } else { Err(Violation::Malformed) };
         }
-        let body = if let Counted::Body = of { number + 2 } else { 0 };
+        let is_body = matches!(of, Counted::Body | Counted::Blob);
+        let body = if is_body { number + 2 } else { 0 };
         let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
         self.admit(wanted, raise)?;
-        if let Counted::Body = of {
+        if is_body {
             self.state = State::Body(body);
             return Ok(false);
         }
@@ -380,6 +384,8 @@ const LONGEST_ERROR: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Scans bytes in pieces of a length, and returns the sizes of whole replies and what ended it.
@@ -448,7 +454,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_resp_are_rejected_as_such() {
-        let strange: [&[u8]; 9] = [
+        let strange: [&[u8]; 11] = [
             b"HTTP/1.1 400 Bad Request\r\n",
             b"\r\n",
             b"\0",
@@ -456,6 +462,8 @@ mod tests {
             b"*\r\n",
             b"* OK IMAP4rev1 ready\r\n",
             b"$--1\r\n",
+            b"$-0\r\n",
+            b"!-1\r\n",
             b"$1\rx",
             b"*1\r\nHTTP\r\n",
         ];
@@ -532,5 +540,34 @@ mod tests {
 
         assert_eq!(told, [None, Some("DENIED go away".to_owned()), None]);
         assert_eq!(framing.unfinished_error(), Some(&b"ERR"[..]));
+    }
+
+    /// Bytes that are RESP more often than not.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            proptest::sample::select(REPLIES.map(|(reply, _)| reply.to_vec()).to_vec()),
+            proptest::collection::vec(proptest::sample::select(b"+-:$*%>|~!=_#(,019\r\na".to_vec()), 0..6),
+            Just(b"\r\n".to_vec()),
+        ];
+        proptest::collection::vec(piece, 0..20).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn framing_does_not_depend_on_how_bytes_arrive(bytes in bytes(), piece in 1..9_usize) {
+            prop_assert_eq!(scan(&bytes, piece, None), scan(&bytes, bytes.len().max(1), None));
+        }
+
+        #[test]
+        fn the_client_waits_for_nothing_behind_a_whole_reply(bytes in bytes()) {
+            let mut rest = &bytes[..];
+            for size in scan(&bytes, 7, None).0 {
+                let (reply, behind) = rest.split_at(size.bytes);
+                rest = behind;
+                if let Err(error) = redis::parse_redis_value(reply) {
+                    prop_assert!(error.kind() == redis::ErrorKind::Parse, "{reply:?}: {error}");
+                }
+            }
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::backend::redis::node::shards::ShardEar;
 use crate::clock::boot_time;
 use crate::layout::Publish;
 use crate::protocol::deadline::BootTime;
+use crate::telemetry;
 
 impl Node {
     /// Hears of grants and bells as long as the connection is used. After each subscription everything that waits is looked at again:
@@ -46,9 +47,12 @@ impl Node {
                 link.doubt.notify_one(); // what cut this connection may have cut the other
             }
             backoff.pause(since.elapsed()).await;
-            ear = link.route.listen(self.process).await.ok();
-            if ear.is_none() {
-                self.idleness.failed();
+            match link.route.listen(self.process).await {
+                Ok(opened) => ear = Some(opened),
+                Err(failure) => {
+                    self.idleness.failed();
+                    telemetry::not_listening(&failure.reason);
+                }
             }
         }
     }

@@ -180,6 +180,7 @@ impl Route {
         let names = names.try_into().map_err(|_| {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
+        self.mark_answered();
         Ok(Opened { connection, untimed, scripts: Loaded::new(names), pump })
     }
 
@@ -227,7 +228,9 @@ impl Route {
     pub(crate) async fn open(&self) -> Result<Connection, Failure> {
         let dialer = self.dialer(ProtocolVersion::RESP2, Content::Replies).await?;
         let opened = dial::multiplexed(&dialer, &self.timeouts(), self.connect_timeout).await;
-        opened.map_err(|error| self.not_opened(error, &dialer.inbound))
+        let opened = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
+        self.mark_answered();
+        Ok(opened)
     }
 
     /// Returns the same connection, with a limit for each answer, by the timers of the runtime that asks.
@@ -291,7 +294,7 @@ impl Route {
     }
 
     /// Notes that the server has answered as a Redis does.
-    pub(crate) fn has_answered(&self) {
+    pub(crate) fn mark_answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
 
@@ -341,7 +344,7 @@ impl Route {
             }
             redis::ErrorKind::RESP3NotSupported => errors.first().map(|said| self.answered(said)),
             _ => {
-                let detail = error.code().and(error.detail())?;
+                let detail = error.code().and(error.detail()).filter(|detail| !detail.is_empty())?;
                 errors.iter().find(|said| said.ends_with(detail)).map(|said| self.answered(said))
             }
         }

@@ -278,7 +278,6 @@ impl Node {
         let (commands, acks, ear) =
             tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
         let (commands, acks) = (commands?, acks?);
-        route.has_answered();
         if let Err(failure) = &ear {
             telemetry::not_listening(&failure.reason);
         }

@@ -168,7 +168,11 @@ impl Sentinels {
     fn route_to(&self, at: &Address) -> Result<Route, Failure> {
         let server = Server { host: at.host.clone(), port: at.port, ..self.master.clone() };
         let route = Route::new(server, &self.settings);
-        route.map_err(|error| Failure::new(FailureKind::Passing, error.to_string()))
+        let route = route.map_err(|error| Failure::new(FailureKind::Passing, error.to_string()))?;
+        if lock(&self.said).latest() == Some(at) {
+            route.mark_answered(); // it was connected to before, by a route of its own
+        }
+        Ok(route)
     }
 
     /// Nobody named a master: what cannot pass is told first.
