@@ -285,3 +285,58 @@ async fn a_hashed_value_is_told_to_nobody() {
     let everything = format!("{:?}", *told());
     assert!(!everything.contains("somebody") && !everything.contains("mail:"), "{everything}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_fail_together_are_written_once_per_second_with_a_count() {
+    const CALLS: usize = 1_000;
+    let key = "flood:1";
+    drop(told());
+    let (locks, others) = (TestLocks::new(), TestLocks::new());
+    let (_outage, _of_others) = (locks.outage(), others.outage());
+    let fail = async |locks: &TestLocks, count: usize| {
+        for _ in 0..count {
+            let failed = locks.manager().lock(key).acquire().await;
+            assert!(failed.as_ref().is_err_and(Error::is_unavailable), "{failed:?}");
+        }
+    };
+    let suppressed = || {
+        let told = told_of("dlock.unavailable", key);
+        told.iter().map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
+    };
+
+    fail(&locks, CALLS).await;
+    assert_eq!(suppressed(), ["0"], "the first");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    fail(&locks, CALLS).await;
+    assert_eq!(suppressed(), ["0", "999"]);
+    fail(&others, CALLS).await;
+    assert_eq!(suppressed(), ["0", "999", "0"], "each manager has its own");
+}
+
+#[distributed_lock(key = "flood:<number>", on_contended = skip)]
+async fn stands_in(number: u32) -> Option<()> {
+    Some(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn stand_in_values_for_one_outage_are_written_once_per_second() {
+    drop(told());
+    let locks = TestLocks::new();
+    let outage = locks.outage();
+    let swallowed = || {
+        let of = |fields: &&Fields| {
+            fields["name"] == "dlock.swallowed" && fields.get("call").is_some_and(|call| call == "flood:2")
+        };
+        told().iter().filter(of).map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
+    };
+
+    for _ in 0..100 {
+        let stood_in = locks.run(stands_in(2)).await;
+        assert_eq!(stood_in, None);
+    }
+    assert_eq!(swallowed(), ["0"]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(locks.run(stands_in(2)).await, None);
+    assert_eq!(swallowed(), ["0", "99"]);
+    drop(outage);
+}

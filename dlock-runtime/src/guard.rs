@@ -192,11 +192,22 @@ impl LockGuard {
 }
 
 /// Asks the server something under a hold.
+///
+/// If the connection is lost before the reply, it asks once more: what is asked here may run twice.
 async fn ask(held: &Held, command: Command) -> Result<Reply> {
-    let Some(answer) = held.engine.ask_under(held.root(), command) else {
-        return Err(held.lost_error((LossCause::Released, Duration::ZERO)));
+    let ask = async || {
+        let answer = held.engine.ask_under(held.root(), command);
+        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
+        Ok::<_, Error>(answer.await)
     };
-    usable(held.key(), answer.await)
+    let answer = ask().await?;
+    let answer = if is_connection_lost(&answer) { ask().await? } else { answer };
+    usable(held.key(), answer)
+}
+
+/// Returns `true` if the connection was lost after the command may have been written.
+pub(crate) fn is_connection_lost<E>(answer: &Result<Reply, E>) -> bool {
+    matches!(answer, Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost)
 }
 
 /// The loss of a hold that the server does not know.

@@ -18,7 +18,7 @@ use crate::inspection::Inspection;
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::options::Options;
-use crate::protocol::command::{Command, Failure, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 
 /// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
 ///
@@ -156,16 +156,15 @@ impl LockManager {
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<Inspection>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
-        let answer = engine.ask(key.name(), engine.tokens.next(), Command::Inspect);
-        match usable(&key, answer.await)? {
+        match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
             Reply::Seen(sight) => Ok(sight.map(|sight| Inspection::new(sight, engine.tokens.process()))),
             _ => Ok(None),
         }
     }
 
     /// Returns whether locks can be asked for now: the server answers a `PING`, over the connection that locks use. It waits no longer
-    /// than the response timeout, and not at all while there is no connection; in a cluster, to any of its masters. `memory://` is always ready, but
-    /// for an outage that a test makes.
+    /// than the response timeout, and not at all while there is no connection, unless the first attempt to replace a lost one is under
+    /// way; in a cluster, to any of its masters. `memory://` is always ready, but for an outage that a test makes.
     ///
     /// It is for a readiness probe, not for one of liveness: a process that is started anew reaches a server that is away no better.
     ///
@@ -182,8 +181,17 @@ impl LockManager {
         if engine.is_closed() {
             return Err(Error::Shutdown { key: None });
         }
-        let answer = engine.ask(&self.namespace().into(), engine.tokens.next(), Command::Ping);
-        answered(answer.await).map(drop).map_err(Failure::of_the_server)
+        let name = self.namespace().into();
+        let answer = tokio::select! {
+            biased;
+            answer = engine.query(&name, Command::Ping) => answered(answer),
+            () = async { engine.backend.sleep(engine.rules.response_timeout).await } => {
+                let limit = engine.rules.response_timeout.as_millis();
+                let reason = format!("no answer from the server within {limit} ms");
+                Err(Failure::new(FailureKind::Passing, reason))
+            }
+        };
+        answer.map(drop).map_err(Failure::of_the_server)
     }
 
     /// Returns what [`Inspection::holder`] shows for the locks of this manager, and the event `dlock.connected` in its field

@@ -62,7 +62,8 @@ impl Entering {
             Ok(waiting) => ready!(waiting.poll_entered(options, cx)),
             Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
-        telemetry.entered(entered.as_ref().map_err(|error| &**error));
+        let engine = self.waiting.as_ref().ok().and_then(Waiting::engine);
+        telemetry.entered(entered.as_ref().map_err(|error| &**error), engine);
         Poll::Ready(entered)
     }
 }

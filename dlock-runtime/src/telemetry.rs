@@ -8,26 +8,63 @@
 //! | `dlock.lost` | error | the lock was lost: told when the body stops, or when a guard is released or dropped |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
 //! | `dlock.unlocked_run` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
-//! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one |
+//! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one; limited like `dlock.unavailable` if the server could not be asked |
 //! | `dlock.answered` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
-//! | `dlock.unavailable` | warn | a call ended because the server could not be asked |
+//! | `dlock.unavailable` | warn | a call ended because the server could not be asked; at most one per second and manager, with the number of `suppressed` ones |
 //! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
-//! | `dlock.not_listening` | warn | the server did not let us subscribe; waiters look at their locks every `poll` instead |
+//! | `dlock.not_listening` | info | the server did not let us subscribe; told once. Waiters look at their locks every `poll` instead |
+//! | `dlock.command_unsupported` | info | the server lacks a command that locks can do without; fields `server`, `command`, `reason` |
 //! | `dlock.actor_failed` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
 //! | `dlock.memory` | warn | a manager of `memory://` was made: it excludes within this process alone |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tracing::span::Id;
 use tracing::{Span, field};
 
+use crate::engine::Engine;
 use crate::engine::hold::{Held, Loss};
 use crate::error::{Error, LossCause};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
+use crate::protocol::deadline::BootTime;
+
+/// The events of one manager that every call writes while the server is away: the first is written, then at most one per second.
+#[derive(Debug, Default)]
+pub(crate) struct EventLimits {
+    unavailable: EventLimit,
+    swallowed: EventLimit,
+}
+
+/// Limits one kind of event, without a lock.
+#[derive(Debug, Default)]
+struct EventLimit {
+    /// When the next one may be written.
+    next: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl EventLimit {
+    /// Returns how many were suppressed since the last one that was written; `None` if this one is suppressed as well.
+    fn admit(&self, now: BootTime) -> Option<u64> {
+        let next = self.next.load(Ordering::Relaxed);
+        let after = now.plus(EVENT_INTERVAL).nanos();
+        if now.nanos() >= next
+            && self.next.compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
+        }
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// The least time between two events of one kind that are limited.
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The span of one call, and what is told about it. Small where nobody looks, since it is part of every call's future.
 #[derive(Clone, Debug)]
@@ -70,8 +107,8 @@ impl Hold {
         self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG)
     }
 
-    /// The call has the lock, or does not get it.
-    pub(crate) fn entered(&self, entered: std::result::Result<&Held, &Error>) {
+    /// The call has the lock, or does not get it. `engine` is that of its manager, if it got so far.
+    pub(crate) fn entered(&self, entered: std::result::Result<&Held, &Error>, engine: Option<&Engine>) {
         match entered {
             Ok(held) => {
                 if self.is_silent() {
@@ -83,13 +120,16 @@ impl Hold {
             }
             Err(error) => {
                 self.outcome(error_outcome(error));
-                if let Error::Unavailable { key: Some(key), reason, .. } = error {
+                if let Error::Unavailable { key: Some(key), reason, .. } = error
+                    && tracing::enabled!(target: "dlock", tracing::Level::WARN)
+                    && let Some(suppressed) = admit(engine, |limits| &limits.unavailable)
+                {
                     let reason = &**reason;
                     tracing::warn!(
                         name: "dlock.unavailable",
                         target: "dlock",
                         parent: self.id(),
-                        { lock.key = shown(key), lock.reason = reason },
+                        { lock.key = shown(key), lock.reason = reason, suppressed },
                         "dlock.unavailable"
                     );
                 }
@@ -164,16 +204,21 @@ impl Hold {
         tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: self.id(), { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
     }
 
-    /// The call's value stands for an error that its return type cannot carry.
-    pub(crate) fn swallowed(&self, error: &Error) {
-        if !error.is_contended() {
+    /// The call's value stands for an error that its return type cannot carry. Only that the server could not be asked is limited: a loss
+    /// is always written.
+    pub(crate) fn swallowed(&self, error: &Error, engine: Option<&Engine>) {
+        let limited = || admit(engine, |limits| &limits.swallowed);
+        if !error.is_contended()
+            && tracing::enabled!(target: "dlock", tracing::Level::ERROR)
+            && let Some(suppressed) = if error.is_unavailable() { limited() } else { Some(0) }
+        {
             let error_text = error_text(error);
             let kind = error_outcome(error);
             tracing::error!(
                 name: "dlock.swallowed",
                 target: "dlock",
                 parent: self.id(),
-                { lock.outcome = kind, error = error_text },
+                { lock.outcome = kind, error = error_text, suppressed },
                 "dlock.swallowed"
             );
         }
@@ -196,6 +241,11 @@ impl Hold {
             span.record("lock.outcome", outcome);
         }
     }
+}
+
+/// Returns how many events were suppressed since the last one; `None` if this one is to be suppressed as well.
+fn admit(engine: Option<&Engine>, limit: impl FnOnce(&EventLimits) -> &EventLimit) -> Option<u64> {
+    engine.map_or(Some(0), |engine| limit(&engine.event_limits).admit(engine.clock.now()))
 }
 
 /// Returns a key as a field; none for one that stands for a value marked `|hash`.
@@ -254,10 +304,26 @@ pub(crate) fn disconnected(reason: &str) {
     );
 }
 
+/// The server lacks a command that locks can do without.
+pub(crate) fn command_unsupported(
+    server: &dyn std::fmt::Display,
+    command: &str,
+    reason: &dyn std::fmt::Display,
+) {
+    from_the_actor(|| {
+        tracing::info!(
+            name: "dlock.command_unsupported",
+            target: "dlock",
+            { %server, command, %reason },
+            "dlock.command_unsupported"
+        );
+    });
+}
+
 /// The server does not tell us of grants.
 pub(crate) fn not_listening(reason: &str) {
     from_the_actor(
-        || tracing::warn!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening"),
+        || tracing::info!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening"),
     );
 }
 
@@ -292,5 +358,44 @@ fn error_outcome(error: &Error) -> &'static str {
         Error::Shutdown { .. } => "shutdown",
         Error::Deadlock { .. } => "deadlock",
         _ => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_event_is_written_once_per_second_with_a_count() {
+        let (limit, at) = (EventLimit::default(), |ms: u64| BootTime::from_nanos(ms * 1_000_000));
+
+        assert_eq!(limit.admit(at(5_000)), Some(0), "the first is written");
+        for ms in 5_001..6_000 {
+            assert_eq!(limit.admit(at(ms)), None);
+        }
+        assert_eq!(limit.admit(at(6_000)), Some(999));
+        assert_eq!(limit.admit(at(6_999)), None);
+        assert_eq!(limit.admit(at(60_000)), Some(1), "however long it was silent");
+    }
+
+    #[test]
+    fn of_many_threads_one_writes_a_limited_event() {
+        let (limit, written) = (EventLimit::default(), AtomicU64::new(0));
+
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        written.fetch_add(
+                            limit.admit(BootTime::from_nanos(1)).map_or(0, |_| 1),
+                            Ordering::Relaxed,
+                        );
+                    }
+                });
+            }
+        });
+
+        assert_eq!(written.into_inner(), 1);
+        assert_eq!(limit.admit(BootTime::from_nanos(2_000_000_000)), Some(3_999));
     }
 }

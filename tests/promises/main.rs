@@ -8,10 +8,12 @@ mod connection;
 mod deadline;
 mod key;
 mod limits;
+mod lookup;
 mod messages;
 mod orphans;
 mod own_lock;
 mod processes;
+mod reconnecting;
 mod runtimes;
 mod wall_clock;
 

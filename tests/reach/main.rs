@@ -2,6 +2,7 @@
 
 mod credentials;
 mod inspect;
+mod lacking;
 mod ready;
 mod tls;
 #[cfg(unix)]

@@ -40,6 +40,7 @@ pub mod child;
 pub mod clock;
 pub mod cluster;
 pub mod dice;
+pub mod filter;
 pub mod fleet;
 pub mod guarded;
 pub mod history;

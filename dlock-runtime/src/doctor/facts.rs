@@ -190,6 +190,8 @@ pub(crate) enum Need {
     Fencing,
     /// Being told at once of what is done to a lock.
     Tracking,
+    /// Calling scripts by their names.
+    ScriptNames,
 }
 
 /// Why a command was not done.

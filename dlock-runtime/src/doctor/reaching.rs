@@ -118,8 +118,9 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
-    let (mut forbidden, unable): (Vec<_>, Vec<_>) =
-        refused.partition(|(probe, refusal)| refusal.is_forbidden || probe.need == Need::Tracking);
+    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(probe, refusal)| {
+        refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames)
+    });
     // Of the steps in a lock's life the first is told: those behind it need the same.
     forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
@@ -157,7 +158,19 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Telling => (Warning, "channel", NOT_TOLD),
         Need::Fencing => (Warning, "fencing", "locks can be had, and calls for a fencing token fail"),
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
+        Need::ScriptNames if refusal.is_unknown() => (Note, "scripts", BY_TEXT),
+        Need::ScriptNames => (Warning, "commands", BY_TEXT),
     };
+    if refusal.is_unknown() && rule.is_some() {
+        let found = format!("this service has no `{command}`: {}", refusal.said);
+        let finding = Finding::new(severity, check, found, meaning);
+        return match (need, *command) {
+            (_, "WAIT") => finding.advice("leave out `replica_acks`, or use a service that has it"),
+            (Need::Tracking, _) => finding.advice("write `tracking=off`, or use a service that has it"),
+            (Need::ScriptNames, _) => finding,
+            _ => finding.advice("use a service that has it"),
+        };
+    }
     let namespace = &terms.namespace;
     let (keys, counters) = if namespace.is_empty() {
         ("~*".to_owned(), "~*".to_owned())
@@ -169,6 +182,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Telling => format!(" on the channels `&{}`", terms.channels),
         Need::Fencing => format!(" on the keys `{counters}`"),
         Need::Tracking => ", or write `tracking=off`".to_owned(),
+        Need::ScriptNames => ", which makes requests shorter".to_owned(),
     };
     let rule = rule.map_or("what this layout needs besides".to_owned(), |rule| format!("`{rule}`"));
     let cure = format!("allow by `ACL SETUSER` {rule}{on}");
@@ -176,6 +190,9 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the whole line"))
 }
+
+/// What it costs that scripts have no names.
+const BY_TEXT: &str = "locks work, and each request carries the text of its script";
 
 /// Whether we are told of releases.
 pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {

@@ -55,6 +55,7 @@ use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::sync::lock;
 use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
+use crate::telemetry::EventLimits;
 use crate::token::{Token, TokenSource};
 
 /// All locks of one manager.
@@ -77,6 +78,8 @@ pub(crate) struct Engine {
     drained: tokio::sync::Notify,
     /// Releases that nobody waits for.
     unanswered: Unanswered,
+    /// What is written of calls that fail together.
+    pub(crate) event_limits: EventLimits,
 }
 
 impl Engine {
@@ -102,6 +105,7 @@ impl Engine {
             held: AtomicI64::new(0),
             drained: tokio::sync::Notify::new(),
             unanswered: Unanswered::default(),
+            event_limits: EventLimits::default(),
         }
     }
 
@@ -275,6 +279,21 @@ impl Engine {
     /// Asks the server something beside what the rules ask, of the key with this full name.
     pub(crate) fn ask(&self, name: &Name, token: Token, command: Command) -> oneshot::Receiver<Reply> {
         self.ask_by(Request::new(Name::clone(name), token, command))
+    }
+
+    /// Asks the server a question that changes nothing. If the connection is lost before the reply, it asks once more.
+    pub(crate) async fn query(
+        &self,
+        name: &Name,
+        command: Command,
+    ) -> Result<Reply, oneshot::error::RecvError> {
+        let answer = self.ask(name, self.tokens.next(), command).await;
+        match answer {
+            Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost => {
+                self.ask(name, self.tokens.next(), command).await
+            }
+            answer => answer,
+        }
     }
 
     fn ask_by(&self, request: Request) -> oneshot::Receiver<Reply> {

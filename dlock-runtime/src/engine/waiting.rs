@@ -118,6 +118,11 @@ impl Waiting {
         engine.now() < self.started.plus(options.wait.unwrap_or(of_tries))
     }
 
+    /// Returns the engine of a call that has not got its lock.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.held.as_ref().map(|held| &*held.engine)
+    }
+
     /// Takes out what the call has, or would have had: it waits no longer.
     fn take(&mut self) -> Option<Held> {
         let held = self.held.take()?;

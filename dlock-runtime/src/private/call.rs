@@ -179,7 +179,7 @@ impl Call {
     /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error,
     /// unless it is contention, which was expected.
     pub fn swallow(&self, error: &Error) {
-        self.telemetry.swallowed(error);
+        self.telemetry.swallowed(error, self.manager.as_ref().map(|manager| &**manager.engine()));
     }
 
     /// Returns the hold, inside the body.

@@ -224,8 +224,12 @@ impl<S: Clone + PartialEq> Lane<S> {
         let Stage::Asking(asking) = &mut self.stage else { return };
         let proof = match (asking.step, command) {
             (Step::Trying | Step::Enqueuing(_), _) => {
+                let token = asking.token;
                 if may_have_run {
-                    cx.abandon(asking.token);
+                    cx.abandon(token);
+                }
+                if failure.connection_lost {
+                    return self.try_again(token, failure, cx);
                 }
                 return self.failed(failure, cx);
             }
@@ -239,6 +243,22 @@ impl<S: Clone + PartialEq> Lane<S> {
         };
         asking.step = Step::queued(proof, cx.now.plus(cx.rules.grant_lease / 8));
         self.still_queued_but_unheard(failure, cx);
+    }
+
+    /// The connection was lost with the contender's command under way. The command may have run, so its token is given up, and what it may
+    /// have taken is given back first; the calls that have not done so yet try again at once, under a new token.
+    fn try_again(&mut self, token: Token, failure: Failure, cx: &mut Cx<'_, S>) {
+        let mut gave_up = Vec::new();
+        self.queue.hear(Heard::Failed(Box::new(failure.clone())));
+        let tries_again = self.queue.try_again(cx.now, |waiter| gave_up.push(waiter));
+        self.refuse_all(gave_up, cx);
+        self.queue.tidy();
+        if tries_again {
+            cx.send(token, Command::Leave);
+            self.ask(cx);
+        } else {
+            self.failed(failure, cx);
+        }
     }
 
     /// A message says that the contender's token has been granted the lock. Whoever let go chose for how long, and his settings may

@@ -153,12 +153,19 @@ pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     /// What happened, in words; holds no secret.
     pub(crate) reason: Arc<str>,
+    /// Whether the connection was lost after the command may have been written. Another attempt may succeed, under a new token.
+    pub(crate) connection_lost: bool,
 }
 
 impl Failure {
     /// A failure in our own words.
     pub(crate) fn new(kind: FailureKind, reason: impl Into<Arc<str>>) -> Self {
-        Self { kind, reason: reason.into() }
+        Self { kind, reason: reason.into(), connection_lost: false }
+    }
+
+    /// Notes that the connection was lost after the command may have been written.
+    pub(crate) fn with_connection_lost(self) -> Self {
+        Self { connection_lost: true, ..self }
     }
 
     /// Returns the error that a caller who asked for `key` gets: one kind of failure, one thing to do about it.
@@ -179,7 +186,7 @@ impl Failure {
     }
 
     fn error(self, key: Option<LockKey>) -> Error {
-        let Self { kind, reason } = self;
+        let Self { kind, reason, connection_lost: _ } = self;
         match kind {
             FailureKind::Passing
             | FailureKind::WrongKind

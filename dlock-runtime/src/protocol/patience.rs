@@ -34,6 +34,8 @@ pub(crate) struct Patience {
     response_timeout: Span,
     draw: u32,
     only_whether: bool,
+    /// Whether it has tried again after a lost connection.
+    has_tried_again: bool,
 }
 
 /// What a call asks of its patience.
@@ -75,6 +77,7 @@ impl Patience {
             response_timeout: Span::of(response_timeout),
             draw: seed,
             only_whether,
+            has_tried_again: false,
         }
     }
 
@@ -129,6 +132,12 @@ impl Patience {
             }
         }
         Verdict::Stay
+    }
+
+    /// Returns `true` if the call tries again at once, after the connection was lost with its command under way. It does so once, and
+    /// uses up no retry.
+    pub(crate) fn try_again(&mut self, now: BootTime) -> bool {
+        !self.is_over(now) && !std::mem::replace(&mut self.has_tried_again, true)
     }
 
     /// Returns when something is due next: the next try or the end of the wait.

@@ -176,6 +176,30 @@ impl<S: PartialEq> LocalQueue<S> {
         self.refuse_once(gave_up);
     }
 
+    /// Notes that the connection was lost with the head's command under way. The head and those who try once try again, once each; of
+    /// these, the ones that have done so go to `gave_up`. Returns `true` if a call tries again.
+    pub(crate) fn try_again(&mut self, now: BootTime, mut gave_up: impl FnMut(Waiter<S>)) -> bool {
+        let Some(waiters) = self.waiters_mut() else { return false };
+        let mut tries_again = false;
+        while let Some(head) = waiters.head.as_mut() {
+            tries_again = head.patience.try_again(now);
+            if tries_again || head.patience.not_yet(now) == Verdict::Stay {
+                break;
+            }
+            waiters.pop().into_iter().for_each(&mut gave_up);
+        }
+        for number in std::mem::take(&mut waiters.once) {
+            let Some(waiter) = waiters.other(number) else { continue };
+            if waiter.patience.try_again(now) {
+                waiters.once.push(number);
+                tries_again = true;
+            } else {
+                waiters.take(number).into_iter().for_each(&mut gave_up);
+            }
+        }
+        tries_again
+    }
+
     /// Puts tries that are due before `time` off until then.
     pub(crate) fn not_before(&mut self, time: BootTime) {
         let Some(waiters) = self.waiters_mut() else { return };

@@ -268,7 +268,8 @@ impl Net {
         };
         let Some(engine) = self.engine(process) else { return };
         for (_, (request, sent)) in pending {
-            let reply = Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"));
+            let failure = Failure::new(FailureKind::Passing, "no answer").with_connection_lost();
+            let reply = Reply::Unknown(failure);
             self.deliver(process, &engine, vec![(request, reply)], BootTime::from_nanos(sent), Some(epoch));
         }
     }

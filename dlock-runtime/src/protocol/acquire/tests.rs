@@ -182,6 +182,88 @@ fn a_try_that_failed_is_undone_where_it_may_have_run_and_its_call_is_told_of_the
     }
 }
 
+/// Returns the token of an acquire that follows on what may have been taken by `old` and is given back first.
+fn tried_again_after(old: Token, actions: &[Action<u32>]) -> Token {
+    match actions {
+        [
+            Action::Abandon { token: given_up },
+            Action::Send { token: left, command: Command::Leave },
+            Action::Send { token, command },
+        ] if *given_up == old && *left == old && *token != old && *command == ACQUIRE => *token,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_single_try_whose_connection_was_lost_tries_again_once_under_a_new_token() {
+    let (mut lane, first) = trying_once(false);
+    let mut lose = |ms, token| {
+        let lost = Reply::Unknown(failure().with_connection_lost());
+        happen(&mut lane, ms, |lane, cx| lane.reply(token, ACQUIRE, at(0), lost, cx))
+    };
+
+    let second = tried_again_after(first, &lose(2, first));
+    let over = lose(3, second);
+
+    assert!(
+        matches!(over[..], [Action::Abandon { token }, Action::Refuse { seat: 1, refusal: Refusal::Failed(_) }] if token == second),
+        "{over:?}"
+    );
+    assert!(lane.is_idle());
+}
+
+#[test]
+fn a_single_try_has_the_lock_by_its_second_token() {
+    let (mut lane, first) = trying_once(false);
+    let lost = Reply::Unknown(failure().with_connection_lost());
+    let actions = happen(&mut lane, 2, |lane, cx| lane.reply(first, ACQUIRE, at(0), lost, cx));
+    let second = tried_again_after(first, &actions);
+
+    let late = happen(&mut lane, 3, |lane, cx| lane.reply(first, ACQUIRE, at(0), Reply::Ours, cx));
+    let held = happen(&mut lane, 4, |lane, cx| lane.reply(second, ACQUIRE, at(2), Reply::Ours, cx));
+
+    assert!(
+        matches!(late[..], [Action::Send { token, command: Command::Leave }] if token == first),
+        "{late:?}"
+    );
+    assert!(matches!(held[..], [Action::Admit { seat: 1, token, .. }] if token == second), "{held:?}");
+}
+
+#[test]
+fn a_single_try_whose_limit_has_passed_does_not_try_again() {
+    let (mut lane, token) = trying_once(false);
+    let lost = Reply::Unknown(failure().with_connection_lost());
+
+    let over = happen(&mut lane, 30_000, |lane, cx| lane.reply(token, ACQUIRE, at(0), lost, cx));
+
+    assert!(matches!(over[..], [Action::Abandon { .. }, Action::Refuse { seat: 1, .. }]), "{over:?}");
+}
+
+#[test]
+fn each_of_the_single_tries_that_wait_together_tries_again_once() {
+    let (mut lane, first) = trying_once(false);
+    let once = |seat| Waiter { patience: Patience::new(at(0), LIMITS, seat), ..waiter(seat, TERMS) };
+    happen(&mut lane, 1, |lane, cx| lane.join(once(2), cx));
+    let mut lose = |lane: &mut Lane<u32>, ms, token| {
+        let lost = Reply::Unknown(failure().with_connection_lost());
+        happen(lane, ms, |lane, cx| lane.reply(token, ACQUIRE, at(0), lost, cx))
+    };
+    let second = tried_again_after(first, &lose(&mut lane, 2, first));
+    happen(&mut lane, 3, |lane, cx| lane.join(once(3), cx));
+
+    let mut actions = lose(&mut lane, 4, second);
+
+    let refused: Vec<_> = actions
+        .iter()
+        .filter_map(|action| if let Action::Refuse { seat, .. } = action { Some(*seat) } else { None })
+        .collect();
+    assert_eq!(refused, [1, 2], "they have tried again");
+    actions.retain(|action| !matches!(action, Action::Refuse { .. }));
+    let third = tried_again_after(second, &actions);
+    let over = lose(&mut lane, 5, third);
+    assert!(matches!(over[..], [Action::Abandon { .. }, Action::Refuse { seat: 3, .. }]), "{over:?}");
+}
+
 #[test]
 fn what_an_attempt_may_have_left_is_undone_once_though_its_failure_is_heard_twice() {
     let (mut lane, token) = trying();

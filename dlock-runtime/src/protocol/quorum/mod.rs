@@ -289,7 +289,8 @@ impl Ballot {
             None => "they are not of one mind".to_owned(),
         };
         let text = format!("a quorum needs {majority} of {servers} servers: {why}");
-        Failure::new(FailureKind::Passing, text)
+        let connection_lost = failures.iter().any(|failure| failure.connection_lost);
+        Failure { connection_lost, ..Failure::new(FailureKind::Passing, text) }
     }
 
     fn votes(&self) -> impl Iterator<Item = &Vote> {

@@ -117,9 +117,9 @@ async fn of_strings(asker: &mut Asker<'_>, usage: &Usage) -> Vec<Probe> {
                 to.command("APPEND", "+append", Need::Locks, &["APPEND", key, &token]);
             }
             to.command("PEXPIRE", "+pexpire", Need::Locks, &["PEXPIRE", key, LIFE]);
-            to.command("SCRIPT LOAD", "+script|load", Need::Locks, &["SCRIPT", "LOAD", SCRIPT]);
+            to.command("SCRIPT LOAD", "+script|load", Need::ScriptNames, &["SCRIPT", "LOAD", SCRIPT]);
             to.command("EVAL", "+eval", Need::Locks, &["EVAL", SCRIPT, "1", key]);
-            to.command("EVALSHA", "+evalsha", Need::Locks, &["EVALSHA", NO_SCRIPT, "1", key]);
+            to.command("EVALSHA", "+evalsha", Need::ScriptNames, &["EVALSHA", NO_SCRIPT, "1", key]);
             to.command("TIME", "+time", Need::Fencing, &["TIME"]);
             to.command("SET", "+set", Need::Fencing, &["SET", &counter, "0", "PX", "1"]);
             to.command("DEL", "+del", Need::Locks, &["DEL", key]);

@@ -193,6 +193,7 @@ fn forbids(error: &ServerError) -> bool {
     let words =
         ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
     says(error, "NOPERM")
+        || unknown_command(error).is_some()
         || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
 }
 
@@ -297,20 +298,57 @@ fn is_of_a_token(c: char) -> bool {
     c.is_ascii_hexdigit() || matches!(c, '-' | ':')
 }
 
-/// Returns what whoever reads an error should do, where the server's words do not say it.
-fn hint(error: &ServerError) -> &'static str {
-    let details = error.details().unwrap_or_default();
+/// Returns what whoever reads an error should do, where the server's words do not say it. It follows from what the server names, and is
+/// nothing where the cause is not known.
+fn hint(error: &ServerError) -> String {
     if matches!(error.code(), "MOVED" | "ASK") {
-        "; it is one of a cluster: write `redis+cluster://host:port`"
+        "; it is one of a cluster: write `redis+cluster://host:port`".to_owned()
     } else if says(error, "READONLY") {
-        "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`"
-    } else if details.contains("nknown command") {
-        "; if it is a sentinel, write `redis+sentinel://host,host,host/master-name`"
+        "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`".to_owned()
+    } else if let Some(command) = unknown_command(error) {
+        match &*command {
+            "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
+            "ROLE" => "; this service has no `ROLE`, by which a master is told from a replica: write `redis://host:port`, \
+                       without sentinels and cluster"
+                .to_owned(),
+            command => format!("; this service has no `{command}`, which locks need"),
+        }
+    } else if is_lacking(error) {
+        "; this service lacks a command that locks need, and `dlock doctor` names it".to_owned()
+    } else if forbids(error) && error.details().is_some_and(|said| said.contains("'wait'")) {
+        "; allow it `+wait`, or leave out `replica_acks`".to_owned()
     } else if forbids(error) {
-        "; `dlock doctor` says what to allow"
+        "; `dlock doctor` says what to allow".to_owned()
     } else {
-        ""
+        String::new()
     }
+}
+
+/// Returns the name of a command that the server does not know, in capitals, if it names one.
+fn unknown_command(error: &ServerError) -> Option<String> {
+    let said = format!("{} {}", error.code(), error.details().unwrap_or_default());
+    let (_, rest) =
+        ["nknown command ", "nsupported command "].iter().find_map(|words| said.split_once(words))?;
+    let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '`' | '"'))?;
+    let name = rest.get(1..)?.split(quote).next()?;
+    let is_name = !name.is_empty() && name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphabetic());
+    is_name.then(|| name.to_ascii_uppercase())
+}
+
+/// Returns `true` if a script called a command that the server does not have.
+fn is_lacking(error: &ServerError) -> bool {
+    let words = ["nknown Redis command", "nknown command called from script"];
+    error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
+}
+
+/// Returns `true` if the server lacks `EVALSHA`, or does not let this user call it: nothing ran, and `EVAL` may do.
+pub(crate) fn lacks_evalsha(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    let is_not_allowed = || {
+        error.code() == "NOPERM"
+            && error.details().is_some_and(|said| said.to_ascii_lowercase().contains("'evalsha'"))
+    };
+    unknown_command(error).is_some_and(|name| name == "EVALSHA") || is_not_allowed()
 }
 
 /// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
@@ -393,7 +431,13 @@ mod tests {
             ("READONLY", "You can't write against a read only replica.", "name the master"),
             ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
             ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
-            ("ERR", "unknown command 'SCRIPT'", "if it is a sentinel"),
+            ("ERR", "unknown command 'WAIT', with args beginning with: '0' '1' ", "leave out `replica_acks`"),
+            ("ERR", "unknown command `WAIT`, with args beginning with: `0`", "leave out `replica_acks`"),
+            ("ERR", "unsupported command 'wait'", "leave out `replica_acks`"),
+            ("NOPERM", "this user has no permissions to run the 'wait' command", "leave out `replica_acks`"),
+            ("ERR", "unknown command 'EVAL', with args beginning with: ", "no `EVAL`, which locks need"),
+            ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
+            ("ERR", "Unknown Redis command called from script", "lacks a command"),
         ] {
             let answer = redis::parse_redis_value(format!("-{code} {said}\r\n").as_bytes());
             let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
@@ -401,6 +445,35 @@ mod tests {
             let failure = server.failure(&error);
 
             assert!(failure.reason.contains(said) && failure.reason.contains(hint), "{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_alone_is_no_reason_to_name_sentinels() {
+        let server = Redacted::new("h:1");
+        for said in
+            ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
+        {
+            let answer = redis::parse_redis_value(format!("-ERR {said}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
+
+            assert!(!server.failure(&error).reason.contains("sentinel"), "{said}");
+        }
+    }
+
+    #[test]
+    fn only_a_server_that_names_evalsha_lacks_it() {
+        for (line, lacks) in [
+            ("ERR unknown command 'EVALSHA', with args beginning with: 'a'", true),
+            ("ERR unknown command `evalsha`, with args beginning with: `a`", true),
+            ("NOPERM User x has no permissions to run the 'evalsha' command", true),
+            ("NOPERM User x has no permissions to run the 'eval' command", false),
+            ("ERR unknown command 'EVAL', with args beginning with: 'EVALSHA'", false),
+            ("NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+
+            assert_eq!(value.as_ref().map(lacks_evalsha), Ok(lacks), "{line}");
         }
     }
 

@@ -99,6 +99,13 @@ impl Acks {
         }
     }
 
+    /// Takes out what was not written: it may go over another connection.
+    pub(crate) fn take_unsent(&self) -> Vec<Request> {
+        let queue = std::mem::take(&mut *lock(&self.queue));
+        let behind = queue.busy.into_values().flat_map(|busy| busy.behind);
+        queue.ready.into_iter().chain(behind).collect()
+    }
+
     /// Returns the command that waits for the replicas: not for so long that the pipeline behind would be late as well.
     pub(crate) fn wait(&self) -> Cmd {
         let limit = self.route.response_timeout * 2 / 5;
@@ -123,12 +130,10 @@ impl Acks {
 impl Drop for Acks {
     /// What was not sent has not run.
     fn drop(&mut self) {
-        let queue = std::mem::take(&mut *lock(&self.queue));
-        let behind = queue.busy.into_values().flat_map(|busy| busy.behind);
         let text = format!("the connection to redis at {} was given up", self.route.shown);
         let refused = Reply::Refused(Failure::new(FailureKind::Passing, text));
         let replies: Vec<_> =
-            queue.ready.into_iter().chain(behind).map(|request| (request, refused.clone())).collect();
+            self.take_unsent().into_iter().map(|request| (request, refused.clone())).collect();
         if !replies.is_empty() {
             self.answers.replies(replies, boot_time(), None);
         }

@@ -33,6 +33,6 @@ impl Backoff {
 }
 
 /// How long a connection must have worked for the next failure to count as the first.
-const PROVEN: Duration = Duration::from_secs(1);
+pub(crate) const PROVEN: Duration = Duration::from_secs(1);
 
 const LONGEST: Duration = Duration::from_secs(1);

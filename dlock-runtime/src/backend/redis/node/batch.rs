@@ -120,7 +120,7 @@ impl Batch {
 
     /// Returns what queues the requests at the connection when it is polled first, and waits for their answers then.
     pub(crate) fn begin(&self, timing: Timing) -> Answered {
-        let loaded = (!self.by_text).then_some(&self.link.scripts);
+        let loaded = self.link.scripts.as_ref().filter(|_| !self.by_text && !self.link.lacks_evalsha());
         let besides = |request: &Request| match self.way {
             Way::Acks if request.command.carries_a_body() => Some("write"),
             Way::Commands | Way::Acks => None,
@@ -167,6 +167,7 @@ impl Batch {
     }
 
     fn end_unanswered(mut self, failure: &Failure, timeout: bool) {
+        let failure = &Failure { connection_lost: !timeout, ..failure.clone() };
         match self.way {
             Way::Commands => self.link.unanswered(failure, !timeout),
             // Nobody looks now and then whether this one is alive.
@@ -221,7 +222,8 @@ impl Batch {
         let (mut forgotten, mut sent_away) = (VecDeque::new(), Vec::new());
         for answer in answers.iter().skip(self.stride() - 1).step_by(self.stride()) {
             let Some(request) = self.requests.pop_front() else { break };
-            if codec::is_unknown_script(answer) && !self.by_text {
+            let is_not_known = codec::is_unknown_script(answer) || self.notes_lacking(answer);
+            if is_not_known && !self.by_text {
                 forgotten.push_back(request);
             } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
                 sent_away.push((request, elsewhere));
@@ -253,6 +255,15 @@ impl Batch {
             again.by_text = true;
             again
         })
+    }
+
+    /// Returns `true` if the server has no `EVALSHA`: all that comes later goes by its text.
+    fn notes_lacking(&self, answer: &Value) -> bool {
+        let lacks = codec::lacks_evalsha(answer);
+        if lacks && self.link.note_lacking_evalsha() {
+            self.link.route.report_unsupported("EVALSHA", answer);
+        }
+        lacks
     }
 
     /// Returns how many answers there are to each request, of which the last is its own.
@@ -308,7 +319,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            self.fail(&self.link.unanswered_since());
+            self.fail(&self.link.unanswered_since().with_connection_lost());
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::inbound::FirstBytes;
 use crate::backend::redis::node::inbound::{Inbound, InboundStream};
 use crate::backend::redis::node::pump::{Pump, Tender};
+use crate::backend::redis::node::resolve::resolve;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls::TlsConnector;
 
@@ -141,7 +142,7 @@ async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
 
 /// Connects to whichever address of a host takes us first.
 async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
-    let ways = tokio::net::lookup_host((host, port)).await?.map(|at| Box::pin(TcpStream::connect(at)));
+    let ways = resolve(host, port).await?.into_iter().map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));

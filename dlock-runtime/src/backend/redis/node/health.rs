@@ -2,12 +2,15 @@
 //!
 //! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`), when it is asked whether it is alive (`beat`).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::node::backoff::PROVEN;
 use crate::backend::redis::node::beat::Beat;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::exchange::Exchanges;
@@ -21,7 +24,9 @@ pub(crate) struct Link {
     pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
     pub(crate) untimed: Connection,
-    pub(crate) scripts: Loaded,
+    /// The names of the scripts; `None` where they go by their text.
+    pub(crate) scripts: Option<Loaded>,
+    lacks_evalsha: AtomicBool,
     /// What drives the connection, where the client leaves that to us.
     pub(crate) pump: Option<Arc<Pump>>,
     /// Where it leads to.
@@ -37,6 +42,11 @@ pub(crate) struct Link {
     /// Asks for a look at the server at once.
     pub(crate) doubt: Notify,
     health: Mutex<Health>,
+    /// Whether it is to be given up: nothing more is written to it.
+    is_given_up: AtomicBool,
+    opened: Instant,
+    /// How many connections before it, in a row, were lost before they were of use.
+    pub(crate) useless_before: u32,
     /// When it and those beside it are asked whether they are alive.
     pub(crate) beat: Beat,
     /// What is under way on it.
@@ -47,6 +57,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Health {
     late_in_a_row: u32,
+    /// Whether a reply came.
+    has_answered: bool,
     failure: Option<Failure>,
 }
 
@@ -64,6 +76,7 @@ impl Link {
             connection,
             untimed,
             scripts,
+            lacks_evalsha: AtomicBool::new(false),
             pump: pump.map(Arc::new),
             route,
             epoch,
@@ -72,6 +85,9 @@ impl Link {
             broken: Notify::new(),
             doubt: Notify::new(),
             health: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
+            opened: Instant::now(),
+            useless_before: 0,
             beat,
             exchanges: Exchanges::default(),
         }
@@ -90,9 +106,36 @@ impl Link {
         lock(&self.ear).take()
     }
 
+    /// Returns `true` if the server has no `EVALSHA`.
+    pub(crate) fn lacks_evalsha(&self) -> bool {
+        self.lacks_evalsha.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has no `EVALSHA`. Returns `true` the first time.
+    pub(crate) fn note_lacking_evalsha(&self) -> bool {
+        !self.lacks_evalsha.swap(true, Ordering::Relaxed)
+    }
+
     /// Notes that an answer came.
     pub(crate) fn answered(&self) {
-        lock(&self.health).late_in_a_row = 0;
+        let mut health = lock(&self.health);
+        (health.late_in_a_row, health.has_answered) = (0, true);
+    }
+
+    /// Returns `true` if the connection was of use: it replied to a request, or has lasted for a while.
+    pub(crate) fn is_proven(&self) -> bool {
+        lock(&self.health).has_answered || self.opened.elapsed() >= PROVEN
+    }
+
+    /// Returns `true` if requests may wait for the first attempt to replace it. If several in a row were lost before they were of use, the
+    /// next one is unlikely to be better, and late.
+    pub(crate) fn may_be_waited_for(&self) -> bool {
+        self.useless_before < MOST_USELESS || self.is_proven()
+    }
+
+    /// Returns `true` if it is to be given up: nothing more is written to it.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
     }
 
     /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
@@ -112,6 +155,7 @@ impl Link {
     /// Has the connection given up; what was said first is the reason.
     pub(crate) fn give_up(&self, failure: Failure) {
         lock(&self.health).failure.get_or_insert(failure);
+        self.is_given_up.store(true, Ordering::Release);
         self.broken.notify_one();
     }
 
@@ -149,3 +193,6 @@ impl Link {
         lock(&self.health).failure.clone()
     }
 }
+
+/// The next attempt comes 160 ms later by then (`backoff`).
+const MOST_USELESS: u32 = 4;

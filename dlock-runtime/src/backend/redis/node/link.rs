@@ -2,8 +2,8 @@
 //!
 //! Not here: when one is made and given up (`node`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -16,7 +16,7 @@ use redis::{
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::layout::codec::{self, Redacted};
 use crate::backend::redis::layout::scripts::Loaded;
 use crate::backend::redis::node::beat::{PONG_WITHIN, Pulse};
 use crate::backend::redis::node::connection::Connection;
@@ -35,6 +35,8 @@ use crate::error::Error;
 use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::share::{Offer, Streak};
+use crate::sync::lock;
+use crate::telemetry;
 use crate::token::{ProcessId, Token};
 
 /// How to reach a server.
@@ -55,6 +57,12 @@ pub(crate) struct Route {
     tender: Option<Arc<Tender>>,
     /// Whether the server has ever answered as a Redis does.
     has_answered: AtomicBool,
+    /// A key of the namespace, to try `EVAL` on.
+    tried_key: String,
+    /// Whether the server closes a connection that tells the client's name.
+    refuses_name: AtomicBool,
+    /// Whether the server has no `SCRIPT LOAD`: scripts go by their text.
+    lacks_script_load: AtomicBool,
 }
 
 impl Route {
@@ -71,6 +79,13 @@ impl Route {
             tracking: settings.rules.tracking,
             tender: None,
             has_answered: AtomicBool::new(false),
+            tried_key: format!(
+                "{}{}connect",
+                settings.namespace,
+                if settings.namespace.is_empty() { "" } else { ":" }
+            ),
+            refuses_name: AtomicBool::new(false),
+            lacks_script_load: AtomicBool::new(false),
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -88,8 +103,13 @@ impl Route {
     }
 
     /// Prepares one connection: the credentials are asked for and certificates are read now, so that what has changed since the last
-    /// connection is used.
-    async fn dialer(&self, protocol: ProtocolVersion, content: Content) -> Result<Dialer, Failure> {
+    /// connection is used. `is_named` says whether the server is told which client it is.
+    async fn dialer(
+        &self,
+        protocol: ProtocolVersion,
+        content: Content,
+        is_named: bool,
+    ) -> Result<Dialer, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let given = source.ask(self.connect_timeout).await;
@@ -100,6 +120,9 @@ impl Route {
             None => (self.server.username.clone(), self.server.password.clone()),
         };
         let mut access = RedisConnectionInfo::default().set_db(self.server.database).set_protocol(protocol);
+        if !is_named {
+            access = access.set_skip_set_lib_name();
+        }
         if let Some(username) = username {
             access = access.set_username(username);
         }
@@ -159,14 +182,43 @@ impl Route {
 
     /// Connects for commands, and loads the scripts of `layout` before anybody can use the connection.
     pub(crate) async fn connect(&self, layout: Layout) -> Result<Opened, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Replies).await?;
-        let config = self.timeouts().set_response_timeout(None);
-        let opened = dial::pumped(&dialer, &config, self.connect_timeout, self.tender.as_deref()).await;
-        let (untimed, pump) = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
+        if self.lacks_script_load.load(Ordering::Relaxed) {
+            return self.connect_without_loading().await;
+        }
+        let is_named = !self.refuses_name.load(Ordering::Relaxed);
+        let (untimed, pump) = self.open_for_commands().await?;
         let mut connection = self.timed(&untimed);
         let load = Loaded::load(layout);
         let answers = connection.send_packed_commands(&load, 0, load.len()).await;
-        let answers = answers.map_err(|error| self.not_opened(error, &dialer.inbound))?;
+        let answers = match answers {
+            Ok(answers) => {
+                self.note_reply(is_named);
+                answers
+            }
+            // It has just taken what the client says of itself: it closed for this command, or is gone, and then the next attempt fails.
+            Err(error) if is_hung_up(&error) && connection.inbound().last_error().is_none() => {
+                let inbound = Arc::clone(connection.inbound());
+                drop((connection, untimed, pump));
+                let closed = "it closed the connection";
+                return match self.connect_without_loading().await {
+                    Ok(opened) => {
+                        self.note_lacking_script_load(&closed);
+                        Ok(opened)
+                    }
+                    Err(failure) if failure.kind != FailureKind::Passing => Err(failure),
+                    Err(_) if !self.has_answered.load(Ordering::Relaxed) => {
+                        Err(self.not_opened(error, &inbound))
+                    }
+                    Err(_) => Err(self.closed_on("SCRIPT LOAD", error)),
+                };
+            }
+            Err(error) => return Err(self.not_opened(error, connection.inbound())),
+        };
+        if let Some(refusal) = answers.iter().find(|answer| codec::is_forbidden(answer)) {
+            self.try_eval(&mut connection).await?;
+            self.note_lacking_script_load(&self.words_of(refusal));
+            return Ok(Opened { connection, untimed, scripts: None, pump });
+        }
         let mut names = Vec::new();
         for answer in answers {
             match answer {
@@ -180,8 +232,125 @@ impl Route {
         let names = names.try_into().map_err(|_| {
             Failure::new(FailureKind::Passing, format!("redis at {} did not load our scripts", self.shown))
         })?;
-        self.mark_answered();
-        Ok(Opened { connection, untimed, scripts: Loaded::new(names), pump })
+        Ok(Opened { connection, untimed, scripts: Some(Loaded::new(names)), pump })
+    }
+
+    /// Connects for commands to a server that has no `SCRIPT LOAD`.
+    async fn connect_without_loading(&self) -> Result<Opened, Failure> {
+        let is_named = !self.refuses_name.load(Ordering::Relaxed);
+        let (untimed, pump) = self.open_for_commands().await?;
+        let mut connection = self.timed(&untimed);
+        self.try_eval(&mut connection).await?;
+        self.note_reply(is_named);
+        Ok(Opened { connection, untimed, scripts: None, pump })
+    }
+
+    /// Checks that the server runs scripts by their text, without which there are no locks.
+    async fn try_eval(&self, connection: &mut Connection) -> Result<(), Failure> {
+        let mut tried = redis::cmd("EVAL");
+        tried.arg("return 1").arg(1).arg(&self.tried_key);
+        match connection.send_packed_command(&tried).await {
+            Ok(refusal) if codec::is_forbidden(&refusal) => {
+                Err(self.without_scripts(&refusal, connection).await)
+            }
+            Ok(_) => Ok(()),
+            Err(error) if is_hung_up(&error) => Err(self.closed_on("EVAL", error)),
+            Err(error) => Err(self.not_opened(error, connection.inbound())),
+        }
+    }
+
+    /// Says why a server runs no scripts: it refuses them, or it is a sentinel.
+    async fn without_scripts(&self, refusal: &Value, connection: &mut Connection) -> Failure {
+        let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
+        if let Ok(Value::Array(words)) = role
+            && words.first().and_then(codec::text) == Some("sentinel")
+        {
+            let reason = format!(
+                "redis at {} is a sentinel: write `redis+sentinel://host,host,host/master-name`",
+                self.shown
+            );
+            return Failure::new(FailureKind::Lasting, reason);
+        }
+        match refusal {
+            Value::ServerError(error) => self.shown.failure(error),
+            _ => self.late(),
+        }
+    }
+
+    async fn open_for_commands(&self) -> Result<(Connection, Option<Pump>), Failure> {
+        let config = self.timeouts().set_response_timeout(None);
+        let (config, within, tender) = (&config, self.connect_timeout, self.tender.as_deref());
+        self.dial(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+            dial::pumped(&dialer, config, within, tender).await
+        })
+        .await
+    }
+
+    /// Opens a connection. A server that closes it on what the client says of itself is told nothing of that from then on.
+    async fn dial<T, F>(
+        &self,
+        protocol: ProtocolVersion,
+        content: Content,
+        dial: impl Fn(Dialer) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = redis::RedisResult<T>>,
+    {
+        let is_named = !self.refuses_name.load(Ordering::Relaxed);
+        let dialer = self.dialer(protocol, content, is_named).await?;
+        let inbound = Arc::clone(&dialer.inbound);
+        let error = match dial(dialer).await {
+            Ok(opened) => {
+                // The client has waited for the reply to what it said of itself.
+                self.has_answered.fetch_or(is_named, Ordering::Relaxed);
+                return Ok(opened);
+            }
+            Err(error) => error,
+        };
+        if !is_hung_up(&error) || !is_named || self.has_answered.load(Ordering::Relaxed) {
+            return Err(self.not_opened(error, &inbound));
+        }
+        // It is known to be the reason once the server replies to something else.
+        let unnamed = self.dialer(protocol, content, false).await?;
+        dial(unnamed).await.map_err(|_| self.not_opened(error, &inbound))
+    }
+
+    /// The server has replied over a connection that was opened as `is_named` says. If it closed the one that told the client's name, that
+    /// was the reason.
+    fn note_reply(&self, is_named: bool) {
+        let has_answered = self.has_answered.swap(true, Ordering::Relaxed);
+        if is_named && !has_answered && !self.refuses_name.swap(true, Ordering::Relaxed) {
+            self.report("CLIENT SETINFO", &"it closed the connection");
+        }
+    }
+
+    fn note_lacking_script_load(&self, reason: &dyn std::fmt::Display) {
+        if !self.lacks_script_load.swap(true, Ordering::Relaxed) {
+            self.report("SCRIPT LOAD", reason);
+        }
+    }
+
+    /// Reports a command that the server refused, and that locks can do without.
+    pub(crate) fn report_unsupported(&self, command: &str, refusal: &Value) {
+        self.report(command, &self.words_of(refusal));
+    }
+
+    fn report(&self, command: &str, reason: &dyn std::fmt::Display) {
+        telemetry::command_unsupported(&self.shown, command, reason);
+    }
+
+    fn words_of(&self, refusal: &Value) -> String {
+        match refusal {
+            Value::ServerError(error) => self.shown.said(error),
+            _ => String::new(),
+        }
+    }
+
+    /// Names the command on which the server closed the connection.
+    fn closed_on(&self, command: &str, error: RedisError) -> Failure {
+        let failure = self.failure(error);
+        let reason = format!("redis at {} closed the connection on `{command}`", self.shown);
+        Failure { reason: reason.into(), ..failure }
     }
 
     /// Connects for what replicas must acknowledge, where they are waited for.
@@ -192,7 +361,14 @@ impl Route {
         let mut connection = self.open().await?;
         // Waits for nobody: whether we may is told now, not with the first lock.
         let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
-        match answer.map_err(|error| self.not_opened(error, connection.inbound()))? {
+        let closed = |error| {
+            if !is_hung_up(&error) {
+                return self.not_opened(error, connection.inbound());
+            }
+            let failure = self.closed_on("WAIT", error);
+            Failure { reason: format!("{}: leave out `replica_acks`", failure.reason).into(), ..failure }
+        };
+        match answer.map_err(closed)? {
             Value::ServerError(error) => Err(self.shown.failure(&error)),
             _ => Ok(Some(connection)),
         }
@@ -217,20 +393,22 @@ impl Route {
 
     async fn open_for_pushes(&self, config: AsyncConnectionConfig) -> Result<(Connection, Pushes), Failure> {
         let (tell, told) = unbounded_channel();
-        let dialer = self.dialer(ProtocolVersion::RESP3, Content::Pushes).await?;
-        let config = config.set_push_sender(tell);
-        let opened = dial::multiplexed(&dialer, &config, self.connect_timeout).await;
-        let connection = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
-        Ok((connection, Pushes::new(told, &dialer.inbound)))
+        let (config, within) = (&config.set_push_sender(tell), self.connect_timeout);
+        let opened = self.dial(ProtocolVersion::RESP3, Content::Pushes, |dialer| async move {
+            dial::multiplexed(&dialer, config, within).await
+        });
+        let connection = opened.await?;
+        let pushes = Pushes::new(told, connection.inbound());
+        Ok((connection, pushes))
     }
 
     /// Connects for commands.
     pub(crate) async fn open(&self) -> Result<Connection, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Replies).await?;
-        let opened = dial::multiplexed(&dialer, &self.timeouts(), self.connect_timeout).await;
-        let opened = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
-        self.mark_answered();
-        Ok(opened)
+        let (config, within) = (&self.timeouts(), self.connect_timeout);
+        self.dial(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+            dial::multiplexed(&dialer, config, within).await
+        })
+        .await
     }
 
     /// Returns the same connection, with a limit for each answer, by the timers of the runtime that asks.
@@ -266,24 +444,28 @@ impl Route {
 
     /// Connects for messages, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
-        let dialer = self.dialer(ProtocolVersion::RESP2, Content::Messages).await?;
+        let seen = Mutex::new(None);
         let opened = async {
-            let mut pubsub = dial::pubsub(&dialer).await?;
-            pubsub.subscribe(channel).await?;
-            Ok(pubsub.split())
+            let opened = self.dial(ProtocolVersion::RESP2, Content::Messages, |dialer| {
+                let inbound = Arc::clone(&dialer.inbound);
+                *lock(&seen) = Some(Arc::clone(&inbound));
+                async move { Ok((dial::pubsub(&dialer).await?, inbound)) }
+            });
+            let (mut pubsub, inbound) = opened.await?;
+            pubsub.subscribe(channel).await.map_err(|error| self.not_opened(error, &inbound))?;
+            let (sink, stream) = pubsub.split();
+            Ok(Ear { sink, stream, inbound })
         };
         let late = || {
+            let violation = lock(&seen).as_ref().and_then(|inbound| self.violation(inbound));
             let text = format!(
                 "redis at {} did not let us subscribe in {} ms",
                 self.shown,
                 self.connect_timeout.as_millis()
             );
-            Failure::new(FailureKind::Passing, text)
+            violation.unwrap_or_else(|| Failure::new(FailureKind::Passing, text))
         };
-        let opened = tokio::time::timeout(self.connect_timeout, opened).await;
-        let opened = opened.map_err(|_| self.violation(&dialer.inbound).unwrap_or_else(late))?;
-        let (sink, stream) = opened.map_err(|error| self.not_opened(error, &dialer.inbound))?;
-        Ok(Ear { sink, stream, inbound: dialer.inbound })
+        tokio::time::timeout(self.connect_timeout, opened).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Turns the failure of the callback for credentials into that of a connection.
@@ -445,12 +627,18 @@ fn first_line(bytes: &[u8]) -> String {
     line.unwrap_or(&text).replace(char::REPLACEMENT_CHARACTER, "").trim().to_owned()
 }
 
+/// Returns `true` if the other end has closed the connection that it had accepted.
+fn is_hung_up(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
+}
+
 /// A connection for commands.
 pub(crate) struct Opened {
     pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
     pub(crate) untimed: Connection,
-    pub(crate) scripts: Loaded,
+    /// The names of the scripts; `None` where they go by their text.
+    pub(crate) scripts: Option<Loaded>,
     /// What drives it, where the client leaves that to us.
     pub(crate) pump: Option<Pump>,
 }

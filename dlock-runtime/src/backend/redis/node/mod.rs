@@ -7,12 +7,14 @@
 //!      +--------------------------- 10 ms to 1 s, with jitter, without end --------------------------------+
 //! ```
 //!
-//! While it is ready, what it is given leaves at once, in pipelines; while no connection is ready it refuses that at once. Where its
-//! server is it asks each time that it connects (`whereabouts`): a master moves.
+//! While it is ready, what it is given leaves at once, in pipelines. During the first attempt to replace a lost connection
+//! (`Reconnecting`) requests wait for the end of that attempt (`waiting`); after it has failed (`Down`) they are refused at once. A request
+//! that was written never waits: its outcome is unknown. Where its server is it asks each time that it connects (`whereabouts`): a master
+//! moves.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `link`, `dial`, `tls`, `backoff` | a connection: made, over which network, whom we trust, made again |
+//! | `link`, `dial`, `resolve`, `tls`, `backoff` | a connection: made, over which network, by which address, whom we trust, made again |
 //! | `connection`, `inbound`, `framing` | a connection of the client: what drives it, what came over it, which replies are too large |
 //! | `health` | a connection in use, and when it is given up |
 //! | `beat` | when connections are asked whether they are alive |
@@ -22,6 +24,7 @@
 //! | `bells`, `shards` | a channel per key that rings when its lock is let go of |
 //! | `tracking` | being told of changes of keys |
 //! | `acks` | what replicas must have before it counts |
+//! | `waiting` | requests that wait for a new connection |
 //!
 //! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`,
 //! `bells`), what becomes of requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
@@ -41,12 +44,14 @@ pub(super) mod inbound;
 mod line;
 pub(super) mod link;
 pub(super) mod pump;
+mod resolve;
 #[cfg(test)]
 pub(super) mod rig;
 pub(super) mod shards;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
 pub(super) mod tracking;
+mod waiting;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -54,19 +59,19 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::answers::Answers;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::acks::Acks;
-use crate::backend::redis::node::backoff::Backoff;
+use crate::backend::redis::node::backoff::{Backoff, PROVEN};
 use crate::backend::redis::node::batch::{Batch, Passage, Way};
 use crate::backend::redis::node::beat::{Beat, Idleness, Use};
 use crate::backend::redis::node::bells::Bells;
 use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::node::tracking::Tracking;
+use crate::backend::redis::node::waiting::WaitingRequests;
 use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::backend::redis::shared::Shared;
@@ -93,18 +98,41 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Whether we can be told of grants.
     pub(crate) listening: AtomicBool,
+    /// Whether it has been reported that the server does not let us subscribe.
+    has_told_not_listening: AtomicBool,
     /// Told when there is reason to try to connect again at once.
     hope: Notify,
     pub(crate) bells: Bells,
     pub(crate) tracking: Tracking,
     idleness: Arc<Idleness>,
+    /// Told when requests wait for a connection.
+    waits: Notify,
     /// Held by what runs the node: what is left of one that has ended must not meddle with the next.
     running: tokio::sync::Mutex<()>,
 }
 
 enum State {
     Ready(Arc<Link>),
+    /// The first attempt to replace a lost connection is under way, or about to begin.
+    Reconnecting(Reconnecting),
     Down(Failure),
+}
+
+struct Reconnecting {
+    /// Why the connection was lost.
+    failure: Failure,
+    waiting: WaitingRequests,
+    /// How long the server has to reply.
+    response_timeout: Duration,
+    /// The lost connection, until what is under way on it is answered.
+    lost: Option<Arc<Link>>,
+}
+
+/// What becomes of requests that a node is given.
+enum Taken {
+    Send(Arc<Link>, Vec<Request>),
+    Refuse(Failure, Vec<Request>),
+    Wait,
 }
 
 impl Node {
@@ -129,10 +157,12 @@ impl Node {
             whereabouts,
             state,
             listening,
+            has_told_not_listening: AtomicBool::new(false),
             hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
             idleness: Arc::default(),
+            waits: Notify::new(),
             running: tokio::sync::Mutex::default(),
         }
     }
@@ -142,19 +172,45 @@ impl Node {
         self.bells.layout
     }
 
-    /// Sends requests, or answers them while there is no connection. It is done when this returns: no task lies in between.
+    /// Sends requests, keeps them for the connection that is being made, or answers them. It is done when this returns: no task lies in
+    /// between.
     pub(crate) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
         // With nothing locked: what cannot be sent is answered at once, and who hears of that may ask for something again.
-        match self.link() {
-            Ok(link) => self.send(&link, requests, passage),
-            Err(failure) => self.refuse(requests, &failure),
+        match self.place(requests, passage) {
+            Taken::Send(link, requests) => self.send(&link, requests, passage),
+            Taken::Refuse(failure, requests) => self.refuse(requests, &failure),
+            Taken::Wait => self.waits.notify_one(),
+        }
+    }
+
+    fn place(&self, requests: Vec<Request>, passage: Passage) -> Taken {
+        let mut state = lock(&self.state);
+        if let State::Ready(link) = &*state {
+            if !link.is_given_up() {
+                return Taken::Send(Arc::clone(link), requests);
+            }
+            // What runs the node has not seen yet that the connection is lost.
+            if !link.may_be_waited_for() {
+                return Taken::Refuse(link.failure(), requests);
+            }
+            *state = State::reconnecting(Arc::clone(link));
+        }
+        match &mut *state {
+            State::Ready(link) => Taken::Send(Arc::clone(link), requests),
+            State::Down(failure) => Taken::Refuse(failure.clone(), requests),
+            State::Reconnecting(Reconnecting { failure, waiting, response_timeout, .. }) => {
+                match waiting.push(requests, passage, boot_time(), *response_timeout) {
+                    Ok(()) => Taken::Wait,
+                    Err(requests) => Taken::Refuse(failure.clone(), requests),
+                }
+            }
         }
     }
 
     fn link(&self) -> Result<Arc<Link>, Failure> {
         match &*lock(&self.state) {
             State::Ready(link) => Ok(Arc::clone(link)),
-            State::Down(failure) => Err(failure.clone()),
+            State::Down(failure) | State::Reconnecting(Reconnecting { failure, .. }) => Err(failure.clone()),
         }
     }
 
@@ -177,9 +233,18 @@ impl Node {
         }
     }
 
-    /// Drops `what` when all is dealt with that is under way on the connection for commands; at once where there is none.
+    /// Drops `what` when all is dealt with that is under way on the connection for commands; at once where there is none. What waits for
+    /// a connection is refused then: another server may have its keys, and what goes there must not come before it.
     pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
-        if let Ok(link) = self.link() {
+        let waiting = match &mut *lock(&self.state) {
+            State::Reconnecting(Reconnecting { failure, waiting, .. }) => {
+                Some((failure.clone(), waiting.take()))
+            }
+            _ => None,
+        };
+        if let Some((failure, waiting)) = waiting {
+            self.refuse(waiting.flat_map(|(requests, _)| requests).collect(), &failure);
+        } else if let Ok(link) = self.link() {
             link.exchanges.drop_behind(&link, Box::new(what));
         }
     }
@@ -209,6 +274,11 @@ impl Node {
         matches!(&*lock(&self.state), State::Ready(..))
     }
 
+    /// Returns `true` if requests may be under way, or wait for a connection.
+    pub(crate) fn may_have_requests(&self) -> bool {
+        !matches!(&*lock(&self.state), State::Down(_))
+    }
+
     /// Returns whether we can be told of grants.
     pub(crate) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Acquire)
@@ -222,17 +292,43 @@ impl Node {
         tokio::select! {
             () = self.supervise(first) => {}
             () = self.whereabouts.watch(&self.engine) => {}
+            () = self.refuse_expired() => {}
+        }
+    }
+
+    /// Refuses requests that have waited for a connection for too long, without end.
+    async fn refuse_expired(&self) {
+        loop {
+            let waits = self.waits.notified();
+            let (expired, next) = match &mut *lock(&self.state) {
+                State::Reconnecting(Reconnecting { failure, waiting, .. }) => {
+                    let expired = waiting.take_expired(boot_time());
+                    (Some((expired, failure.clone())), waiting.next_expiry())
+                }
+                _ => (None, None),
+            };
+            if let Some((expired, failure)) = expired {
+                self.refuse(expired, &failure);
+            }
+            match next {
+                Some(until) => tokio::select! {
+                    () = tokio::time::sleep(until.since(boot_time())) => {}
+                    () = waits => {}
+                },
+                None => waits.await,
+            }
         }
     }
 
     async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let mut backoff = Backoff::new(&self.engine);
         let mut last: Option<String> = None;
+        let mut useless = 0_u32;
         loop {
             let opened = tokio::select! {
                 biased;
                 () = self.whereabouts.news() => continue, // it moved while we went to where it was
-                opened = self.whereabouts.find(|route| self.open_at(route)) => opened,
+                opened = self.whereabouts.find(|route| self.open_at(route, useless)) => opened,
             };
             let mut worked = Duration::ZERO;
             match (opened, first.take()) {
@@ -242,13 +338,16 @@ impl Node {
                     if told.is_some_and(|told| told.send(Ok(())).is_err()) {
                         return;
                     }
-                    let since = Instant::now();
                     let here = link.route.shown.to_string();
                     let moved = last.replace(here.clone()).is_some_and(|last| last != here);
                     let failure = self.serve(&link, moved).await;
-                    self.stand_down(failure.clone());
+                    self.lose(&link);
                     telemetry::disconnected(&failure.reason);
-                    worked = since.elapsed();
+                    (worked, useless) = if link.is_proven() {
+                        (PROVEN, 0)
+                    } else {
+                        (Duration::ZERO, useless.saturating_add(1))
+                    };
                 }
                 (Err(failure), Some(told)) => {
                     let _ = told.send(Err(failure));
@@ -269,7 +368,7 @@ impl Node {
     }
 
     /// Opens a connection to a server and checks that it is the one that is wanted.
-    async fn open_at(&self, route: Arc<Route>) -> Result<Link, Failure> {
+    async fn open_at(&self, route: Arc<Route>, useless_before: u32) -> Result<Link, Failure> {
         let commands = async {
             let mut opened = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut opened.connection).await?;
@@ -278,7 +377,9 @@ impl Node {
         let (commands, acks, ear) =
             tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
         let (commands, acks) = (commands?, acks?);
-        if let Err(failure) = &ear {
+        if let Err(failure) = &ear
+            && !self.has_told_not_listening.swap(true, Ordering::Relaxed)
+        {
             telemetry::not_listening(&failure.reason);
         }
         let acks = acks.map(|connection| {
@@ -290,30 +391,95 @@ impl Node {
             Some(_) => Beat::new(&self.idleness),
             None => Beat::new(&Arc::new(Idleness::limited())),
         };
-        Ok(Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat))
+        let mut link = Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat);
+        link.useless_before = useless_before;
+        Ok(link)
     }
 
     fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
         if link.acks.is_some() {
             self.spawn(link, Arc::clone(self).send_for_acks(Arc::clone(link)));
         }
-        self.become_(State::Ready(Arc::clone(link)));
+        self.send_waiting(link);
         telemetry::connected(&link.route.shown, &self.process.shown());
         self.shared.undoing.more.notify_one(); // what is to be undone can be
+    }
+
+    /// Has requests sent over a new connection from now on, those that wait for it first.
+    fn send_waiting(self: &Arc<Self>, link: &Arc<Link>) {
+        loop {
+            let waiting = match &mut *lock(&self.state) {
+                State::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
+                    Some(waiting.take())
+                }
+                _ => None,
+            };
+            // Until they have left, what comes meanwhile waits behind them: requests on one key leave in their order.
+            let Some(waiting) = waiting else {
+                if self.is_made_ready(link) {
+                    return;
+                }
+                continue;
+            };
+            for (requests, passage) in waiting {
+                self.send(link, requests, passage); // with nothing locked
+            }
+        }
+    }
+
+    /// Makes `link` the connection that requests are sent over, unless some wait.
+    fn is_made_ready(&self, link: &Arc<Link>) -> bool {
+        let mut state = lock(&self.state);
+        if let State::Reconnecting(Reconnecting { waiting, .. }) = &*state
+            && !waiting.is_empty()
+        {
+            return false;
+        }
+        let before = std::mem::replace(&mut *state, State::Ready(Arc::clone(link)));
+        drop(state);
+        drop(before);
+        true
+    }
+
+    /// The connection is lost: what was written is answered, and what comes now waits for the first attempt to replace it.
+    fn lose(&self, link: &Arc<Link>) {
+        if !link.may_be_waited_for() {
+            return self.stand_down(link.failure());
+        }
+        self.listening.store(false, Ordering::Release);
+        self.tracking.close();
+        {
+            let mut state = lock(&self.state);
+            if let State::Ready(_) = &*state {
+                *state = State::reconnecting(Arc::clone(link));
+            }
+            if let State::Reconnecting(Reconnecting { waiting, response_timeout, lost, .. }) = &mut *state {
+                *lost = None; // it is closed here
+                if let Some(acks) = &link.acks {
+                    waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
+                }
+            }
+        }
+        link.exchanges.close(); // with nothing locked
+        self.waits.notify_one();
+        self.answers.disconnected();
     }
 
     fn stand_down(&self, failure: Failure) {
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
-        self.become_(State::Down(failure));
-        self.answers.disconnected();
-    }
-
-    fn become_(&self, state: State) {
-        let before = std::mem::replace(&mut *lock(&self.state), state);
-        if let State::Ready(link) = before {
-            link.exchanges.close(); // with nothing locked
+        let before = std::mem::replace(&mut *lock(&self.state), State::Down(failure.clone()));
+        match before {
+            State::Ready(link) => link.exchanges.close(), // with nothing locked
+            State::Reconnecting(Reconnecting { mut waiting, lost, .. }) => {
+                if let Some(link) = lost {
+                    link.exchanges.close();
+                }
+                self.refuse(waiting.take().flat_map(|(requests, _)| requests).collect(), &failure);
+            }
+            State::Down(_) => {}
         }
+        self.answers.disconnected();
     }
 
     /// Uses a connection until it is to be given up, and returns why.
@@ -358,8 +524,11 @@ impl Node {
 
     /// Answers what cannot be sent.
     fn refuse(&self, requests: Vec<Request>, failure: &Failure) {
-        // Whatever keeps us from connecting, what was asked for may be had once we are connected.
-        let failure = Failure { kind: FailureKind::Passing, ..failure.clone() };
+        if requests.is_empty() {
+            return;
+        }
+        // Whatever keeps us from connecting, what was asked for may be had once we are connected. Nothing of it was written.
+        let failure = Failure { kind: FailureKind::Passing, connection_lost: false, ..failure.clone() };
         let replies =
             requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
         self.answers.replies(replies, boot_time(), None);
@@ -437,6 +606,15 @@ impl Node {
             *mode = Enqueue::Peek;
         }
         request
+    }
+}
+
+impl State {
+    /// The connection of `link` is lost, and the first attempt to replace it begins.
+    fn reconnecting(link: Arc<Link>) -> Self {
+        let (failure, waiting) = (link.failure(), WaitingRequests::default());
+        let response_timeout = link.route.response_timeout;
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: Some(link) })
     }
 }
 

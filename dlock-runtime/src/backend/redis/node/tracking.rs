@@ -181,6 +181,7 @@ impl Node {
 
     async fn track_until_refused(&self, link: &Link) {
         let (route, mut backoff) = (&link.route, Backoff::new(&self.engine));
+        let (mut failures, mut has_worked) = (0_u32, false);
         loop {
             let since = Instant::now();
             match route.track().await {
@@ -192,13 +193,16 @@ impl Node {
                     let heard = lock(&self.tracking.state).asked.map_or(heard, |asked| asked.max(heard));
                     self.idleness.ended(Use::Tracking, link.beat.idle_at(boot_time(), Some(heard)));
                     self.tracking.close();
+                    has_worked = true;
                 }
                 Err(failure) => {
                     self.idleness.failed();
                     if self.tracking.is_told_first() {
                         telemetry::not_tracking(&failure.reason);
                     }
-                    if failure.kind != FailureKind::Passing {
+                    failures += 1;
+                    // One that closes the connection each time has no such command.
+                    if failure.kind != FailureKind::Passing || (failures >= MOST_TRIES && !has_worked) {
                         return;
                     }
                 }
@@ -303,6 +307,9 @@ impl Node {
         }
     }
 }
+
+/// How often tracking is tried in a row over a server that serves commands all the while.
+const MOST_TRIES: u32 = 12;
 
 /// So few that their room is not worth giving back.
 const LITTLE: usize = 64;

@@ -381,7 +381,8 @@ impl<'a> World<'a> {
         } else {
             // Its connections ended with the process.
             self.saw(Seen::Broken);
-            (Reply::Unknown(Failure::new(FailureKind::Passing, "broken pipe")), true)
+            let broken = Failure::new(FailureKind::Passing, "broken pipe").with_connection_lost();
+            (Reply::Unknown(broken), true)
         };
         self.tell(|| {
             let lost = if answered { "" } else { "; the answer is lost" };

@@ -713,7 +713,9 @@ impl<'a> World<'a> {
         }
         self.processes[process].last_arrival = arrival;
         if !answered {
-            let reply = Reply::Unknown(self.no_answer.clone());
+            // What runs later went out on a connection that is given up by then.
+            let no_answer = Failure { connection_lost: late, ..self.no_answer.clone() };
+            let reply = Reply::Unknown(no_answer);
             self.at(now + TIMEOUT, Event::Answered { sent, reply });
         }
         if request_lost {
@@ -740,7 +742,7 @@ impl<'a> World<'a> {
             // Its connection ended with the server.
             self.saw(Seen::Broken);
             if answered {
-                let reply = Reply::Unknown(self.no_answer.clone());
+                let reply = Reply::Unknown(self.no_answer.clone().with_connection_lost());
                 self.at(self.now + 1, Event::Answered { sent, reply });
             }
             return Ok(());

@@ -53,7 +53,7 @@ impl Cluster {
             }
             state.table.give(slot, member);
             moved.insert(slot);
-            let Some(old) = old.filter(|old| old.node.is_ready()) else { continue };
+            let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
             let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
             let number = known.unwrap_or(state.moves + 1);
             state.moves = state.moves.max(number);

@@ -1,0 +1,117 @@
+//! Name lookup on threads of its own.
+//!
+//! The system's lookup blocks its thread, for ten seconds and more if a name server is silent. On the threads that a runtime keeps for what
+//! blocks, it would hold up the end of that runtime, which waits for them. A thread of our own is waited for by nobody.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::oneshot;
+
+/// Returns the addresses of a host. It has no limit of its own; if it is dropped, the lookup ends by itself.
+pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let host = host.to_owned();
+    lookup(&LOOKUPS, move || Ok((host.as_str(), port).to_socket_addrs()?.collect())).await
+}
+
+/// Runs `find` on a thread of its own.
+async fn lookup<T: Send + 'static>(
+    running: &Arc<AtomicUsize>,
+    find: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let place = Place(Arc::clone(running));
+    if running.fetch_add(1, Ordering::AcqRel) >= MOST_LOOKUPS {
+        let text = format!("{MOST_LOOKUPS} name lookups are without an answer");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    let (tell, found) = oneshot::channel();
+    std::thread::Builder::new().name("dlock-lookup".to_owned()).spawn(move || {
+        let _place = place;
+        let _ = tell.send(find());
+    })?;
+    found.await.unwrap_or_else(|_| Err(io::Error::other("the name lookup panicked")))
+}
+
+/// A lookup under way, until this is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Lookups of this process that are under way.
+static LOOKUPS: once_cell::sync::Lazy<Arc<AtomicUsize>> = once_cell::sync::Lazy::new(Arc::default);
+
+/// A name server that is silent must not cost a thread for every attempt to connect.
+const MOST_LOOKUPS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_runtime_ends_while_a_lookup_is_without_an_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (answer, silent) = mpsc::channel::<()>();
+        let running = Arc::default();
+
+        let found = runtime.block_on(async {
+            let found = lookup(&running, move || silent.recv_timeout(LONG).map_err(io::Error::other));
+            tokio::time::timeout(Duration::from_millis(10), found).await
+        });
+        let ends = Instant::now();
+        drop(runtime);
+
+        assert!(found.is_err() && ends.elapsed() < LONG / 4, "{:?}", ends.elapsed());
+        assert_eq!(running.load(Ordering::Acquire), 1, "its thread goes on");
+        drop(answer);
+    }
+
+    #[tokio::test]
+    async fn lookups_without_an_answer_are_bounded() {
+        let (running, mut answers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        let mut lookups: Vec<_> = (0..MOST_LOOKUPS)
+            .map(|_| {
+                let (answer, silent) = mpsc::channel::<()>();
+                answers.push(answer);
+                Box::pin(lookup(&running, move || Ok(silent.recv_timeout(LONG).is_err())))
+            })
+            .collect();
+        for lookup in &mut lookups {
+            assert!(lookup.now_or_never().is_none());
+        }
+
+        let refused = lookup(&running, || Ok(false)).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("without an answer")));
+        drop(answers);
+        for lookup in lookups {
+            assert!(lookup.await.expect("it ends"));
+        }
+        assert!(lookup(&running, || Ok(true)).await.expect("there is room again"));
+    }
+
+    #[tokio::test]
+    async fn addresses_are_taken_as_they_are() {
+        for (host, address) in
+            [("127.0.0.1", "127.0.0.1:6379"), ("::1", "[::1]:6379"), ("[::1]", "[::1]:6379")]
+        {
+            let found = resolve(host, 6379).await.expect("an address");
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [address]);
+        }
+        assert!(resolve("localhost", 6379).await.is_ok_and(|found| !found.is_empty()));
+    }
+}

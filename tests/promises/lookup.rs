@@ -1,0 +1,39 @@
+//! A name server that is silent: it holds up neither a call nor the end of the process.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dlock_tests::Moment;
+
+use super::WORKER;
+
+/// Less than half of what a lookup takes that is waited for; a busy machine starts a process in less.
+const SOON: Duration = Duration::from_secs(5);
+
+/// What the URL says: a lookup that fails sooner is none without an answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_process_ends_while_a_name_lookup_is_without_an_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("silent_names.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("support/silent_names.c");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+    if !cfg!(target_os = "linux") || !built.is_ok_and(|status| status.success()) {
+        return println!("SKIPPED: a silent name server: there is no cc, or no preloading of libraries");
+    }
+
+    for scheme in ["redis", "rediss", "redis+quorum", "redis+cluster"] {
+        for io in ["thread", "runtime"] {
+            let url = format!("{scheme}://silent.invalid:6379?io={io}&connect_timeout=300ms");
+            let started = Moment::now();
+            let ended = Command::new(WORKER).arg(&url).env("LD_PRELOAD", &library).output();
+            let said = String::from_utf8_lossy(&ended.expect("it runs").stderr).into_owned();
+
+            assert!(said.contains("the server takes managers"), "{url}: {said}");
+            let took = started.elapsed();
+            assert!(took >= CONNECT_TIMEOUT && took < SOON, "{url}: {took:?}");
+        }
+    }
+}

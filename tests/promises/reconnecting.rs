@@ -1,0 +1,219 @@
+//! Calls that come while a lost connection is being replaced: they wait for the first attempt, and later ones are refused at once.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::cluster::ClusterFleet;
+use dlock_tests::quorum::QuorumFleet;
+use dlock_tests::world::name;
+use dlock_tests::{Moment, Proxy, RedisServer, Worker, within};
+
+use super::{LONG, SLACK, WORKER, manager_of};
+
+/// As often as the case was seen to fail: every time.
+const ROUNDS: usize = 12;
+
+/// The default limit of a single try.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+fn kill_connections(server: &RedisServer) {
+    server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    server.call(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]);
+}
+
+/// Takes and releases a lock by single tries, each right after `cut`.
+async fn take_after_each(manager: &LockManager, cut: impl Fn()) {
+    for round in 0..ROUNDS {
+        cut();
+        let guard = manager.lock(&*format!("order:{round}")).lease(LONG).acquire().await;
+        let guard = guard.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(guard.release().await.is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_connections_were_killed_succeeds() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    take_after_each(&manager, || kill_connections(&server)).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_reset_succeeds() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
+
+    take_after_each(&manager, || proxy.reset_all()).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_in_the_layout_of_redisson() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_for_redisson());
+    let manager = LockManager::connect(&server.url_with("?layout=redisson")).await.expect("it is open");
+
+    take_after_each(&manager, || kill_connections(&server)).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_on_the_callers_runtime() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url_with("?io=runtime")).await.expect("it is open");
+
+    take_after_each(&manager, || kill_connections(&server)).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_in_a_cluster() {
+    let fleet = ClusterFleet::start();
+    let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");
+
+    take_after_each(&manager, || fleet.servers().iter().for_each(kill_connections)).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_over_a_quorum() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let manager = fleet.manager("").await;
+
+    for round in 0..ROUNDS {
+        fleet.servers().iter().for_each(kill_connections);
+        let guard = manager.lock(&*format!("order:{round}")).acquire().await;
+        let guard = guard.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(guard.release().await.is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_single_try_of_a_thawed_process_succeeds() {
+    let server = RedisServer::start();
+    let mut worker = Worker::spawn(WORKER, &[server.url()]).await;
+
+    for round in 0..ROUNDS {
+        worker.pause();
+        kill_connections(&server);
+        let key = format!("order:{round}");
+        worker.send(&format!("acquire {key} 10000 0"));
+        worker.resume();
+        let event = worker.event_or_failure("acquired", &key).await;
+        assert_eq!(event.name, "acquired", "round {round}: {event:?}");
+        worker.send(&format!("release {key}"));
+        worker.event("released", &key).await;
+    }
+}
+
+#[tokio::test]
+async fn release_ready_and_inspect_wait_for_the_new_connection() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    for round in 0..ROUNDS {
+        let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+        kill_connections(&server);
+        let seen = manager.inspect("order:7").await;
+        assert!(matches!(seen, Ok(Some(_))), "round {round}: {seen:?}");
+        kill_connections(&server);
+        assert!(manager.ready().await.is_ok(), "round {round}");
+        kill_connections(&server);
+        let token = guard.fencing_token().await;
+        assert!(token.is_ok(), "round {round}: {token:?}");
+        assert!(guard.release().await.is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_written_acquire_is_given_back_and_tried_again_under_a_new_token() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let url = proxy.url_with("?response_timeout=5s&tracking=off");
+    let manager = LockManager::connect(&url).await.expect("it is open");
+    let value = || server.call(&["GET", &name("order:7")]).text().map(str::to_owned);
+
+    proxy.swallow_replies();
+    let lock = manager.lock("order:7").lease(LONG);
+    let call = tokio::spawn(async move { lock.acquire().await });
+    let taken = async {
+        while value().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, "the acquire without an answer", taken).await;
+    let first = value();
+    proxy.pass();
+    proxy.reset_all();
+    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("it was given back");
+
+    assert!(first.is_some() && value().is_some() && value() != first, "{first:?}, {:?}", value());
+    assert!(guard.check().is_ok());
+    assert!(guard.release().await.is_ok());
+    assert_eq!(value(), None);
+}
+
+#[tokio::test]
+async fn a_call_is_refused_at_once_after_the_first_attempt_has_failed() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
+
+    proxy.refuse();
+    proxy.reset_all();
+    let first = manager.lock("order:7").acquire().await;
+    assert!(matches!(first, Err(Error::Unavailable { .. })), "{first:?}");
+    let started = Moment::now();
+    for _ in 0..ROUNDS {
+        let refused = manager.lock("order:7").acquire().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    }
+
+    assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_single_try_waits_no_longer_than_its_limit_for_a_silent_server() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
+
+    proxy.black_hole();
+    proxy.reset_all();
+    for _ in 0..2 {
+        let started = Moment::now();
+        let refused = manager.lock("order:7").acquire().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        assert!(started.elapsed() < RESPONSE_TIMEOUT + SLACK, "{:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_manager_shuts_down_while_calls_wait_for_a_connection() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
+
+    proxy.black_hole();
+    proxy.reset_all();
+    let lock = manager.lock("order:7").wait(LONG);
+    let call = tokio::spawn(async move { lock.acquire().await });
+    tokio::task::yield_now().await;
+    within(Duration::from_secs(5), "the shutdown", manager.shutdown(Duration::ZERO)).await;
+
+    let ended = within(LONG, "the call", call).await.expect("no panic");
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let manager = manager_of(&server).await;
+
+    for round in 0..ROUNDS {
+        kill_connections(&server);
+        let key = format!("order:{round}");
+        let lock = manager.lock(&*key).lease(LONG);
+        let dropped = tokio::time::timeout(Duration::from_millis(1), lock.acquire()).await;
+        drop(dropped); // whether it waited, or had the lock
+        super::until_free(&server, &key, LONG / 2).await;
+    }
+}

@@ -1,0 +1,135 @@
+//! Services and proxies that lack commands: locks need few, and can do without all others.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::filter::{FilterProxy, Lack};
+use dlock_tests::{RedisServer, within};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Commands that only make locks cheaper or faster.
+const OPTIONAL: [&str; 6] =
+    ["SCRIPT LOAD", "EVALSHA", "CLIENT SETINFO", "SUBSCRIBE", "CLIENT TRACKING", "HELLO"];
+
+/// Uses locks in every way that needs the server.
+async fn use_locks(url: &str) {
+    let first = LockManager::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let second = LockManager::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let lease = Duration::from_secs(3);
+
+    let held = first.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
+    let contended = second.lock("order:7").acquire().await;
+    assert!(matches!(contended, Err(Error::Contended { .. })), "{contended:?}");
+    assert!(held.fencing_token().await.is_ok());
+    assert!(second.inspect("order:7").await.is_ok_and(|seen| seen.is_some()));
+    assert!(held.check().is_ok() && first.ready().await.is_ok());
+
+    let lock = second.lock("order:7").lease(lease).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(150)).await; // one that has not asked yet may wait as well
+    held.release().await.expect("it was held");
+    let next = within(LONG, "the lock", waiter).await.expect("no panic").expect("its turn comes");
+    assert!(next.extend(lease * 2).await.is_ok() && next.check().is_ok());
+    next.release().await.expect("it was held");
+    assert!(first.force_release("order:7").await.is_ok_and(|held| !held));
+    first.shutdown(LONG).await;
+}
+
+async fn lacks(command: &'static str) {
+    let server = RedisServer::start();
+    for lack in Lack::ALL {
+        // A proxy that closes on what every lock asks cannot be told from one that is down.
+        if (command, lack) == ("EVALSHA", Lack::Closes) {
+            continue;
+        }
+        let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
+        use_locks(&proxy.url_with("?poll=20ms")).await;
+    }
+}
+
+#[tokio::test]
+async fn locks_need_no_script_load() {
+    lacks("SCRIPT LOAD").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_evalsha() {
+    lacks("EVALSHA").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_client_setinfo() {
+    lacks("CLIENT SETINFO").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_subscribe() {
+    lacks("SUBSCRIBE").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_client_tracking() {
+    lacks("CLIENT TRACKING").await;
+    lacks("HELLO").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_optional_command_at_all() {
+    let server = RedisServer::start();
+    for lack in [Lack::Unknown, Lack::Forbidden] {
+        let proxy = FilterProxy::in_front_of(&server, &OPTIONAL.map(|command| (command, lack)));
+        use_locks(&proxy.url_with("?poll=20ms")).await;
+    }
+    let closing: Vec<_> =
+        OPTIONAL.into_iter().filter(|of| *of != "EVALSHA").map(|of| (of, Lack::Closes)).collect();
+    use_locks(&FilterProxy::in_front_of(&server, &closing).url_with("?poll=20ms")).await;
+}
+
+#[tokio::test]
+async fn script_load_is_tried_once() {
+    let server = RedisServer::start();
+    for lack in Lack::ALL {
+        let proxy = FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", lack)]);
+        let manager =
+            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("locks need it not");
+        let tried = proxy.count("SCRIPT LOAD");
+
+        server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let guard = manager.lock("order:7").acquire().await;
+
+        assert!(guard.is_ok(), "{lack:?}: {guard:?}");
+        assert_eq!(proxy.count("SCRIPT LOAD"), tried, "{lack:?}");
+        guard.expect("it is").release().await.expect("it was held");
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_wait_is_told_from_a_sentinel() {
+    let server = RedisServer::start();
+    for lack in Lack::ALL {
+        let proxy = FilterProxy::in_front_of(&server, &[("WAIT", lack)]);
+        let refused =
+            LockManager::connect(&proxy.url_with("?replica_acks=1")).await.expect_err("it has none");
+        let text = refused.to_string();
+        assert!(text.contains("leave out `replica_acks`") && !text.contains("sentinel"), "{lack:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_scripts_is_refused_by_the_command_that_it_lacks() {
+    let server = RedisServer::start();
+    let without = |lack| FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", lack), ("EVAL", lack)]);
+    for (lack, said) in [
+        (Lack::Unknown, "no `EVAL`, which locks need"),
+        (Lack::Forbidden, "`dlock doctor` says what to allow"),
+        (Lack::Closes, "closed the connection on `SCRIPT LOAD`"),
+    ] {
+        let refused = LockManager::connect(&without(lack).url_with("")).await.expect_err("it has none");
+        let text = refused.to_string();
+        assert!(
+            text.contains(said) && !text.contains("sentinel") && !text.contains("TLS"),
+            "{lack:?}: {text}"
+        );
+    }
+}
