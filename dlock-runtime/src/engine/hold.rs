@@ -69,9 +69,9 @@ impl Held {
     }
 
     /// Gives up a hold that was lost before anything could run under it: the task may come late to its turn. Returns the error.
-    pub(super) fn given_up(mut self, loss: Loss) -> Box<Error> {
+    pub(super) fn given_up(mut self, loss: Loss) -> Error {
         self.taken_up = false;
-        Box::new(self.lost_error(loss))
+        self.lost_error(loss)
     }
 
     /// Returns whether the server has said that the hold, which is nested in no other, is not ours.

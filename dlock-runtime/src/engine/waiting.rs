@@ -101,7 +101,7 @@ impl Waiting {
             let held = ready!(Pin::new(&mut *self).poll(cx))?;
             let Err(loss) = held.believed() else { return Poll::Ready(Ok(held)) };
             if !held.is_denied() || !self.goes_on(options, &held.engine) {
-                return Poll::Ready(Err(held.given_up(loss)));
+                return Poll::Ready(Err(Box::new(held.given_up(loss))));
             }
             let (engine, key) = (Arc::clone(&held.engine), held.key().clone());
             drop(held.given_up(loss));

@@ -64,7 +64,7 @@ impl Profile {
         // A server far away: most of a response timeout goes into the round trip, and a connection takes several.
         let is_far = Draws::new(seed, FAR).chance(20);
         let connect_timeout = if is_far { connect_timeout + Duration::from_secs(1) } else { connect_timeout };
-        let least = if is_far { response_timeout.mul_f64(0.35) } else { TICK };
+        let one_way = if is_far { response_timeout.mul_f64(0.35) } else { TICK };
         // Where leases are long and nobody crashes, what is left of a command without an answer is undone, or nobody has a turn in time.
         let is_long = draws.chance(40);
         let lease = if is_long { Duration::from_secs(20) } else { draws.millis(200, 900) };
@@ -94,7 +94,7 @@ impl Profile {
             response_timeout,
             connect_timeout,
             drift: [drift, -drift, 0],
-            latency: (least, least + Duration::from_millis(if is_far { most / 4 } else { most })),
+            latency: (one_way, one_way + Duration::from_millis(if is_far { most / 4 } else { most })),
             faults: match draws.below(20) {
                 0 => 0,
                 _ if is_long => (draws.next() | draws.next()) & !Fault::CLIENT_CRASHES,

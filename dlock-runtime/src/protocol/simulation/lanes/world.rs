@@ -593,7 +593,8 @@ impl<'a> World<'a> {
         match *action {
             Action::Send { command: Command::Enqueue { mode: Enqueue::Again, .. }, .. }
                 if self.bug == Bug::NobodyAsksAgain => {}
-            Action::Send { command: Command::Renew { .. }, .. } if self.bug == Bug::NobodyRenews => {}
+            Action::Send { command: Command::Renew { .. }, .. }
+                if self.bug == Bug::NobodyRenews && self.processes[process].is_held() => {}
             Action::Send { token, command } => {
                 self.note_spare(process, token, command);
                 self.send(process, token, command);
