@@ -18,9 +18,14 @@ struct Far {
 
 impl Far {
     fn start(round_trip: Duration) -> Self {
+        let far = Self::start_near();
+        far.proxy.round_trip(round_trip);
+        far
+    }
+
+    fn start_near() -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
-        proxy.round_trip(round_trip);
         Self { server, proxy }
     }
 }
