@@ -11,6 +11,7 @@ use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::world::name;
 use dlock_tests::{Proxy, RedisServer, within};
+use futures_util::FutureExt;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -197,6 +198,23 @@ async fn a_loss_is_told_once_by_an_event_and_the_outcome() {
     assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
     assert_eq!(told_of("dlock.lost", "slow:3").len(), 1);
     assert_eq!(told_of("dlock.hold", "slow:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
+}
+
+#[distributed_lock(key = "late:<id>", lease = "100ms", renew = false, manager = locks)]
+async fn complete_late(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    let _ = tokio::time::advance(Duration::from_secs(9)).now_or_never(); // as a body does that blocks its thread
+    Ok(id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_under_a_completed_body_is_logged_once_and_returned() {
+    let locks = in_memory().await;
+
+    let lost = complete_late(&locks, 3).await;
+
+    assert!(matches!(lost, Err(Error::Lost { completed: true, .. })), "{lost:?}");
+    assert_eq!(told_of("dlock.lost", "late:3").len(), 1);
+    assert_eq!(told_of("dlock.hold", "late:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
 }
 
 #[tokio::test(start_paused = true)]

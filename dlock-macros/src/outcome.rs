@@ -31,9 +31,15 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let skipping = (*on_unavailable == OnUnavailable::Skip)
         .then(|| quote_spanned!(at_output=> #private::skip_unavailable::<#output>(__dlock_result, #swallow)))
         .map(|skipping| quote_spanned!(span=> let __dlock_result = #skipping;));
+    // Of a type that has no name the stand-in would stand for the loss: the body's own value does.
+    let stands = if output.opaque {
+        quote_spanned!(span=> |_| true)
+    } else {
+        quote_spanned!(span=> |__dlock_value| #private::Completed::new(__dlock_value).stands_after_a_loss())
+    };
     let run = quote_spanned! {span=>
         #pinned
-        let __dlock_result = #private::Call::run(&__dlock_call, __dlock_body).await;
+        let __dlock_result = #private::Call::run(&__dlock_call, __dlock_body, #stands).await;
     };
     match on_contended {
         OnContended::Error => {

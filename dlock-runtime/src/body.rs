@@ -38,6 +38,11 @@ impl<F: Future> Body<F> {
         self.set(Self::Gone);
     }
 
+    /// Returns the value of a body that has ended, until it is taken.
+    pub(crate) fn value(&self) -> Option<&F::Output> {
+        if let Self::Done { value } = self { value.as_ref() } else { None }
+    }
+
     /// Takes the value of a body that has ended.
     ///
     /// # Panics

@@ -40,8 +40,12 @@ pub enum Error {
         retry_after: Option<Duration>,
     },
 
-    /// The lock was held and is not any more; with `on_lost = abort` the body has been dropped.
-    #[error("lock `{key}` was lost after {} ms: {cause}", held.as_millis())]
+    /// The lock was held and is not any more; with `on_lost = abort` the body has been dropped, or had completed.
+    #[error(
+        "lock `{key}` was lost after {} ms: {cause}{}",
+        held.as_millis(),
+        if *completed { "; the body had completed by then and may have overlapped with another holder's" } else { "" }
+    )]
     #[non_exhaustive]
     Lost {
         /// The lock that was held.
@@ -50,6 +54,10 @@ pub enum Error {
         held: Duration,
         /// How it was lost.
         cause: LossCause,
+        /// Whether the body had completed when the loss was found. All its work is done, and another holder may have worked at the
+        /// same time: find out what was written before you do it again. If `false`, the body was dropped part of the way, never
+        /// started, or there was none.
+        completed: bool,
     },
 
     /// The server could not be asked, or gave no usable answer in time.
@@ -274,9 +282,28 @@ mod tests {
     fn who_lost_a_lock_is_not_told_to_do_the_work_again() {
         let key = LockKey::new("order:7").expect("a key");
 
-        let lost = Error::Lost { key, held: Duration::ZERO, cause: LossCause::Expired };
+        for completed in [false, true] {
+            let lost =
+                Error::Lost { key: key.clone(), held: Duration::ZERO, cause: LossCause::Expired, completed };
 
-        assert_eq!(lost.retry_after(), None);
+            assert_eq!(lost.retry_after(), None);
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_loss_says_if_the_body_had_completed() {
+        let text = |completed| {
+            let key = LockKey::new("order:7").expect("a key");
+            let held = Duration::from_millis(150);
+            Error::Lost { key, held, cause: LossCause::Expired, completed }.to_string()
+        };
+
+        assert_eq!(text(false), "lock `order:7` was lost after 150 ms: its lease ran out");
+        assert_eq!(
+            text(true),
+            "lock `order:7` was lost after 150 ms: its lease ran out; the body had completed by then and may have \
+             overlapped with another holder's"
+        );
     }
 
     #[test]

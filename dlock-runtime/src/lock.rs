@@ -161,7 +161,9 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without [`Error::Reentrant`]; [`Error::Lost`] when the lock was lost before the body ended,
-    /// and the body has been dropped then.
+    /// and the body has been dropped then. If the body had completed when the loss was found, its value has been dropped (an error
+    /// of its own, too: `run` does not know one) and the error says `completed: true`. If only `max_hold` has passed, the value is
+    /// returned.
     ///
     /// # Cancel safety
     ///
@@ -181,7 +183,7 @@ impl Lock {
         let mut running = Running::new(held);
         let on_lost = self.options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
-        let mut leaving = Leaving::new(held, ended, self.options.release, &telemetry);
+        let mut leaving = Leaving::new(held, ended, &self.options, &telemetry);
         poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
         Ok(body.take())
     }

@@ -195,6 +195,10 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnLost {
     /// The body is dropped at its next await, and the call returns [`Error::Lost`](crate::Error::Lost).
+    ///
+    /// If the body completes in the poll after which the loss is found, its value is dropped and the error says `completed: true`,
+    /// since another holder may have worked at the same time. The body's own value is returned if it is an error, if the function's
+    /// return type cannot carry a lock error, or if only `max_hold` has passed.
     #[default]
     Abort,
     /// The body runs to its end and its own result is returned; the loss is logged.

@@ -145,27 +145,49 @@ impl<'a> Running<'a> {
 
 /// Lets go after a body has ended or was stopped, and waits for the answer unless the release is left to the background. One that fails
 /// never replaces the body's own value: it is logged, and the lease is the backstop.
+///
+/// If the lock was lost before the release, a body that is not to finish gives its loss instead of its value: the caller must learn that
+/// the work may have overlapped with another holder's. What only the reply to the release reveals is logged.
 #[derive(Debug)]
 pub(crate) struct Leaving<'a> {
     held: &'a Held,
-    ended: std::result::Result<(), Loss>,
+    ended: Ended,
     answer: Option<oneshot::Receiver<Reply>>,
+}
+
+/// How a body has ended.
+#[derive(Debug)]
+enum Ended {
+    /// It has completed under its lock.
+    Completed,
+    /// It has completed, and the lock was lost: another holder may have worked beside it.
+    CompletedLost(Loss),
+    /// It was stopped, as the lock was lost.
+    Stopped(Loss),
 }
 
 impl<'a> Leaving<'a> {
     pub(crate) fn new(
         held: &'a Held,
         ended: std::result::Result<(), Loss>,
-        release: Release,
+        options: &Options,
         telemetry: &Hold,
     ) -> Self {
         let now = held.engine.now();
-        let answer = if let Err(loss) = ended.and_then(|()| held.root().believed(now)) {
+        let found = ended.and_then(|()| held.root().believed(now)).err();
+        let ended = match (ended, found) {
+            (Err(loss), _) => Ended::Stopped(loss),
+            (Ok(()), Some(loss)) if options.on_lost == OnLost::Abort => {
+                held.overlap(loss, now).map_or(Ended::Completed, Ended::CompletedLost)
+            }
+            (Ok(()), _) => Ended::Completed,
+        };
+        let answer = if let Some(loss) = found {
             held.let_go_at(now, By::TheCall, Told::Nobody);
             telemetry.lost(held.key(), loss);
             None
         } else {
-            let told = match release {
+            let told = match options.release {
                 Release::Awaited => Told::Caller,
                 Release::Background => Told::Log(telemetry),
             };
@@ -188,6 +210,10 @@ impl<'a> Leaving<'a> {
         {
             telemetry.let_go(self.held.key(), &reply, || self.held.held_for());
         }
-        Poll::Ready(self.ended.map_err(|loss| self.held.lost_error(loss)))
+        Poll::Ready(match self.ended {
+            Ended::Completed => Ok(()),
+            Ended::CompletedLost(loss) => Err(self.held.lost_error_of_completed(loss)),
+            Ended::Stopped(loss) => Err(self.held.lost_error(loss)),
+        })
     }
 }

@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dlock_runtime::{Credentials, Error, LockManager};
+use dlock_tests::sentinel::End;
 use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, acl, within};
 
+use crate::locks::until_ids_in;
 use crate::order::of_a_cluster;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -78,6 +80,110 @@ async fn one_server_of_a_cluster_that_is_addressed_as_if_it_were_all_is_told_wit
 
     let Err(Error::Config { problem, .. }) = &refused else { panic!("{refused:?}") };
     assert!(problem.contains("write `redis+cluster://host:port`"), "{problem}");
+}
+
+/// Returns how many clients each master has, beside replicas and the one that asks.
+fn clients(fleet: &ClusterFleet) -> Vec<usize> {
+    let count = |port: &u16| {
+        let list = fleet.server(*port).call(&["CLIENT", "LIST", "TYPE", "normal"]);
+        let subscribed = fleet.server(*port).call(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let lines = |reply: &dlock_tests::resp::Reply| reply.text().unwrap_or_default().lines().count();
+        lines(&list) + lines(&subscribed) - 1
+    };
+    fleet.masters().iter().map(count).collect()
+}
+
+async fn until_clients(fleet: &ClusterFleet, what: &str, are: impl Fn(&[usize]) -> bool) {
+    let seen = async {
+        while !are(&clients(fleet)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(SOON, what, seen).await;
+}
+
+#[tokio::test]
+async fn a_master_is_connected_to_when_a_key_of_its_slots_is_used() {
+    let fleet = ClusterFleet::start();
+    until_clients(&fleet, "no client", |clients| clients == [0; 3]).await;
+    let manager = connect(&fleet.url_with("")).await.expect("it is up");
+
+    until_clients(&fleet, "no client after connecting", |clients| clients == [0; 3]).await;
+    let guard = manager.lock(fleet.key_in(1, "order")).acquire().await.expect("it is free");
+    let used = clients(&fleet);
+    until_clients(&fleet, "clients of one master", |clients| clients[1] >= 2 && clients[0] + clients[2] == 0)
+        .await;
+    manager.ready().await.expect("the master in use replies");
+    let others = [0, 2].map(|part| manager.lock(fleet.key_in(part, "order")));
+    let others = futures_util::future::join_all(others.iter().map(|lock| lock.acquire())).await;
+    until_clients(&fleet, "clients of all", |clients| clients.iter().all(|count| *count >= 2)).await;
+
+    assert!(used[1] >= 2 && used[0] + used[2] == 0, "{used:?}");
+    assert!(guard.check().is_ok() && others.iter().all(Result::is_ok), "{others:?}");
+}
+
+#[tokio::test]
+async fn a_manager_that_has_used_no_key_is_ready() {
+    let fleet = ClusterFleet::start();
+    let manager = connect(&fleet.url_with("")).await.expect("it is up");
+
+    manager.ready().await.expect("a master replies");
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_the_first_of_its_manager_on_a_master_is_granted_its_lock() {
+    let fleet = ClusterFleet::start();
+    for part in 0..3 {
+        let key = fleet.key_in(part, "order");
+        let (holder, waiter) = (connect(&fleet.url_with("")).await, connect(&fleet.url_with("")).await);
+        let (holder, waiter) = (holder.expect("it is up"), waiter.expect("it is up"));
+        let guard = holder.lock(&*key).acquire().await.expect("it is free");
+        let lock = waiter.lock(&*key).wait(LONG);
+        let waits = tokio::spawn(async move { lock.acquire().await });
+        until_ids_in(&fleet, &key, 2).await;
+
+        let released = std::time::Instant::now();
+        guard.release().await.expect("it is held");
+        let granted = within(SOON, "the grant", waits).await.expect("no panic");
+
+        assert!(granted.is_ok(), "{granted:?}");
+        assert!(released.elapsed() < Duration::from_millis(500), "{:?}", released.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_lock_whose_slot_moves_to_an_unused_master_is_held_on() {
+    let fleet = ClusterFleet::start();
+    let manager = connect(&fleet.url_with("")).await.expect("it is up");
+    let key = fleet.key_in(0, "order");
+    let slot = fleet.slot(&key);
+    let guard = manager.lock(&*key).lease(Duration::from_secs(2)).acquire().await.expect("it is free");
+
+    fleet.begin_to_move(slot, fleet.masters()[2]);
+    fleet.finish_the_move(slot, fleet.masters()[2]);
+    tokio::time::sleep(Duration::from_secs(3)).await; // longer than the lease: it is renewed where it is now
+    let checked = guard.check();
+    let released = guard.release().await;
+
+    assert!(checked.is_ok(), "{checked:?}");
+    assert!(released.is_ok(), "{released:?}");
+}
+
+#[tokio::test]
+async fn a_master_that_is_away_is_unavailable_for_its_keys_alone() {
+    let mut fleet = ClusterFleet::start();
+    let manager = connect(&fleet.url_with("?response_timeout=500ms")).await.expect("it is up");
+    let keys = [0, 1, 2].map(|part| fleet.key_in(part, "order"));
+    fleet.break_master(1, End::Pause);
+
+    let began = std::time::Instant::now();
+    let refused = manager.lock(&*keys[1]).try_acquire().await;
+    let took = began.elapsed();
+    let others = [manager.lock(&*keys[0]).try_acquire().await, manager.lock(&*keys[2]).try_acquire().await];
+
+    assert!(refused.as_ref().is_err_and(Error::is_unavailable), "{refused:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(others.iter().all(|other| matches!(other, Ok(Some(_)))), "{others:?}");
 }
 
 /// Two servers that each say that the other serves every slot. Returns the first and the second.
@@ -160,6 +266,8 @@ async fn every_server_is_reached_over_tls() {
         server.line("tls-cluster yes").line("tls-replication yes")
     });
     let url = fleet.servers()[0].tls_url().replace("rediss://", "rediss+cluster://");
+    // The first call on a master waits for the connection to it.
+    let url = format!("{url}{}response_timeout=5s", if url.contains('?') { '&' } else { '?' });
     let manager =
         LockManager::builder(&url).tls_ca(authority.pem()).connect().await.expect("we know its authority");
 

@@ -72,6 +72,23 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fail_over_of_the_only_master_in_use_is_followed() {
+    for end in [End::Kill, End::Pause] {
+        let mut fleet = ClusterFleet::start();
+        let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");
+        let key = fleet.key_in(1, "order");
+        drop(manager.lock(&*key).acquire().await.expect("it is free"));
+
+        fleet.break_master(1, end);
+        fleet.switched().await;
+        let lock = manager.lock(&*key).wait(Duration::from_secs(20));
+        let acquired = within(Duration::from_secs(10), "the lock at the new master", lock.acquire()).await;
+
+        assert!(acquired.is_ok(), "{end:?}: {acquired:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_due() {
     let mut fleet = ClusterFleet::start();
     let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");

@@ -3,6 +3,7 @@
 //! Each file is named by what the tasks do. Beside these stand `tests/cancel` (dropped at every await), `tests/promises/runtimes`
 //! (runtimes that end) and `tests/contract` (panics, nesting and crosswise keys in every backend).
 
+mod completed;
 mod crosswise;
 mod crowd;
 mod cut_short;

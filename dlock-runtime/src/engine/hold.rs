@@ -104,8 +104,32 @@ impl Held {
         &self.turn.key
     }
 
+    /// Returns the loss under which a body that has just completed may have overlapped with another holder: the one that was found, or
+    /// what came after it.
+    ///
+    /// Returns `None` if only `max_hold` has passed: the lock stays with its body until the lease is over.
+    pub(crate) fn overlap(&self, found: Loss, now: BootTime) -> Option<Loss> {
+        if found.0 != LossCause::MaxHold {
+            return Some(found);
+        }
+        let root = self.root();
+        // Whether the lease is over as well is known to the lane, which may not have seen to it yet.
+        self.engine.on_lane_now(now, root.key.name(), |lane, cx| lane.tick(cx));
+        let cause = match root.believed(now) {
+            Err((LossCause::MaxHold, _)) => root.left_by_max_hold(now)?,
+            Err((cause, _)) => cause,
+            Ok(()) => return None,
+        };
+        Some((cause, found.1))
+    }
+
     pub(crate) fn lost_error(&self, (cause, held): Loss) -> Error {
-        Error::Lost { key: self.key().clone(), held, cause }
+        Error::Lost { key: self.key().clone(), held, cause, completed: false }
+    }
+
+    /// Returns the error for a loss that was found when the body had completed.
+    pub(crate) fn lost_error_of_completed(&self, (cause, held): Loss) -> Error {
+        Error::Lost { key: self.key().clone(), held, cause, completed: true }
     }
 
     /// How often the lock was asked for, and how long the call waited for it, in whole milliseconds.

@@ -218,6 +218,17 @@ impl Turn {
         lost.unwrap_or(Ok(()))
     }
 
+    /// Returns why others may have the lock of a hold that was lost to its `max_hold`; `None` while it stays with its body.
+    pub(crate) fn left_by_max_hold(&self, now: BootTime) -> Option<LossCause> {
+        self.look(None, |phase| match phase {
+            Phase::Lost(lost) => match lost.left {
+                Some(left) => (now >= left.deadline).then_some(LossCause::Expired),
+                None => Some(LossCause::Released),
+            },
+            _ => None,
+        })
+    }
+
     /// Returns until when the hold is or was believed, as the renewals have it.
     #[cfg(test)]
     pub(super) fn until(&self) -> BootTime {

@@ -198,7 +198,9 @@ fn error(key: LockKey, refusal: Refusal) -> Error {
             reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
         },
         Refusal::Shutdown => Error::Shutdown { key: Some(key) },
-        Refusal::RootLost => Error::Lost { key, held: Duration::ZERO, cause: LossCause::Released },
+        Refusal::RootLost => {
+            Error::Lost { key, held: Duration::ZERO, cause: LossCause::Released, completed: false }
+        }
         Refusal::Deadlock { held } => Error::Deadlock { key, held },
     }
 }

@@ -34,6 +34,6 @@ impl From<Error> for HttpResponse {
     }
 }
 
-responses! { HttpResponse }
+responses! { HttpResponse: HttpResponse::status }
 
 extractors! { Data<T> Form<T> Json<T> Path<T> Query<T> ReqData<T + Clone + 'static> }

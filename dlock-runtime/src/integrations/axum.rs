@@ -48,7 +48,12 @@ impl<T: From<&'static str>> From<Error> for (StatusCode, T) {
     }
 }
 
-responses! { Response, StatusCode, (StatusCode, String), (StatusCode, &'static str) }
+responses! {
+    Response: Response::status,
+    StatusCode: StatusCode::clone,
+    (StatusCode, String): |response: &(StatusCode, String)| response.0,
+    (StatusCode, &'static str): |response: &(StatusCode, &'static str)| response.0,
+}
 
 extractors! { Extension<T> Form<T> Json<T> Path<T> Query<T> State<T> }
 

@@ -53,13 +53,18 @@ macro_rules! extractors {
 #[cfg(any(feature = "actix", feature = "axum"))]
 use extractors;
 
-/// Makes responses return types that carry lock errors by themselves, without a `Result` around them.
+/// Makes responses return types that carry lock errors by themselves, without a `Result` around them. Each with its status.
 #[cfg(any(feature = "actix", feature = "axum"))]
 macro_rules! responses {
-    ($($type:ty),*) => {$(
+    ($($type:ty: $status:expr),* $(,)?) => {$(
         impl $crate::__private::ReportsLockError for $type {
             fn report(error: $crate::Error) -> Self {
                 error.into()
+            }
+
+            fn is_error(&self) -> bool {
+                let status = $status(self);
+                status.is_client_error() || status.is_server_error()
             }
         }
 

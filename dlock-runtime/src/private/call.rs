@@ -157,12 +157,18 @@ impl Call {
 
     /// Takes the lock unless [`acquire`](Self::acquire) has, runs the body under it, drops the body in place, releases.
     ///
+    /// If the lock is found lost when the body has completed, `keeps` decides whether its value stands all the same.
+    ///
     /// # Errors
     ///
-    /// Every cause for which the body could not start or could not go on.
-    pub fn run<'a, F: Future>(&'a self, body: Pin<&'a mut Body<F>>) -> Run<'a, F> {
+    /// Every cause for which the body could not start or could not go on; a loss under a body that has completed.
+    pub fn run<'a, F, K>(&'a self, body: Pin<&'a mut Body<F>>, keeps: K) -> Run<'a, F, K>
+    where
+        F: Future,
+        K: Fn(&F::Output) -> bool + Unpin,
+    {
         let step = if self.guard.get().is_some() { self.started() } else { Step::Entering(self.entering()) };
-        Run { call: self, body, step }
+        Run { call: self, body, keeps, step }
     }
 
     /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
@@ -170,7 +176,7 @@ impl Call {
     /// Nothing can replace the body's value any more, so there is no error. A loss is logged.
     pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Body<F>>) -> F::Output {
         debug_assert!(self.site.options.on_lost == OnLost::Finish, "the expansion calls this for no other");
-        match self.run(body).await {
+        match self.run(body, |_| true).await {
             Ok(output) => output,
             Err(error) => unreachable!("a body that runs to its end is not stopped: {error}"),
         }
@@ -232,9 +238,11 @@ impl Future for Acquire<'_> {
 
 /// Runs the body of a call under its lock. See [`Call::run`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Run<'a, F: Future> {
+pub struct Run<'a, F: Future, K> {
     call: &'a Call,
     body: Pin<&'a mut Body<F>>,
+    /// Takes no room.
+    keeps: K,
     step: Step<'a>,
 }
 
@@ -247,11 +255,15 @@ enum Step<'a> {
     Unlocked,
 }
 
-impl<F: Future> Future for Run<'_, F> {
+impl<F, K> Future for Run<'_, F, K>
+where
+    F: Future,
+    K: Fn(&F::Output) -> bool + Unpin,
+{
     type Output = Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { call, body, step } = &mut *self;
+        let Self { call, body, keeps, step } = &mut *self;
         let telemetry = &call.telemetry;
         let mut seen = false;
         loop {
@@ -265,13 +277,15 @@ impl<F: Future> Future for Run<'_, F> {
                 Step::Running(running) => {
                     let on_lost = call.site.options.on_lost;
                     let ended = ready!(running.poll(body.as_mut(), on_lost, seen, telemetry, cx));
-                    let release = call.site.options.release;
-                    *step = Step::Leaving(Leaving::new(running.held(), ended, release, telemetry));
+                    let options = &call.site.options;
+                    *step = Step::Leaving(Leaving::new(running.held(), ended, options, telemetry));
                 }
-                Step::Leaving(leaving) => {
-                    ready!(leaving.poll(telemetry, cx))?;
-                    break;
-                }
+                Step::Leaving(leaving) => match ready!(leaving.poll(telemetry, cx)) {
+                    Err(error) if !body.as_ref().value().is_some_and(&*keeps) => {
+                        return Poll::Ready(Err(error));
+                    }
+                    _ => break,
+                },
                 Step::Unlocked => {
                     let _entered = telemetry.enter();
                     ready!(body.as_mut().poll(cx));
@@ -283,7 +297,7 @@ impl<F: Future> Future for Run<'_, F> {
     }
 }
 
-impl<F: Future> fmt::Debug for Run<'_, F> {
+impl<F: Future, K> fmt::Debug for Run<'_, F, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").field("call", self.call).finish_non_exhaustive()
     }

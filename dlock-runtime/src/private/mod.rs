@@ -9,8 +9,8 @@ use std::time::Duration;
 
 pub use call::{Acquire, Call, Run, Site};
 pub use outcome::{
-    Carrier, CarrierOfNone, CarriesLockError, DidNotRun, ReportsLockError, ReportsLoss, Skips, finish,
-    finish_or_skip, finish_started, skip_unavailable,
+    Carrier, CarrierOfNone, CarriesLockError, Completed, CompletedAlone, DidNotRun, ReportsLockError,
+    ReportsLoss, Skips, finish, finish_or_skip, finish_started, skip_unavailable,
 };
 
 pub use crate::body::Body;

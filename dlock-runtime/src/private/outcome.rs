@@ -26,11 +26,18 @@ use crate::error::Error;
 pub trait ReportsLockError: Sized {
     /// Makes the value that carries `error`.
     fn report(error: Error) -> Self;
+
+    /// Returns `true` if the value is an error, of whatever cause.
+    fn is_error(&self) -> bool;
 }
 
 impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
     fn report(error: Error) -> Self {
         Err(E::carry(error))
+    }
+
+    fn is_error(&self) -> bool {
+        self.is_err()
     }
 }
 
@@ -128,6 +135,49 @@ pub trait ReportsLoss: Sized {
 impl<T, E: CarriesLockError> ReportsLoss for Result<T, E> {
     fn report_loss(error: Error) -> Self {
         Err(E::carry(error))
+    }
+}
+
+/// The value of a body that has completed, of which it is to be decided whether it stands though the lock was lost.
+///
+/// A value that is an error stands, since it is the body's own; and so does one of a type that carries no lock error, since a stand-in
+/// would say that the body did not run. The compiler finds the right method as it does for [`Carrier`].
+#[derive(Debug)]
+pub struct Completed<'a, R>(CompletedAlone<'a, R>);
+
+/// The value of a type that carries no lock error. See [`Completed`].
+#[derive(Debug)]
+pub struct CompletedAlone<'a, R>(&'a R);
+
+impl<'a, R> Completed<'a, R> {
+    /// Makes the question about a value.
+    #[must_use]
+    pub const fn new(value: &'a R) -> Self {
+        Self(CompletedAlone(value))
+    }
+}
+
+impl<R: ReportsLockError> Completed<'_, R> {
+    /// Returns `true` if the value is an error.
+    #[must_use]
+    pub fn stands_after_a_loss(&self) -> bool {
+        self.0.0.is_error()
+    }
+}
+
+impl<'a, R> Deref for Completed<'a, R> {
+    type Target = CompletedAlone<'a, R>;
+
+    fn deref(&self) -> &CompletedAlone<'a, R> {
+        &self.0
+    }
+}
+
+impl<R> CompletedAlone<'_, R> {
+    /// Returns `true`.
+    #[must_use]
+    pub const fn stands_after_a_loss(&self) -> bool {
+        true
     }
 }
 
@@ -251,6 +301,17 @@ mod tests {
         assert!(Carrier::<u64>::new().carry_lock_error(not_installed()).is_err());
         assert!(Carrier::<Result<u64, String>>::new().carry_lock_error(not_installed()).is_err());
         assert!(Carrier::<Option<Alias>>::new().carry_lock_error(not_installed()).is_err());
+    }
+
+    #[test]
+    fn a_completed_value_stands_if_it_is_an_error_or_the_type_carries_none() {
+        assert!(!Completed::new(&Alias::Ok(7)).stands_after_a_loss());
+        assert!(!Completed::new(&Ok::<_, Error>(Some(7))).stands_after_a_loss());
+        assert!(Completed::new(&Alias::Err(contended())).stands_after_a_loss());
+        assert!(Completed::new(&7_u64).stands_after_a_loss());
+        assert!(Completed::new(&Some(7)).stands_after_a_loss());
+        assert!(Completed::new(&()).stands_after_a_loss());
+        assert!(Completed::new(&Ok::<u64, String>(7)).stands_after_a_loss());
     }
 
     #[test]

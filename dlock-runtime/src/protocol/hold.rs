@@ -74,6 +74,8 @@ pub(crate) struct Yielding<S> {
 pub(crate) struct Left {
     pub(super) token: Token,
     pub(super) kept_until: BootTime,
+    /// When its lease is over.
+    pub(crate) deadline: BootTime,
 }
 
 /// What a release comes to.
@@ -491,12 +493,13 @@ impl<S: Clone + PartialEq> Lane<S> {
     pub(crate) fn lose(&mut self, cause: LossCause, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &mut self.stage else { return };
         hold.close(cx);
-        let (left, deadline) = (Left { token: hold.token(cx), kept_until: hold.kept_until() }, hold.deadline);
+        let (token, kept_until, deadline) = (hold.token(cx), hold.kept_until(), hold.deadline.at());
+        let left = Left { token, kept_until, deadline };
         let left = (cause != LossCause::NotOurs).then_some(left);
         let seat = hold.seat.clone();
         cx.actions.push(Action::Lose { seat: seat.clone(), cause, left });
         if let Some(left) = left {
-            self.leave_to_body(seat, left, deadline.at(), cx);
+            self.leave_to_body(seat, left, cx);
         }
         self.ask(cx);
     }

@@ -71,10 +71,10 @@ impl<S: Clone + PartialEq> Lane<S> {
         command
     }
 
-    /// Leaves the lock of a turn that is lost to its body, until `deadline` at most; where it is kept for longer, the server is told now,
-    /// since the body may outlive the key.
-    pub(super) fn leave_to_body(&mut self, seat: S, left: Left, deadline: BootTime, cx: &mut Cx<'_, S>) {
-        let Left { token, kept_until } = left;
+    /// Leaves the lock of a turn that is lost to its body, until its lease is over at most; where it is kept for longer, the server is
+    /// told now, since the body may outlive the key.
+    pub(super) fn leave_to_body(&mut self, seat: S, left: Left, cx: &mut Cx<'_, S>) {
+        let Left { token, kept_until, deadline } = left;
         let until = deadline.max(kept_until);
         if cx.now >= until {
             return;
@@ -100,7 +100,9 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// Nobody waits any longer for the bodies of lost turns to go.
     pub(crate) fn let_go_of_all(&mut self, cx: &mut Cx<'_, S>) {
         let left = self.queue.kept().iter().filter_map(|kept| match kept.what_for {
-            WhatFor::Body { kept_until } => Some((kept.seat.clone(), Left { token: kept.token, kept_until })),
+            WhatFor::Body { kept_until } => {
+                Some((kept.seat.clone(), Left { token: kept.token, kept_until, deadline: kept.until }))
+            }
             WhatFor::AtLeast => None,
         });
         for (seat, left) in left.collect::<Vec<_>>() {
@@ -111,7 +113,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// The body of a turn that its seat has lost is gone, and with it the last that could use what the turn has left. `ran`: there was
     /// one.
     pub(crate) fn let_go_of(&mut self, seat: &S, left: Left, ran: bool, cx: &mut Cx<'_, S>) {
-        let Left { token, kept_until } = left;
+        let Left { token, kept_until, .. } = left;
         self.queue.retain_kept(|kept| kept.token != token);
         let keeps = ran && cx.now < kept_until;
         let command =

@@ -109,8 +109,8 @@ impl Caller {
     fn run_under(&self, asked: Asked, depth: u64) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
             let (from, net) = (self.net.now(), &self.net);
-            let (mut entered, mut ended) = (None, None);
-            let (entered_at, ended_at) = (&mut entered, &mut ended);
+            let (mut entered, mut ended, mut lost_at_its_end) = (None, None, false);
+            let (entered_at, ended_at, was_lost) = (&mut entered, &mut ended, &mut lost_at_its_end);
             let was_shut = depth == 0 && self.is_shut();
             let outcome = asked.lock.run(async |guard: &LockGuard| {
                 if was_shut {
@@ -127,6 +127,7 @@ impl Caller {
                 let inner = self.use_of(guard, &asked, id, depth, asked.finishes);
                 Watched { net, guard, id, inner, is_done: false }.await;
                 *ended_at = Some(net.now());
+                *was_lost = net.may_overlap(guard);
             });
             let outcome = outcome.await;
             if outcome.is_ok() && depth == 0 && lock(&net.state).weather.keeps_holds {
@@ -141,10 +142,18 @@ impl Caller {
                 _ => {}
             }
             match outcome {
+                Ok(()) if lost_at_its_end && !asked.finishes => {
+                    net.wrong("J2: a body that completes under a lost lock gives its value".to_owned());
+                }
                 Ok(()) => {}
                 Err(error) if entered.is_some() => {
                     let is_kept = depth == 0 && lock(&net.state).weather.keeps_holds;
-                    let may_be = error.is_lost() && !asked.finishes && !is_kept;
+                    let knows =
+                        matches!(error, Error::Lost { completed, .. } if completed == ended.is_some());
+                    let may_be = knows && !asked.finishes && !is_kept;
+                    if ended.is_some() {
+                        lock(&net.state).happens("a run lost when its body had completed");
+                    }
                     self.expect(may_be, "a run whose body began", &error);
                     lock(&net.state).happens("a run lost");
                 }

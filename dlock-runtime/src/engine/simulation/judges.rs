@@ -145,6 +145,13 @@ impl Net {
         }
     }
 
+    /// Returns whether a body that ends now may have run beside another holder, without a look at the clock.
+    pub(super) fn may_overlap(&self, guard: &LockGuard) -> bool {
+        let (now, _) = self.clock.shown();
+        let lost = guard.held().map(|held| held.root().believed(BootTime::from_nanos(now)));
+        matches!(lost, Some(Err((cause, _))) if cause != LossCause::MaxHold)
+    }
+
     /// A body is over, or a guard is about to be let go of. `told`: it has come to its end by itself.
     pub(super) fn ends(&self, id: u64, told: bool) {
         let mut state = lock(&self.state);

@@ -59,6 +59,7 @@ const FAULTS: &[&str] = &[
     "a restart without data",
     "a run far away while nothing goes wrong",
     "a run lost",
+    "a run lost when its body had completed",
     "a shutdown",
     "a spawned call joins",
     "a task dropped at a time",

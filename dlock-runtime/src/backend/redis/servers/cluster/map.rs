@@ -10,6 +10,7 @@ use redis::{Pipeline, Value};
 use crate::backend::redis::layout::codec::{self, Redacted};
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
+use crate::backend::redis::servers::cluster::MOST_MASTERS;
 use crate::backend::redis::servers::cluster::slots::Slot;
 use crate::protocol::command::{Failure, FailureKind};
 
@@ -81,7 +82,14 @@ impl View {
         ranges.sort_by_key(|range| range.first);
         replicas.sort_by(|a, b| (&a.host, a.port).cmp(&(&b.host, b.port)));
         replicas.dedup();
-        Ok(Self { is_up, ranges, replicas })
+        let view = Self { is_up, ranges, replicas };
+        let masters = view.masters().len();
+        if masters > MOST_MASTERS {
+            let problem =
+                format!("names {masters} masters, of which a cluster may have {MOST_MASTERS} at most");
+            return Err(Failure::new(FailureKind::Lasting, format!("redis at {server} {problem}")));
+        }
+        Ok(view)
     }
 
     /// Checks that locks can be had of every slot.
@@ -223,6 +231,25 @@ mod tests {
             let failure = view.expect("a map").check(&Redacted::new("h")).expect_err("it cannot be used");
             assert!(failure.reason.contains(cure), "{}", failure.reason);
             assert_eq!(failure.kind, FailureKind::Passing);
+        }
+    }
+
+    #[test]
+    fn a_map_of_more_masters_than_a_cluster_may_have_is_refused() {
+        let naming = |masters: i64| {
+            let last = |master: i64| if master == masters { 16_383 } else { master - 1 };
+            read(
+                "ok",
+                (1..=masters).map(|master| entry(master - 1, last(master), &[("h", master)])).collect(),
+            )
+        };
+
+        let most = i64::try_from(MOST_MASTERS).expect("it is a number of servers");
+        assert!(naming(most).is_ok_and(|view| view.masters().len() == MOST_MASTERS));
+        for beyond in [most + 1, 16_384] {
+            let failure = naming(beyond).expect_err("there are too many");
+            assert_eq!(failure.kind, FailureKind::Lasting);
+            assert!(failure.reason.contains(&format!("names {beyond} masters")), "{}", failure.reason);
         }
     }
 

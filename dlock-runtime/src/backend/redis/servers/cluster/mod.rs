@@ -1,4 +1,4 @@
-//! The masters of a Redis Cluster: a node for each, and a table that says who serves which slot.
+//! The masters of a Redis Cluster: a node for each whose slots have a key in use, and a table that says who serves which slot.
 //!
 //! ```text
 //!  requests --slot--> table --> the node of its master --MOVED, ASK--> the node of another
@@ -35,7 +35,7 @@ use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::Traffic;
 use crate::backend::redis::servers::address::Address;
-use crate::backend::redis::servers::cluster::members::{Member, Voice};
+use crate::backend::redis::servers::cluster::members::{Member, Voice, Waiting};
 use crate::backend::redis::servers::cluster::moving::Settles;
 use crate::backend::redis::servers::cluster::redirects::Errand;
 use crate::backend::redis::servers::cluster::slots::{Slot, Table};
@@ -72,6 +72,8 @@ pub(crate) struct Cluster {
     parked: Notify,
     /// Told when there is a server to connect to.
     joined: Notify,
+    /// Told when a request waits for the first attempt to connect to its master.
+    waiting: Notify,
     /// Held by what runs it: what is left of one whose runtime ends must not have its servers join on that runtime.
     running: tokio::sync::Mutex<()>,
 }
@@ -118,10 +120,23 @@ impl PartialEq for Leg {
 struct Decided {
     fan: Fan<Leg>,
     refused: Vec<(Request, Failure)>,
+    /// Whether a request waits for its master to be connected to.
+    waits: bool,
 }
 
 impl Decided {
+    /// Has a master asked, once the first attempt to connect to it has ended.
     fn ask(&mut self, member: &Arc<Member>, passage: Passage, request: Request) {
+        if member.is_open() {
+            self.send(member, passage, request);
+        } else {
+            member.begin_opening();
+            member.enqueue(request, passage);
+            self.waits = true;
+        }
+    }
+
+    fn send(&mut self, member: &Arc<Member>, passage: Passage, request: Request) {
         let is_beside = |leg: &Leg| Arc::ptr_eq(&leg.member, member);
         self.fan.ask(Leg { member: Arc::clone(member), passage }, is_beside, request);
     }
@@ -163,6 +178,7 @@ impl Cluster {
             doubt: Notify::new(),
             parked: Notify::new(),
             joined: Notify::new(),
+            waiting: Notify::new(),
             running: tokio::sync::Mutex::default(),
         }))
     }
@@ -189,8 +205,9 @@ impl Cluster {
                     continue;
                 }
                 let whom = if let Command::Ping = request.command {
-                    let down = state.serving().find(|member| !member.node.is_ready());
-                    down.or_else(|| state.table.owner(slot))
+                    let used = || state.serving().into_iter().filter(|member| member.is_used());
+                    let down = used().find(|member| !member.node.is_ready());
+                    down.or_else(|| used().next()).or_else(|| state.table.owner(slot))
                 } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
                     behind.insert(Name::clone(&request.key));
                     state.held_back.push(request);
@@ -215,6 +232,10 @@ impl Cluster {
             self.outgoing.push(Leaving::Requests(decided.fan));
         }
         drop(state);
+        if decided.waits {
+            self.joined.notify_one();
+            self.waiting.notify_one();
+        }
         self.send();
         if !decided.refused.is_empty() {
             let refused = decided.refused.into_iter();
@@ -222,6 +243,51 @@ impl Cluster {
             self.engine.replies(refused, boot_time(), None);
         }
         returned
+    }
+
+    /// The first attempt to connect to a master has ended: what waits for it is sent, or refused by the node.
+    fn finish_opening(&self, member: &Arc<Member>) {
+        if !member.is_open() {
+            self.decide(|_state, decided| {
+                for Waiting { request, passage, .. } in member.finish_opening() {
+                    decided.send(member, passage, request);
+                }
+            });
+        }
+    }
+
+    /// Has a master connected to.
+    fn open(&self, member: &Member) {
+        if member.begin_opening() {
+            self.joined.notify_one();
+        }
+    }
+
+    /// Refuses requests that have waited for the first attempt to connect to their master for as long as for an answer; without end.
+    async fn refuse_late(&self) {
+        let longest = self.settings.rules.response_timeout;
+        loop {
+            self.waiting.notified().await;
+            loop {
+                let oldest = self.decide(|state, decided| {
+                    let now = boot_time();
+                    let opening = state.members.iter().filter(|member| member.is_used() && !member.is_open());
+                    for member in opening.clone() {
+                        for late in member.take_waiting(|waiting| waiting.waited(now) >= longest) {
+                            let why = format!(
+                                "the connection to redis at {} was not there after {} ms",
+                                member.address,
+                                longest.as_millis()
+                            );
+                            decided.refuse(late.request, FailureKind::Passing, &why);
+                        }
+                    }
+                    opening.filter_map(|member| member.waiting_since()).min()
+                });
+                let Some(oldest) = oldest else { break };
+                tokio::time::sleep(longest.saturating_sub(boot_time().since(oldest))).await;
+            }
+        }
     }
 
     /// Sends what was decided, or has it sent.
@@ -256,13 +322,13 @@ impl Cluster {
         lock(&self.state).members.iter().any(|member| member.node.is_ready())
     }
 
-    /// Has connections to all masters whenever they can be had, without end. `first` is told how the first attempt to connect ended;
-    /// after a failure there is no second.
+    /// Has connections to all masters in use whenever they can be had, without end. `first` is told whether the masters were found;
+    /// after a failure there is no second attempt.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let _running = self.running.lock().await;
         let mut nodes = JoinSet::new(); // they end with it
         if let Some(first) = first {
-            let started = self.start(&mut nodes).await;
+            let started = self.find().await;
             let failed = started.is_err();
             if first.send(started).is_err() || failed {
                 return;
@@ -272,12 +338,15 @@ impl Cluster {
             let members = std::mem::take(&mut state.members); // what ran before has ended: all are made anew
             let table = std::mem::replace(&mut state.table, Table::new());
             drop(state);
+            let waiting = members.iter().flat_map(|member| member.finish_opening());
+            let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
             drop((members, table)); // with nothing locked
+            self.route(|_| waiting);
         }
-        let forever = async { tokio::join!(self.watch(), self.send_what_waits()) };
+        let forever = async { tokio::join!(self.watch(), self.send_what_waits(), self.refuse_late()) };
         tokio::pin!(forever);
         loop {
-            for member in &lock(&self.state).members {
+            for member in lock(&self.state).members.iter().filter(|member| member.is_used()) {
                 member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
             }
             tokio::select! {
@@ -288,31 +357,6 @@ impl Cluster {
                 _ = &mut forever => {}
             }
         }
-    }
-
-    /// Finds the masters by the servers that the URL names, and connects to each.
-    async fn start(&self, nodes: &mut JoinSet<()>) -> Result<(), Failure> {
-        self.find().await?;
-        let mut connecting = Vec::new();
-        for member in &lock(&self.state).members {
-            let (first, connected) = oneshot::channel();
-            member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(Some(first))));
-            connecting.push((member.address.clone(), connected));
-        }
-        let mut failures = Vec::new();
-        for (address, connected) in connecting {
-            let no_word =
-                || Failure::new(FailureKind::Passing, format!("no connection to redis at {address}"));
-            failures.extend(connected.await.unwrap_or_else(|_| Err(no_word())).err());
-        }
-        let Some(failure) = first_to_tell(failures) else { return Ok(()) };
-        let hint = match failure.kind {
-            FailureKind::Passing => {
-                "; it is where the cluster says that one of its masters is, which must be reachable from here"
-            }
-            _ => "",
-        };
-        Err(Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure })
     }
 
     /// Returns the member at an address.
@@ -326,7 +370,7 @@ impl Cluster {
             member.is_needed();
             return Some(Arc::clone(member));
         }
-        let has_room = state.members.len() < MOST_MEMBERS;
+        let has_room = state.members.len() < MOST_MASTERS;
         let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
         let voice = Arc::new(Voice { cluster: Weak::clone(&self.me), address: address.clone() });
         let node = Node::new(
@@ -339,7 +383,6 @@ impl Cluster {
         );
         let member = Arc::new(Member::new(address.clone(), route, Arc::new(node)));
         state.members.push(Arc::clone(&member));
-        self.joined.notify_one();
         Some(member)
     }
 
@@ -360,8 +403,9 @@ impl State {
     }
 
     /// Returns the masters that serve slots.
-    fn serving(&self) -> impl Iterator<Item = &Arc<Member>> {
-        self.members.iter().filter(|member| self.table.owners().any(|owner| Arc::ptr_eq(owner, member)))
+    fn serving(&self) -> Vec<&Arc<Member>> {
+        let owners: HashSet<_> = self.table.owners().map(Arc::as_ptr).collect();
+        self.members.iter().filter(|member| owners.contains(&Arc::as_ptr(member))).collect()
     }
 }
 
@@ -381,8 +425,9 @@ const UNSERVED: &str = "nobody serves the slot of the key in the cluster";
 const TORN: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
                     between the first, or none";
 
-/// More masters than a cluster has: whoever answers in place of one cannot have us connect to the whole world.
-const MOST_MEMBERS: usize = 2_000;
+/// The most masters that a cluster may have. Redis recommends at most 1,000 nodes. The bound keeps what answers in place of a cluster
+/// from having us connect to the whole world.
+const MOST_MASTERS: usize = 1_000;
 
 /// Reads a value as where a request belongs, and as a map.
 #[cfg(any(test, fuzzing))]

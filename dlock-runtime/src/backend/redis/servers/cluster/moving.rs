@@ -53,6 +53,14 @@ impl Cluster {
             }
             state.table.give(slot, member);
             moved.insert(slot);
+            if let Some(old) = &old {
+                // What waits for a connection to the old one goes to the new one, before what comes in.
+                let waiting = old.take_waiting(|waiting| Slot::of(&waiting.request.key) == slot);
+                if !waiting.is_empty() {
+                    state.held_back.extend(waiting.into_iter().map(|waiting| waiting.request));
+                    self.parked.notify_one();
+                }
+            }
             let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
             let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
             let number = known.unwrap_or(state.moves + 1);
@@ -87,6 +95,7 @@ impl Cluster {
                 let can_be_asked = owner.node.is_ready();
                 if !can_be_asked {
                     owner.has_gained(); // he could be a moment ago
+                    self.open(&owner);
                 }
                 can_be_asked
             })

@@ -146,6 +146,9 @@ impl Cluster {
                 decided.ask(&member, *passage, errand.request);
                 continue;
             }
+            if let Some(member) = member {
+                self.open(member);
+            }
             behind.insert(Name::clone(&request.key));
             state.parked.push(errand);
             self.parked.notify_one();

@@ -1,7 +1,7 @@
 //! How the map of a cluster is kept: asked of servers that serve, now and then, and again and again while something is amiss.
 //!
-//! A server that nobody reaches says nothing of who takes its place: the others do. While no master can be asked, their replicas are,
-//! and the servers that the URL names.
+//! A server that nobody reaches says nothing of who takes its place: the others do, over connections of their own where no key of theirs
+//! is in use. While no master can be asked, their replicas are, and the servers that the URL names.
 //!
 //! Not here: how a map is read and what of it is believed (`map`).
 
@@ -76,15 +76,32 @@ impl Cluster {
         lock(&self.state).just_told.clear();
     }
 
-    /// Asks masters that can be asked at once; while there is none, everybody else.
+    /// Asks masters that can be asked at once, and while something is amiss some that no key has needed yet; while there is none,
+    /// everybody else.
     async fn views(&self) -> Vec<View> {
-        let members: Vec<_> = lock(&self.state).serving().cloned().collect();
-        let ready = members.iter().filter(|member| member.node.is_ready());
-        let asking = ready.take(MOST_ASKED).map(ask);
-        let views: Vec<_> = asking.collect::<FuturesUnordered<_>>().collect().await;
-        let views: Vec<_> = views.into_iter().flatten().collect();
+        let is_troubled = self.is_troubled();
+        let members: Vec<_> = lock(&self.state).serving().into_iter().cloned().collect();
+        let ready: Vec<_> = members.iter().filter(|member| member.node.is_ready()).take(MOST_ASKED).collect();
+        // A master that is cut off from the others must not be the only one that is asked.
+        let unused = members.iter().filter(|member| is_troubled && !member.is_used());
+        let unused = unused.take(MOST_ASKED - ready.len()).map(|member| async {
+            let asking = tokio::time::timeout(LONGEST_ASIDE, ask_at(&member.route)).await;
+            asking.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no answer in time")))
+        });
+        let asking = ready.into_iter().map(ask).collect::<FuturesUnordered<_>>();
+        let aside = unused.collect::<FuturesUnordered<_>>();
+        let (asked, aside): (Vec<_>, Vec<_>) = tokio::join!(asking.collect(), aside.collect());
+        let views: Vec<_> = asked.into_iter().chain(aside).flatten().collect();
         if !views.is_empty() {
             return views;
+        }
+        if !members.iter().any(|member| member.is_used()) {
+            let asking = self.seeds.iter().take(MOST_ASKED).map(ask_at).collect::<FuturesUnordered<_>>();
+            let views: Vec<_> = asking.collect().await;
+            let views: Vec<_> = views.into_iter().flatten().collect();
+            if !views.is_empty() {
+                return views;
+            }
         }
         let replicas = lock(&self.state).replicas.clone();
         let known = members.into_iter().map(|member| member.address.clone()).chain(replicas);
@@ -106,22 +123,28 @@ impl Cluster {
         let changed = changed.collect();
         let (moved, forgotten) = self.decide(|state, _| {
             let moved = self.give(state, changed, Source::Map);
-            state.serving().for_each(|member| member.is_needed());
+            state.serving().into_iter().for_each(|member| member.is_needed());
             if let Some(view) = views.first() {
                 state.replicas.clone_from(&view.replicas);
             }
             let forgotten = state.members.extract_if(.., |member| member.is_forgotten()).collect::<Vec<_>>();
             (moved, forgotten)
         });
+        let waiting = forgotten.iter().flat_map(|member: &Arc<Member>| member.finish_opening());
+        let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
         drop(forgotten); // with nothing locked
+        if !waiting.is_empty() {
+            self.take(waiting); // to whom serves their slots now
+        }
         self.look_again_at(&moved);
     }
 
     /// Returns whether a change is to be expected.
     fn is_troubled(&self) -> bool {
         let state = lock(&self.state);
-        let mut serving = state.serving().peekable();
-        state.is_down || serving.peek().is_none() || serving.any(|member| !member.node.is_ready())
+        let serving = state.serving();
+        let is_missed = |member: &&Arc<Member>| member.is_open() && !member.node.is_ready();
+        state.is_down || serving.is_empty() || serving.iter().any(is_missed)
     }
 }
 
@@ -142,6 +165,9 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// How long until the next look while nothing is.
 const NOW_AND_THEN: Duration = Duration::from_secs(5);
+
+/// How long a server is waited for that is asked beside masters in use: a vote more is not worth more.
+const LONGEST_ASIDE: Duration = Duration::from_secs(1);
 
 /// How many servers are asked at once.
 const MOST_ASKED: usize = 5;
