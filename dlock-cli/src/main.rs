@@ -63,7 +63,7 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 }
 
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
-    let key = LockKey::new(key)?; // which is printed with its control characters escaped
+    let key = LockKey::from_shown(key)?; // which is printed with its control characters escaped
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(&key).await? else {
         say(&format!("nobody holds `{key}`; {TYPED_SO}\n"));
@@ -77,7 +77,7 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
 }
 
 async fn release(url: &str, key: &str) -> Result<ExitCode> {
-    let key = LockKey::new(key)?;
+    let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
     let was_held = manager.force_release(&key).await?;
     if was_held {

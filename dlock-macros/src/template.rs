@@ -6,7 +6,7 @@
 //! place    := root { "." IDENT | "." INT | "." IDENT "()" }
 //! root     := IDENT | "self" | IDENT { "::" IDENT }
 //! modifier := "hash" | "opt" | "raw"
-//! text     := anything but < > white space and control characters
+//! text     := anything but < > ## white space and control characters
 //! ```
 //!
 //! Not here: what the roots refer to, and where in the source the letters stand (`key`).
@@ -105,6 +105,11 @@ pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
                         .push(Problem { at: here..here + letter.len_utf8(), message: message.to_owned() });
                 }
             }
+            '#' if text.ends_with('#') => problems.push(Problem {
+                at: here - 1..here + 1,
+                message: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
+                    .to_owned(),
+            }),
             letter => text.push(letter),
         }
     }
@@ -231,6 +236,13 @@ mod tests {
         assert!(problem("order:<id|md5>").contains("not a modifier"));
         assert!(problem("order:<id.get(1)>").contains("not a placeholder"));
         assert!(problem("order:<3>").contains("not a placeholder"));
+        assert!(problem("order##<id>").contains("reserved"));
+        assert!(problem("<id>:##token").contains("reserved"));
+    }
+
+    #[test]
+    fn single_number_signs_are_text() {
+        assert_eq!(parse("order#<id>#<line>#").1, []);
     }
 
     #[test]

@@ -61,7 +61,7 @@ async fn the_documented_user_may_do_all_that_locks_need() {
     assert!(later > fence, "{later} after {fence}");
     assert!(matches!(taken, Ok(true)), "{taken:?}");
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
-    assert_eq!(server.call(&["EXISTS", "dlock:order:7", "{dlock:order:7}:token"]), Reply::Integer(1));
+    assert_eq!(server.call(&["EXISTS", "dlock:order:7", "{dlock:order:7}##token"]), Reply::Integer(1));
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_he
     server.call(&[&["ACL", "SETUSER", "tenant"][..], &rules].concat());
     let held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let fence = held.fencing_token().await.expect("the counter may be written");
-    let (lock, counter) = ("dlock:order:7", "{dlock:order:7}:token");
+    let (lock, counter) = ("dlock:order:7", "{dlock:order:7}##token");
 
     for words in [
         &["GET", lock][..],

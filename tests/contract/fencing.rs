@@ -12,6 +12,7 @@ contract![
     fencing_tokens_rise_from_holder_to_holder,
     a_guard_asked_twice_gives_one_fencing_token,
     a_lost_guard_gets_no_fencing_token,
+    no_lock_is_the_fencing_counter_of_another,
 ];
 
 async fn fencing_tokens_rise_from_holder_to_holder(world: World) {
@@ -36,6 +37,29 @@ async fn a_guard_asked_twice_gives_one_fencing_token(world: World) {
     let second = held.fencing_token().await.expect("it is held");
 
     assert_eq!(first, second);
+}
+
+/// Each pair is a lock and what a user could type who wants the name of its counter.
+async fn no_lock_is_the_fencing_counter_of_another(world: World) {
+    let manager = world.manager().await;
+    for (key, item) in
+        [("cart:{7}", "cart:{7}:token"), ("cart:8", "cart:8:token"), ("cart:{9}", "cart:{9}#token")]
+    {
+        let of_item = hold(&manager, item).await;
+        let held = hold(&manager, key).await;
+        let first = held.fencing_token().await.expect("it is held");
+        let same = of_item.fencing_token().await;
+        held.release().await.expect("it was held");
+        let later = hold(&manager, key).await.fencing_token().await.expect("it is held");
+        let kept = of_item.release().await;
+
+        assert!(same.is_ok() && kept.is_ok(), "{item}: {same:?}, {kept:?}");
+        assert!(later > first, "{key}: {later} after {first}");
+    }
+    for counter in ["cart:{7}##token", "{dlock:cart:8}##token"] {
+        let refused = manager.lock(counter).acquire().await;
+        assert!(matches!(refused, Err(Error::InvalidKey { .. })), "{counter}: {refused:?}");
+    }
 }
 
 async fn a_lost_guard_gets_no_fencing_token(world: World) {

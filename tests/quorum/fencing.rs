@@ -35,7 +35,7 @@ async fn tokens_rise_with_servers_that_come_and_go() {
 async fn a_token_is_above_those_of_a_server_whose_clock_is_ahead() {
     let mut fleet = QuorumFleet::start(3).await;
     let manager = fleet.manager("").await;
-    let counter = "{dlock:order:7}:token";
+    let counter = "{dlock:order:7}##token";
     let ahead = 4_000_000_000_000_000_u64;
     fleet.servers()[0].call(&["SET", counter, &ahead.to_string()]);
 

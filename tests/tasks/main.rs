@@ -43,7 +43,7 @@ async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
 async fn assert_nothing_is_left(server: &RedisServer, limit: Duration) {
     let locks = || {
         let keys = server.call(&["KEYS", "*"]).texts();
-        keys.into_iter().filter(|key| !key.ends_with(":token")).collect::<Vec<_>>()
+        keys.into_iter().filter(|key| !key.ends_with("##token")).collect::<Vec<_>>()
     };
     let gone = async {
         while !locks().is_empty() {

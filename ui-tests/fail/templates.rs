@@ -46,4 +46,9 @@ async fn a_constant_behind_an_option(a: Option<(u8, u8)>, b: u8) -> Result<u8, E
     Ok(b)
 }
 
+#[distributed_lock(key = "order:<id>##token")]
+async fn a_derived_name(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
 fn main() {}

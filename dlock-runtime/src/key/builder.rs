@@ -89,7 +89,8 @@ impl KeyBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] for an empty key, and for a hole whose value is missing or empty.
+    /// [`Error::InvalidKey`] for an empty key, for a hole whose value is missing or empty, and for `##` in the key, which is reserved for
+    /// names that are derived from keys.
     pub fn build(self) -> Result<LockKey, Error> {
         let Self { mut name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
@@ -100,6 +101,13 @@ impl KeyBuilder {
             return Err(Error::InvalidKey {
                 template: "".into(),
                 problem: "it is empty: add what is locked, such as `.text(\"order:\")`".into(),
+            });
+        }
+        if key.contains(name::MARKER) {
+            return Err(Error::InvalidKey {
+                template: key.into(),
+                problem: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
+                    .into(),
             });
         }
         // Without a namespace the name is not final: it is cut when it gets one.

@@ -30,7 +30,7 @@ use std::hash::{Hash, Hasher};
 pub use builder::KeyBuilder;
 pub(crate) use into_key::AsLockKey;
 pub use into_key::IntoLockKey;
-pub(crate) use name::Name;
+pub(crate) use name::{MARKER, Name};
 pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 
 use crate::error::Error;
@@ -53,9 +53,30 @@ impl LockKey {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] when the key is empty.
+    /// [`Error::InvalidKey`] when the key is empty, or has two `#` in a row.
     pub fn new(key: impl AsRef<str>) -> Result<Self, Error> {
         KeyBuilder::new("").text(key.as_ref()).build()
+    }
+
+    /// Makes a key from the text that it is shown as, for operators who inspect and release locks: a long name is shown cut, and a cut
+    /// name is no valid key otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::LockKey;
+    /// let shown = format!("order:{}##0123456789abcdef0123456789abcdef", "x".repeat(400));
+    ///
+    /// assert_eq!(LockKey::from_shown(&shown)?.as_str(), shown);
+    /// assert!(LockKey::new(&shown).is_err());
+    /// # Ok::<(), dlock_runtime::Error>(())
+    /// ```
+    pub fn from_shown(text: &str) -> Result<Self, Error> {
+        if name::is_cut(text) { Ok(Self::of_name(text.into(), 0, false)) } else { Self::new(text) }
     }
 
     /// Returns the key without its namespace.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! namespace:key                                     up to 512 bytes
-//! namespace:the first part of a lo#<32 hex digits>  beyond
-//! namespace:the first part{of}#<32 hex digits>      beyond, with a hash tag `{of}` further behind
+//! namespace:the first part of a l##<32 hex digits>  beyond
+//! namespace:the first part{of}##<32 hex digits>     beyond, with a hash tag `{of}` further behind
 //! ```
 //!
 //! Not here: how keys come about (`builder`, `into_key`).
@@ -16,6 +16,10 @@ use crate::key::hash::{DIGITS, Hasher};
 
 /// The full name of a key, shared. Every lock that is held has one, so it is one pointer and not two words.
 pub(crate) type Name = arcstr::ArcStr;
+
+/// What every name that is derived from a key contains, and no key: that of its fencing counter, a long name that is cut, and the key that
+/// `doctor` tries commands on. Values are escaped, so `#` comes from text alone, and [`KeyBuilder`](crate::KeyBuilder) refuses two in a row.
+pub(crate) const MARKER: &str = "##";
 
 /// Puts a key into `namespace`, unless it is in one already, and cuts a name that is too long.
 pub(crate) fn place(key: LockKey, namespace: &str) -> LockKey {
@@ -37,7 +41,7 @@ pub(crate) fn cut(name: &str, start: usize) -> Option<String> {
     if name.len() <= LONGEST_NAME {
         return None;
     }
-    let limit = LONGEST_NAME - DIGITS - 1;
+    let limit = LONGEST_NAME - DIGITS - MARKER.len();
     // A hash tag that the head does not reach is put behind it: the slot stays.
     let far =
         hash_tag(name).filter(|tag| tag.start >= start && tag.end > limit && start + tag.len() <= limit);
@@ -52,9 +56,17 @@ pub(crate) fn cut(name: &str, start: usize) -> Option<String> {
         (Some(open), close) if open >= start && close.is_none_or(|close| close < open) => name.get(..open),
         _ => Some(head),
     };
-    let mut hasher = Hasher::new(format!("{}{tag}#", head.unwrap_or_default()));
+    let mut hasher = Hasher::new(format!("{}{tag}{MARKER}", head.unwrap_or_default()));
     hasher.update(name.as_bytes());
     Some(hasher.finish())
+}
+
+/// Returns whether a key has the form of one that is cut.
+pub(crate) fn is_cut(key: &str) -> bool {
+    key.rsplit_once(MARKER).is_some_and(|(head, hash)| {
+        let is_hash = hash.len() == DIGITS && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash && !head.contains(MARKER)
+    })
 }
 
 /// Finds the part of a name that a cluster computes the slot from, with its braces.

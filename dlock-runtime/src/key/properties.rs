@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
+use crate::backend::redis::counter;
 use crate::bounds::LONGEST_NAME;
 
 /// The type of a value: what two values have in common that are compared.
@@ -227,6 +228,29 @@ proptest! {
         prop_assert!(name.len() <= LONGEST_NAME);
         prop_assert_eq!(name.matches('{').count(), name.matches('}').count());
         prop_assert!(name.starts_with("shop:"));
+    }
+
+    #[test]
+    fn no_key_is_another_keys_counter(
+        namespace in select(vec!["", "dlock", "a#", "shop:eu"]),
+        keys in vec(prop_oneof![
+            vec(select(vec!["{", "}", "#", "a", ":", "token", "##token", "{a}", "0123456789abcdef0123456789abcdef"]), 1..6)
+                .prop_map(|pieces| pieces.concat()),
+            "[a{}#:]{500,520}",
+        ], 2..20),
+    ) {
+        let names = keys.iter().filter_map(|key| key.as_str().into_lock_key(namespace).ok());
+        let names: Vec<_> = names.map(|key| key.full_name().to_owned()).collect();
+        let counters: Vec<_> = names.iter().map(|name| counter(name)).collect();
+
+        for (name, of_name) in names.iter().zip(&counters) {
+            // What a user types who has read the name of a counter.
+            prop_assert!(of_name.as_str().into_lock_key("").is_err(), "{}", of_name);
+            prop_assert!(!names.contains(of_name), "{}", of_name);
+            let mut sharing = names.iter().zip(&counters).filter(|(other, of_other)| *other != name && *of_other == of_name);
+            let is_wrapped = |(other, _): (&String, _)| *other == format!("{{{name}}}") || *name == format!("{{{other}}}");
+            prop_assert!(sharing.all(is_wrapped), "{} is shared", of_name);
+        }
     }
 
     #[test]

@@ -206,7 +206,58 @@ fn a_long_name_keeps_its_head_and_ends_in_the_hash_of_all_of_it() {
     let key = long.as_str().into_lock_key("shop").expect("a key");
 
     let hash = sha_256(&format!("shop:{long}"));
-    assert_eq!(key.full_name(), format!("shop:{}#{hash}", "x".repeat(479 - 5)));
+    assert_eq!(key.full_name(), format!("shop:{}##{hash}", "x".repeat(478 - 5)));
+}
+
+#[test]
+fn the_marker_of_derived_names_is_refused() {
+    let cut = "x".repeat(600).as_str().into_lock_key("").expect("a key").to_string();
+    let (tail, head) = ("#token", "order#");
+    for key in [
+        "{dlock:order:7}##token".into_lock_key("dlock"),
+        "##".into_lock_key("dlock"),
+        "{a}:b##token".into_lock_key(""),
+        "a###".to_owned().into_lock_key(""),
+        cut.as_str().into_lock_key(""),
+        LockKey::new("a##b"),
+        KeyBuilder::new("shop").text("order#").text("#token").build(),
+        KeyBuilder::default().text(head).raw("v", tail).build(),
+        KeyBuilder::default().raw("v", head).text(tail).build(),
+        KeyBuilder::default().raw("v", &("a##b", 7_u8)).into_lock_key("shop"),
+    ] {
+        let refused = key.expect_err("`##` is reserved").to_string();
+        assert!(refused.contains("`##` is reserved"), "{refused}");
+    }
+}
+
+#[test]
+fn single_number_signs_and_escaped_ones_are_accepted() {
+    let key = |key: KeyBuilder| key.build().expect("a key").to_string();
+
+    assert_eq!(key(KeyBuilder::new("").text("#a#b#").part("v", "##token").text("#")), "#a#b#%23%23token#");
+    assert_eq!(key(KeyBuilder::new("").text("#").optional("v", "").text("#")), "#~~#");
+    assert_eq!(key(KeyBuilder::new("").text("#").part("v", &line(Some("#"))).text("#")), "#7:%23#");
+    assert_eq!("#".into_lock_key("a#").expect("a key").full_name(), "a#:#");
+}
+
+#[test]
+fn a_cut_key_is_read_back_as_it_is_shown() {
+    for long in [
+        "x".repeat(600),
+        "#".repeat(1) + &"é".repeat(300),
+        format!("{{{}}}{}", "t".repeat(40), "y#".repeat(290)),
+    ] {
+        let key = long.as_str().into_lock_key("shop").expect("a key");
+
+        let shown = LockKey::from_shown(key.as_str()).expect("a key").into_lock_key("shop");
+
+        assert_eq!(shown.expect("a key").full_name(), key.full_name());
+    }
+    for text in ["", "a##b", "a##b##0123456789abcdef0123456789abcdef", "a##0123456789ABCDEF0123456789abcdef"]
+    {
+        assert!(LockKey::from_shown(text).is_err(), "{text}");
+    }
+    assert_eq!(LockKey::from_shown("order:7").expect("a key").as_str(), "order:7");
 }
 
 #[test]

@@ -371,7 +371,7 @@ fn j6_a_key_without_an_end_is_refused_at_any_time() {
 
 #[test]
 fn j6_a_counter_without_an_end_is_refused() {
-    Plot::default().scan(1, true, &[("{dlock:a}:token", -1)]).refused_by("J6", "has no end");
+    Plot::default().scan(1, true, &[("{dlock:a}##token", -1)]).refused_by("J6", "has no end");
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn j6_a_lock_that_is_left_after_a_rest_is_refused() {
 fn j6_counters_may_be_left_and_locks_may_stand_during_the_work() {
     Plot::default()
         .scan(1, false, &[("dlock:a", 100)])
-        .scan(2, true, &[("{dlock:a}:token", 600_000)])
+        .scan(2, true, &[("{dlock:a}##token", 600_000)])
         .passes();
 }
 

@@ -20,4 +20,4 @@ pub fn violations(view: &View<'_>) -> Vec<String> {
 }
 
 /// What the name of a fencing counter ends in.
-const COUNTER: &str = ":token";
+const COUNTER: &str = "##token";

@@ -68,6 +68,8 @@ use crate::protocol::deadline::BootTime;
 use crate::token::{ProcessId, TokenSource};
 
 #[cfg(test)]
+pub(crate) use crate::backend::redis::layout::codec::counter;
+#[cfg(test)]
 pub(crate) use crate::backend::redis::undoing::take_leaves;
 
 pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels, examine_cluster};

@@ -12,7 +12,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec;
 use crate::config::Settings;
 use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
-use crate::key::Name;
+use crate::key::{MARKER, Name};
 use crate::layout::Publish;
 use crate::protocol::command::{Command, Enqueue};
 use crate::token::TokenSource;
@@ -25,7 +25,7 @@ pub(super) struct Usage {
     waits: bool,
     /// Whether we are told of what is done to keys.
     tracks: bool,
-    /// A key in the namespace that nobody else has.
+    /// A name in the namespace that no lock has.
     pub(super) key: String,
     us: TokenSource,
 }
@@ -40,7 +40,7 @@ impl Usage {
         };
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
-        let key = format!("{namespace}{separator}doctor:{}", us.process().shown());
+        let key = format!("{namespace}{separator}{MARKER}doctor:{}", us.process().shown());
         let rules = &settings.rules;
         Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us }
     }

@@ -11,6 +11,7 @@ use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::redisson;
 use crate::backend::redis::layout::scripts::{Loaded, Script};
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
+use crate::key::MARKER;
 use crate::printable::is_unprintable;
 use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
 use crate::protocol::share::Streak;
@@ -357,10 +358,17 @@ fn says(error: &ServerError, code: &str) -> bool {
         || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
 }
 
-/// The name of a lock's fencing counter, in the lock's own slot of a cluster.
+/// Returns the name of a lock's fencing counter. No key has this name, since none contains [`MARKER`].
+///
+/// It is in the lock's own slot of a cluster, unless the name has a `}` and no hash tag: no other name is in the slot of such a name by
+/// its text. Without a namespace, `order` and `{order}` share a counter, which rises for both.
 pub(crate) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:token") } else { format!("{{{key}}}:token") }
+    if tag.is_some_and(|tag| !tag.is_empty()) {
+        format!("{key}{MARKER}token")
+    } else {
+        format!("{{{key}}}{MARKER}token")
+    }
 }
 
 /// Adds what stands behind the lease in the message to the waiter who gets the lock.
@@ -418,9 +426,8 @@ mod tests {
 
     #[test]
     fn a_counter_stands_in_its_locks_slot() {
-        assert_eq!(counter("dlock:order:7"), "{dlock:order:7}:token");
-        assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7:token");
-        assert_eq!(counter("a{}b"), "{a{}b}:token");
+        assert_eq!(counter("dlock:order:7"), "{dlock:order:7}##token");
+        assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7##token");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::Request;
 use crate::backend::redis::answers::{Answers as _, ToEngine};
-use crate::backend::redis::layout::redisson;
+use crate::backend::redis::layout::{codec, redisson};
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::node::link::Route;
@@ -200,8 +200,8 @@ impl Cluster {
             behind.extend(state.held_back.iter().map(|request| Name::clone(&request.key)));
             for request in requests {
                 let slot = Slot::of(&request.key);
-                if self.tears(&request, slot) {
-                    decided.refuse(request, FailureKind::InvalidKey, TORN);
+                if let Some(problem) = self.is_torn(&request, slot) {
+                    decided.refuse(request, FailureKind::InvalidKey, problem);
                     continue;
                 }
                 let whom = if let Command::Ping = request.command {
@@ -309,12 +309,18 @@ impl Cluster {
         state.table.owner(slot).map_or(Traffic::OfTheDriver, |master| master.node.traffic())
     }
 
-    /// Returns whether what belongs to a lock would be in another slot than the lock, so that no script can have both.
-    fn tears(&self, request: &Request, slot: Slot) -> bool {
-        self.settings.layout == Layout::Redisson
-            && request.key.contains(['{', '}'])
-            && Slot::of(&redisson::channel(&request.key)) != slot
-            && request.command != Command::Ping
+    /// Returns what is wrong if what belongs to a lock would be in another slot than the lock, so that no script can have both.
+    fn is_torn(&self, request: &Request, slot: Slot) -> Option<&'static str> {
+        if !request.key.contains(['{', '}']) {
+            return None;
+        }
+        let (name, problem) = match (self.settings.layout, request.command) {
+            (_, Command::Ping) => return None,
+            (Layout::Redisson, _) => (redisson::channel(&request.key), TORN_CHANNEL),
+            (Layout::Native, Command::Fence) => (codec::counter(&request.key), TORN_COUNTER),
+            (Layout::Native, _) => return None,
+        };
+        (Slot::of(&name) != slot).then_some(problem)
     }
 
     /// Returns whether requests are sent, of some keys at least.
@@ -421,9 +427,13 @@ fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
 /// What is wrong with a key whose slot has no master.
 const UNSERVED: &str = "nobody serves the slot of the key in the cluster";
 
-/// What is wrong with a name that is torn.
-const TORN: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
+/// What is wrong with a name whose channel is in another slot.
+const TORN_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
                     between the first, or none";
+
+/// What is wrong with a name whose fencing counter is in another slot.
+const TORN_COUNTER: &str = "in a cluster the fencing counter of this name is in another slot than the lock; write braces in pairs, with text \
+                            between the first, or none";
 
 /// The most masters that a cluster may have. Redis recommends at most 1,000 nodes. The bound keeps what answers in place of a cluster
 /// from having us connect to the whole world.

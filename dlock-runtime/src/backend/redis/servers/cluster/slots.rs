@@ -87,6 +87,7 @@ const COUNT: u16 = 16_384;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::layout::codec;
 
     #[test]
     fn the_checksum_is_that_of_the_specification() {
@@ -108,6 +109,28 @@ mod tests {
             ("a}b{c", 13_587),
         ] {
             assert_eq!(Slot::of(key), Slot(slot), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_counter_is_in_the_slot_of_its_lock_unless_a_brace_is_left_over() {
+        let is_beside = |key: &str| Slot::of(&codec::counter(key)) == Slot::of(key);
+
+        for key in [
+            "dlock:order:7",
+            "dlock:{order}:7",
+            "{a}",
+            "a{b}{c",
+            "a{",
+            "{{a}",
+            "a{b{c}d}",
+            "order:7#",
+            &"x".repeat(512),
+        ] {
+            assert!(is_beside(key), "{key}");
+        }
+        for key in ["a}b", "a{}b", "a{}{b}", "}{"] {
+            assert!(!is_beside(key), "{key}");
         }
     }
 
