@@ -358,3 +358,36 @@ async fn stand_in_values_for_one_outage_are_written_once_per_second() {
     assert_eq!(swallowed(), ["0", "99"]);
     drop(outage);
 }
+
+#[distributed_lock(key = "order:<id>", namespace = "overlap:eu", manager = locks)]
+async fn in_a_namespace_of_its_own(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn overlapping_namespaces_are_named_once_per_manager() {
+    drop(told());
+    let events = || -> Vec<_> {
+        let told = told();
+        let of_this = told.iter().filter(|fields| {
+            fields["name"] == "dlock.namespaces_overlap" && fields["namespace"].starts_with("overlap")
+        });
+        of_this
+            .map(|fields| (fields["level"].clone(), fields["namespace"].clone(), fields["other"].clone()))
+            .collect()
+    };
+    let pair = ("INFO".to_owned(), "overlap".to_owned(), "overlap:eu".to_owned());
+    for managers in 1..=2 {
+        let locks = LockManager::connect("memory://?namespace=overlap").await.expect("memory takes managers");
+        for id in 0..3 {
+            place_order(&locks, id).await.expect("the lock is free");
+            in_a_namespace_of_its_own(&locks, id).await.expect("the lock is free");
+        }
+
+        assert_eq!(events(), vec![pair.clone(); managers]);
+    }
+    let apart = LockManager::connect("memory://?namespace=overlapping").await.expect("memory takes managers");
+    place_order(&apart, 1).await.expect("the lock is free");
+    in_a_namespace_of_its_own(&apart, 1).await.expect("the lock is free");
+    assert_eq!(events().len(), 2);
+}

@@ -137,6 +137,7 @@ impl LockManager {
     pub async fn force_release(&self, key: impl IntoLockKey) -> Result<bool> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
+        engine.uses(key.namespace());
         let answer = engine.ask(key.name(), engine.tokens.next(), Command::ForceRelease);
         let reply = usable(&key, answer.await)?;
         Ok(matches!(reply, Reply::Ours))

@@ -13,8 +13,9 @@
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked; at most one per second and manager, with the number of `suppressed` ones |
 //! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
-//! | `dlock.not_listening` | info | the server did not let us subscribe; told once. Waiters look at their locks every `poll` instead |
 //! | `dlock.command_unsupported` | info | the server lacks a command that locks can do without; fields `server`, `command`, `reason` |
+//! | `dlock.not_listening` | info | the server did not let us subscribe to the channel of a namespace; told once; its waiters look at their locks every `poll` instead |
+//! | `dlock.namespaces_overlap` | info | locks of two namespaces are used that can have one key, as `a` and `a:b`; once per manager and pair |
 //! | `dlock.actor_failed` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
 //! | `dlock.memory` | warn | a manager of `memory://` was made: it excludes within this process alone |
 //!
@@ -324,6 +325,17 @@ pub(crate) fn command_unsupported(
 pub(crate) fn not_listening(reason: &str) {
     from_the_actor(
         || tracing::info!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening"),
+    );
+}
+
+/// Two namespaces are in use that can have one key.
+pub(crate) fn namespaces_overlap(namespace: &str, other: &str) {
+    tracing::info!(
+        name: "dlock.namespaces_overlap",
+        target: "dlock",
+        namespace,
+        other,
+        "dlock.namespaces_overlap"
     );
 }
 

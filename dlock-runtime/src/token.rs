@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The id of one contender for one wait, and its nonce while it holds.
 ///
-/// Written as [`Token::WIDTH`] characters, `dl1-` + 16 hex digits of the process + 12 of a counter. All have one width, so that a
+/// Written as [`Token::WIDTH`] characters, `dl2-` + 16 hex digits of the process + 12 of its number. All have one width, so that a
 /// value that is a row of them is compared by position and `..1` never matches `..12`. A random UUID for each would cost a system
-/// call; a process nonce and a counter are as unique.
+/// call; a process nonce and a counter are as unique. The number is the counter in an order that only its manager knows ([`Order`]): whoever
+/// learns the nonce, or one token, cannot tell another, and so cannot forge a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Token {
     process: ProcessId,
@@ -25,7 +26,7 @@ impl Token {
         self.process
     }
 
-    /// Returns what tells it from all others: the number of its process, and that of its turn there.
+    /// Returns what tells it from all others: the number of its process, and its own there.
     pub(crate) const fn numbers(self) -> (u64, u64) {
         (self.process.0, self.counter)
     }
@@ -78,9 +79,9 @@ impl fmt::Display for Token {
 }
 
 impl fmt::Debug for Token {
-    /// A token is what proves ownership: it is never printed whole.
+    /// A token is what proves ownership: no part of it is printed, but what tells it from others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token(..{})", self.counter)
+        write!(f, "Token({:08x})", spread(spread(self.process.0) ^ self.counter) >> 32)
     }
 }
 
@@ -89,15 +90,9 @@ impl fmt::Debug for Token {
 pub(crate) struct ProcessId(u64);
 
 impl ProcessId {
-    /// The channel on which this manager is told of grants. A script makes the same name from the first
-    /// [`ProcessId::TOKEN_PREFIX`] characters of a token.
-    pub(crate) fn channel(self) -> String {
-        format!("{CHANNEL_PREFIX}{PREFIX}{:016x}", self.0)
-    }
-
-    /// A number that no other process has.
-    pub(crate) const fn number(self) -> u64 {
-        self.0
+    /// Returns what all tokens of this manager begin with, which is a secret, as they are.
+    pub(crate) fn token_prefix(self) -> String {
+        format!("{PREFIX}{:016x}", self.0)
     }
 
     /// How the process is shown to an operator: what its tokens begin with, in a value too, but not so much of it that a token
@@ -121,7 +116,9 @@ impl fmt::Debug for ProcessId {
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     process: ProcessId,
+    /// How many numbers were drawn.
     counter: AtomicU64,
+    order: Order,
 }
 
 impl TokenSource {
@@ -131,20 +128,46 @@ impl TokenSource {
         if let Some(number) = crate::simulated::next_process() {
             return Self::of_process(number);
         }
-        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
-        Self { process: ProcessId(high.rotate_left(32) ^ low), counter: AtomicU64::new(0) }
+        let random = || {
+            let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+            high.rotate_left(32) ^ low
+        };
+        let (process, order) = (ProcessId(random()), Order(std::array::from_fn(|_| random())));
+        Self { process, counter: AtomicU64::new(0), order }
     }
 
     /// Starts a source whose tokens are the same in every run.
     #[cfg(any(test, dlock_shuttle))]
     pub(crate) const fn of_process(number: u64) -> Self {
-        Self { process: ProcessId(number), counter: AtomicU64::new(0) }
+        Self { process: ProcessId(number), counter: AtomicU64::new(0), order: Order::of(number) }
     }
 
     /// Returns a token that was never given before.
     pub(crate) fn next(&self) -> Token {
-        let counter = self.counter.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK;
-        Token { process: self.process, counter }
+        loop {
+            let counter = self.order.number(self.counter.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK);
+            // One of 2^48 is left out, so that a number need not be told from none.
+            if counter != 0 {
+                return Token { process: self.process, counter };
+            }
+        }
+    }
+
+    /// Returns when the token of this number was made, as a place in a row that begins elsewhere in each process.
+    pub(crate) fn place(&self, number: u64) -> (u64, u64) {
+        (self.process.0, self.order.counter(number))
+    }
+
+    /// Returns the token that is given, or will be, in this place.
+    #[cfg(test)]
+    pub(crate) fn at(&self, counter: u64) -> Token {
+        self.numbered(self.order.number(counter))
+    }
+
+    /// Returns how many numbers were drawn.
+    #[cfg(test)]
+    pub(crate) fn drawn(&self) -> u64 {
+        self.counter.load(Ordering::Relaxed)
     }
 
     /// Returns the token of this number, which was made here.
@@ -158,28 +181,99 @@ impl TokenSource {
 
     /// Returns whether `token` was made here.
     pub(crate) fn has_issued(&self, token: Token) -> bool {
-        token.process == self.process && token.counter < self.counter.load(Ordering::Relaxed)
+        token.process == self.process
+            && self.order.counter(token.counter) < self.counter.load(Ordering::Relaxed)
     }
 
     /// Returns the next of a row of numbers that spread evenly over `u32` and differ between processes: jitter needs no more
     /// (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
     pub(crate) fn draw(&self) -> u32 {
-        let mut z =
-            self.process.0 ^ self.counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u32::try_from(z >> 32).unwrap_or_default()
+        let drawn = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(GOLDEN_RATIO);
+        u32::try_from(spread(self.process.0 ^ drawn) >> 32).unwrap_or_default()
     }
 }
 
-/// What every token begins with; a value that does not is a foreign client's.
-pub(crate) const PREFIX: &str = "dl1-";
+/// The order in which a manager gives the numbers of its tokens: a permutation of 48 bits by secret keys.
+///
+/// It is a Feistel network (Luby and Rackoff, SIAM Journal on Computing, 1988), so it is inverted by the same steps. A step folds a product,
+/// which costs two or three nanoseconds. That is no cipher for data: it need hold against those who see no token, or a few, since whoever
+/// can read all tokens can read the locks.
+struct Order([u64; ROUNDS]);
 
-/// What the channel of every manager begins with. An ACL user needs `&dlock:grant:*`.
-pub(crate) const CHANNEL_PREFIX: &str = "dlock:grant:";
+impl Order {
+    /// Returns an order that is the same in every run.
+    #[cfg(any(test, dlock_shuttle))]
+    const fn of(number: u64) -> Self {
+        let (mut keys, mut round) = ([0; ROUNDS], 0);
+        let mut key = spread(number);
+        while round < ROUNDS {
+            key = spread(key ^ GOLDEN_RATIO);
+            // Const: an iterator could not be used.
+            #[allow(
+                clippy::indexing_slicing,
+                reason = "the index is below the length, or this does not compile"
+            )]
+            {
+                keys[round] = key;
+            }
+            round += 1;
+        }
+        Self(keys)
+    }
+
+    /// Returns the number that is given in this place.
+    fn number(&self, counter: u64) -> u64 {
+        let (left, right) = halves(counter);
+        let (left, right) =
+            self.0.iter().fold((left, right), |(left, right), key| (right, left ^ step(*key, right)));
+        left << HALF | right
+    }
+
+    /// Returns the place in which this number is given.
+    fn counter(&self, number: u64) -> u64 {
+        let (left, right) = halves(number);
+        let back = self.0.iter().rev();
+        let (left, right) = back.fold((left, right), |(left, right), key| (right ^ step(*key, left), left));
+        left << HALF | right
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order(..)")
+    }
+}
+
+fn halves(number: u64) -> (u64, u64) {
+    (number >> HALF & HALF_MASK, number & HALF_MASK)
+}
+
+fn step(key: u64, half: u64) -> u64 {
+    let product = u128::from(key ^ half) * u128::from(key.rotate_left(32) | 1);
+    let [high, low] = [product >> 64, product].map(|part| part & u128::from(u64::MAX));
+    u64::try_from((high ^ low) >> 20).unwrap_or_default() & HALF_MASK
+}
+
+/// Spreads numbers evenly, one to one (splitmix64).
+const fn spread(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z
+}
+
+/// What every token begins with; a value that does not is a foreign client's.
+pub(crate) const PREFIX: &str = "dl2-";
 
 /// 48 bits: at a million tokens a second they last nine years.
 const COUNTER_MASK: u64 = (1 << 48) - 1;
+
+/// Four are enough where each is random; these are not quite.
+const ROUNDS: usize = 6;
+const HALF: u32 = 24;
+const HALF_MASK: u64 = (1 << HALF) - 1;
+
+/// Two to the 64 by the golden ratio.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {
@@ -193,10 +287,65 @@ mod tests {
 
         assert_eq!(text.as_bytes(), token.written());
         assert_eq!(Token::parse(&text), Some(token));
-        assert_eq!(
-            token.process().channel(),
-            format!("{CHANNEL_PREFIX}{}", &text[..ProcessId::TOKEN_PREFIX])
-        );
+        assert_eq!(token.process().token_prefix(), text[..ProcessId::TOKEN_PREFIX]);
+    }
+
+    #[test]
+    fn numbers_are_not_consecutive_and_do_not_repeat() {
+        const MANY: u64 = 100_000;
+        let tokens = TokenSource::new();
+
+        let numbers: Vec<_> = (0..MANY).map(|_| tokens.next().number()).collect();
+
+        let distinct: std::collections::HashSet<_> = numbers.iter().collect();
+        assert_eq!(distinct.len(), numbers.len());
+        let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 1 << 24).count();
+        // One pair of 2^23, by chance.
+        assert!(near <= 2, "{near} follow each other closely");
+        let high = numbers.iter().filter(|number| **number >> 47 == 1).count();
+        assert!((48_000..52_000).contains(&high), "{high} have the highest bit");
+    }
+
+    #[test]
+    fn each_bit_of_the_counter_changes_half_of_the_number() {
+        let order = Order::of(7);
+        for bit in 0..48 {
+            let changed: u32 =
+                (0..1_000).map(|at| (order.number(at) ^ order.number(at ^ 1 << bit)).count_ones()).sum();
+            assert!((22_000..26_000).contains(&changed), "bit {bit}: {changed} of 48,000");
+        }
+    }
+
+    #[test]
+    fn a_number_leads_back_to_its_counter() {
+        for key in 0..50 {
+            let order = Order::of(key);
+            for counter in (0..100).chain([1 << 24, (1 << 24) - 1, 1 << 47, COUNTER_MASK]) {
+                let number = order.number(counter);
+                assert!(number <= COUNTER_MASK);
+                assert_eq!(order.counter(number), counter);
+            }
+        }
+    }
+
+    #[test]
+    fn managers_give_numbers_in_orders_of_their_own() {
+        let (one, other) = (TokenSource::new(), TokenSource::new());
+
+        let same = (0..1_000).filter(|_| one.next().number() == other.next().number()).count();
+
+        assert_eq!(same, 0);
+    }
+
+    #[test]
+    fn what_was_not_given_was_not_issued() {
+        let tokens = TokenSource::of_process(1);
+        let given: Vec<_> = (0..100).map(|_| tokens.next()).collect();
+        assert!(given.iter().all(|token| tokens.has_issued(*token)));
+
+        let forged = (0..100_000).filter_map(|number| Token::of_numbers(1, number));
+        assert_eq!(forged.filter(|token| !given.contains(token) && tokens.has_issued(*token)).count(), 0);
+        assert!(!TokenSource::of_process(2).has_issued(given[0]));
     }
 
     #[test]
@@ -217,10 +366,11 @@ mod tests {
     fn what_is_not_a_token_is_not_read_as_one() {
         for text in [
             "",
-            "dl1-",
-            "dl1-00000000000000000000000000",
+            "dl2-",
+            "dl2-00000000000000000000000000",
+            "dl1-0000000000000000000000000001",
             "xx1-0000000000000000000000000000",
-            "dl1-+000000000000000000000000000",
+            "dl2-+000000000000000000000000000",
         ] {
             assert_eq!(Token::parse(text), None, "{text}");
         }
@@ -230,6 +380,9 @@ mod tests {
     fn a_token_is_not_printed_by_debug() {
         let token = TokenSource::new().next();
 
-        assert!(!format!("{token:?}").contains(&token.to_string()[..20]));
+        let (shown, whole) = (format!("{token:?}"), token.to_string());
+        for start in 4..whole.len() - 6 {
+            assert!(!shown.contains(&whole[start..start + 6]), "{shown} of {whole}");
+        }
     }
 }

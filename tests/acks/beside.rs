@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use dlock_runtime::LockManager;
 use dlock_tests::Moment;
+use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespace};
 
 use crate::pair::{LONG, Pair};
 
@@ -38,4 +40,17 @@ async fn a_frozen_replica_holds_up_neither_releases_nor_managers_that_do_not_ask
     took.sort();
     assert!(took[took.len() * 9 / 10] < AT_ONCE, "{took:?}");
     hanging.abort();
+}
+
+#[tokio::test]
+async fn waiters_are_woken_in_each_namespace_with_replica_acks() {
+    let pair = Pair::start().await;
+    allow_namespaces(&pair.master);
+    let url = pair.master.url_with("?replica_acks=1&grant_lease=30s&poll=30s");
+    let (ours, theirs) = (LockManager::connect(&url).await, LockManager::connect(&url).await);
+    let (ours, theirs) = (ours.expect("it takes managers"), theirs.expect("it takes managers"));
+
+    for key in ["first", "second"] {
+        assert_handed_over_in_each_namespace(&ours, &theirs, key).await;
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LossCause};
+use dlock_tests::handover::{give_user_of, grant_channel};
 use dlock_tests::resp::{Client, Reply};
 use dlock_tests::{Moment, RedisServer, acl, within};
 
@@ -137,6 +138,8 @@ async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_he
     let held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let fence = held.fencing_token().await.expect("the counter may be written");
     let (lock, counter) = ("dlock:order:7", "{dlock:order:7}##token");
+    let token = server.call(&["GET", lock]).text().expect("it is held").to_owned();
+    let channel = grant_channel(&server, "dlock", &token);
 
     for words in [
         &["GET", lock][..],
@@ -148,8 +151,8 @@ async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_he
         &["EVAL", "return redis.call('DEL', ARGV[1])", "0", lock],
         &["SET", counter, "9007199254740991"],
         &["DEL", counter],
-        &["PUBLISH", "dlock:grant:dl1-0000000000000001", "anything"],
-        &["SUBSCRIBE", "dlock:grant:dl1-0000000000000001"],
+        &["PUBLISH", &channel, "anything"],
+        &["SUBSCRIBE", &channel],
         &["PSUBSCRIBE", "dlock:*"],
         &["FLUSHALL"],
         &["MONITOR"],
@@ -162,6 +165,39 @@ async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_he
     held.release().await.expect("it is ours");
     let next = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     assert!(next.fencing_token().await.expect("it is held") > fence);
+}
+
+/// The user that the guide describes, for a namespace of its own, though it knows a channel of ours.
+#[tokio::test]
+async fn a_user_of_locks_in_another_namespace_can_neither_grant_nor_listen_nor_list() {
+    let server = RedisServer::start();
+    let ours = connect(&documented_user(&server, &[])).await.expect("allowed");
+    give_user_of(&server, "tenant");
+    let url = format!("redis://tenant:{}@127.0.0.1:{}?namespace=tenant", acl::PASSWORD, server.port());
+    let theirs = connect(&url).await.expect("allowed");
+    let _theirs = theirs.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let token = server.call(&["GET", "dlock:order:7"]).text().expect("it is held").to_owned();
+    let channel = grant_channel(&server, "dlock", &token);
+    let grant = format!("{token}1000|dlock:order:7");
+
+    for words in [
+        &["PUBLISH", &channel, &grant][..],
+        &["EVAL", "return redis.call('PUBLISH', ARGV[1], ARGV[2])", "0", &channel, &grant],
+        &["SUBSCRIBE", &channel],
+        &["PSUBSCRIBE", "dlock:grant:*"],
+        &["PSUBSCRIBE", "*"],
+        &["PUBSUB", "CHANNELS"],
+        &["PUBSUB", "CHANNELS", "dlock:*"],
+        &["PUBSUB", "NUMSUB", &channel],
+        &["GET", "dlock:order:7"],
+        &["GET", "{dlock:order:7}##token"],
+        &["CLIENT", "LIST"],
+    ] {
+        assert!(is_refused(&server, "tenant", words), "{words:?} is not refused");
+    }
+    assert!(!is_refused(&server, "tenant", &["SUBSCRIBE", "tenant:grant:of-its-own"]));
+    assert!(held.check().is_ok(), "{:?}", held.check());
 }
 
 #[tokio::test]

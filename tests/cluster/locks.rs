@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, LossCause};
+use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespace};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::{FOREIGN, ids_in, name};
 use dlock_tests::{ClusterFleet, Moment, within};
@@ -28,6 +29,18 @@ pub(crate) async fn until_ids_in(fleet: &ClusterFleet, key: &str, count: usize) 
         }
     };
     within(LONG, "the places in the queue", queued).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_woken_in_each_namespace_on_every_master() {
+    let fleet = ClusterFleet::start();
+    fleet.servers().iter().for_each(allow_namespaces);
+    let (ours, theirs) = (manager_of(&fleet, NEVER_LOOKS).await, manager_of(&fleet, NEVER_LOOKS).await);
+
+    // Four keys in three namespaces are on every master, or nearly.
+    for number in 0..4 {
+        assert_handed_over_in_each_namespace(&ours, &theirs, &format!("order:{number}")).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

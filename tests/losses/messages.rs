@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
+use dlock_tests::handover::grant_channel;
 use dlock_tests::{Moment, Proxy, RedisServer, within};
 
 use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
@@ -33,8 +34,7 @@ async fn until_queued(first: &Holder) {
 fn forge_grant(server: &RedisServer) {
     let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
     let (_, waits) = value.split_at(value.len() / 2);
-    let process = &waits[..20];
-    server.call(&["PUBLISH", &format!("dlock:grant:{process}"), &format!("{waits}1000|{NAME}")]);
+    server.call(&["PUBLISH", &grant_channel(server, "dlock", waits), &format!("{waits}1000|{NAME}")]);
 }
 
 /// A server on which one holds the lock and another believes a forged grant.

@@ -219,7 +219,7 @@ async fn who_stops_waiting_behind_a_dead_holder_leaves_a_key_with_a_ttl() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     for (key, has_an_end) in [("ends", true), ("persisted", false)] {
-        server.call(&["SET", &name(key), "dl1-0123456789abcdef000000000001", "PX", "30000"]);
+        server.call(&["SET", &name(key), "dl2-0123456789abcdef000000000001", "PX", "30000"]);
         let lock = manager.lock(key).wait(Duration::from_millis(300));
         let waiter = tokio::spawn(async move { lock.acquire().await });
         until_waiting(&server, key, 1).await;
@@ -249,7 +249,7 @@ async fn waiters_that_give_up_in_a_keys_last_millisecond_do_not_prolong_it() {
     let mut waiting = Vec::new();
     for (key, at) in keys.iter().zip(0_u64..) {
         // Held by a process that is dead, so that nobody but time ends it.
-        server.call(&["SET", &name(key), "dl1-0123456789abcdef000000000001", "PX", "50"]);
+        server.call(&["SET", &name(key), "dl2-0123456789abcdef000000000001", "PX", "50"]);
         let lock = manager.lock(key).wait(Duration::from_micros(47_500 + at % 30 * 100));
         waiting.push(tokio::spawn(async move { drop(lock.acquire().await) }));
         tokio::task::yield_now().await;

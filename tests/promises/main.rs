@@ -10,6 +10,7 @@ mod key;
 mod limits;
 mod lookup;
 mod messages;
+mod namespaces;
 mod orphans;
 mod own_lock;
 mod processes;

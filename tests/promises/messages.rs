@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::handover::{MANAGER, grant_channel};
 use dlock_tests::{Moment, RedisServer};
 
 use super::{LONG, manager_of};
 
-/// How many characters of an id say which manager's it is.
-const MANAGER: usize = 20;
 const MESSAGES: usize = 50_000;
 const FEW_HUNDRED: u64 = 500;
 
@@ -41,7 +40,7 @@ async fn fifty_thousand_messages_that_name_unknown_tokens_of_ours_lead_to_few_co
 
 #[tokio::test]
 async fn fifty_thousand_messages_that_name_tokens_of_others_lead_to_few_commands() {
-    assert_a_flood_leads_to_little(|_token| "dl1-00000000000000ab".to_owned()).await;
+    assert_a_flood_leads_to_little(|_token| "dl2-00000000000000ab".to_owned()).await;
 }
 
 /// Publishes tokens that begin as `manager` says, made from one of ours, on our channel.
@@ -88,5 +87,5 @@ async fn channel_of(server: &RedisServer, manager: &LockManager) -> String {
     let guard = manager.lock("whose channel").lease(LONG).acquire().await.expect("the lock is free");
     let token = token_of(server, "whose channel");
     guard.release().await.expect("it was held");
-    format!("dlock:grant:{}", &token[..MANAGER])
+    grant_channel(server, "dlock", &token)
 }

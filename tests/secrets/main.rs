@@ -104,7 +104,7 @@ fn printed(error: &Error) -> String {
 #[track_caller]
 fn assert_clean(text: &str) {
     assert!(!text.contains(SECRET), "the password is in: {text}");
-    let ids = text.match_indices("dl1-").map(|(at, _)| text[at + 4..].chars());
+    let ids = text.match_indices("dl2-").map(|(at, _)| text[at + 4..].chars());
     let whole_ids = ids.filter(|rest| rest.clone().take_while(char::is_ascii_hexdigit).count() >= 28).count();
     assert_eq!(whole_ids, 0, "an owner's id is in: {text}");
 }

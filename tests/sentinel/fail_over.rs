@@ -1,6 +1,7 @@
 //! Masters that fall while locks are in use.
 
 use dlock_runtime::LockManager;
+use dlock_tests::handover::{NEVER_POLLS, allow_namespaces, assert_handed_over_in_each_namespace};
 use dlock_tests::judge::{self, FailOver};
 use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{End, Switch, role};
@@ -88,4 +89,26 @@ async fn no_write_goes_to(
 
 fn writes(server: &RedisServer) -> u64 {
     ["set", "eval", "evalsha"].map(|command| server.command_count(command)).into_iter().sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_woken_in_each_namespace_after_a_fail_over() {
+    let mut fleet = SentinelFleet::start().await;
+    allow_namespaces(fleet.master());
+    fleet.replicas().for_each(allow_namespaces);
+    let (ours, theirs) = (
+        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it takes managers"),
+        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it takes managers"),
+    );
+    assert_handed_over_in_each_namespace(&ours, &theirs, "before").await;
+
+    fleet.break_master(End::Kill);
+    fleet.switched().await;
+    for manager in [&ours, &theirs] {
+        while manager.ready().await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    assert_handed_over_in_each_namespace(&ours, &theirs, "after").await;
 }

@@ -17,6 +17,7 @@
 //! | [`history`] | what processes and their tasks saw, one JSON line per event |
 //! | [`stalls`] | when this process got no processor, noted in its history |
 //! | [`judges`] | what must be true of every history |
+//! | [`handover`] | how soon a released lock reaches a waiter, in each namespace |
 //! | [`guarded`] | what locks are for: it keeps the highest fencing token |
 //! | [`dice`] | random numbers that a seed gives again |
 //! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
@@ -43,6 +44,7 @@ pub mod dice;
 pub mod filter;
 pub mod fleet;
 pub mod guarded;
+pub mod handover;
 pub mod history;
 pub mod hostile;
 pub mod io;

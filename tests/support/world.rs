@@ -240,7 +240,7 @@ pub fn name(key: &str) -> String {
 /// Returns how many ids of ours stand in a lock's value: the holder's, and those of the waiting.
 #[must_use]
 pub fn ids_in(value: &str) -> usize {
-    value.matches("dl1-").count()
+    value.matches("dl2-").count()
 }
 
 /// The value of a lock that another family of clients holds.

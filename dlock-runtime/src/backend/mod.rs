@@ -76,6 +76,9 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Tells a backend that keeps the time that something has come due earlier than it thinks.
     fn due_earlier(&self, _due: BootTime) {}
 
+    /// A lock of `namespace` is asked for, for the first time.
+    fn uses(&self, _namespace: &str) {}
+
     /// A task was let in: it holds the lock of `key` now. Called while a lane is locked.
     #[cfg(feature = "testing")]
     fn admitted(&self, _key: &Name) {}

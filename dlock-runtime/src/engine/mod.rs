@@ -27,6 +27,7 @@ mod simulation;
 mod timers;
 pub(crate) mod turn;
 mod until;
+mod used_namespaces;
 pub(crate) mod waiting;
 #[cfg(test)]
 mod waves;
@@ -43,6 +44,7 @@ use crate::engine::effects::Effects;
 use crate::engine::pace::{Few, Pace};
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::turn::{Ended, Seat, SharedTurn};
+use crate::engine::used_namespaces::UsedNamespaces;
 use crate::error::LossCause;
 use crate::key::Name;
 use crate::protocol::Rules;
@@ -55,7 +57,7 @@ use crate::protocol::strangers::Strangers;
 use crate::protocol::waits::Waits;
 use crate::sync::lock;
 use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
-use crate::telemetry::EventLimits;
+use crate::telemetry::{self, EventLimits};
 use crate::token::{Token, TokenSource};
 
 /// All locks of one manager.
@@ -80,6 +82,7 @@ pub(crate) struct Engine {
     unanswered: Unanswered,
     /// What is written of calls that fail together.
     pub(crate) event_limits: EventLimits,
+    used_namespaces: UsedNamespaces,
 }
 
 impl Engine {
@@ -106,6 +109,7 @@ impl Engine {
             drained: tokio::sync::Notify::new(),
             unanswered: Unanswered::default(),
             event_limits: EventLimits::default(),
+            used_namespaces: UsedNamespaces::default(),
         }
     }
 
@@ -273,6 +277,15 @@ impl Engine {
         let more = std::mem::take(&mut effects.holders);
         if more != 0 {
             effects.drained |= self.held.fetch_add(more, Ordering::AcqRel) == -more;
+        }
+    }
+
+    /// Notes that a lock of `namespace` is asked for: the first time the backend learns of it, and the log if it overlaps another one.
+    pub(crate) fn uses(&self, namespace: &str) {
+        let Some(overlapping) = self.used_namespaces.note(namespace) else { return };
+        self.backend.uses(namespace);
+        for other in overlapping {
+            telemetry::namespaces_overlap(&other, namespace);
         }
     }
 

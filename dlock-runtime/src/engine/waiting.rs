@@ -55,6 +55,7 @@ impl Waiting {
         scope: Option<&Arc<Scope>>,
     ) -> Self {
         let now = engine.now();
+        engine.uses(key.namespace());
         let seat = Seat(Turn::new(key));
         let rules = &engine.rules;
         // Who tries once asks at once.

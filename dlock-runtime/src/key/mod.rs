@@ -91,6 +91,11 @@ impl LockKey {
         &self.name
     }
 
+    /// Returns the namespace, which is empty where the key has none.
+    pub(crate) fn namespace(&self) -> &str {
+        self.name.get(..self.start().saturating_sub(1)).unwrap_or_default()
+    }
+
     /// Returns whether a part of the key stands for a value that was marked `|hash`: spans and events leave such a key out.
     #[must_use]
     pub fn is_hashed(&self) -> bool {

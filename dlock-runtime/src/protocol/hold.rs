@@ -218,8 +218,11 @@ impl<S: Clone + PartialEq> Hold<S> {
         (self.granted, self.overdue) = (false, false);
         // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
         if lease == self.lease() {
-            self.next_renewal =
-                if self.renew { renew::due(sent, lease, self.token(cx)) } else { BootTime::NEVER };
+            self.next_renewal = if self.renew {
+                renew::due(sent, lease, cx.tokens.place(self.number))
+            } else {
+                BootTime::NEVER
+            };
         }
     }
 

@@ -5,18 +5,17 @@
 use std::time::Duration;
 
 use crate::protocol::deadline::BootTime;
-use crate::token::Token;
 
 /// Returns when a hold whose last renewal was sent at `sent` is to be renewed: a quarter to a third of the lease later.
 ///
 /// Holds that were taken in one burst must not be renewed in one: a server would be busy with them while others wait. So each company
-/// of them, by the numbers of their tokens, has a place of its own in that span: one after the other they spread evenly over it, however
+/// of them, by the order in which their tokens were made, has a place of its own in that span: one after the other they spread evenly over it, however
 /// many there are (a Weyl sequence; Knuth, The Art of Computer Programming, 6.4), and begin elsewhere in each process. What falls due
 /// within a few milliseconds falls due together: ten thousand holds cost one timer, and few wake-ups; a hundred cost seven or eight.
-pub(crate) fn due(sent: BootTime, lease: Duration, token: Token) -> BootTime {
+pub(crate) fn due(sent: BootTime, lease: Duration, (process, turn): (u64, u64)) -> BootTime {
     let lease = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
     let grid = (lease / 1_536).clamp(1, TOGETHER);
-    let company = (token.number() / COMPANY).wrapping_add(token.process().number());
+    let company = (turn / COMPANY).wrapping_add(process);
     let place = company.wrapping_mul(GOLDEN_RATIO) >> 32;
     let span = u128::from((lease / 12).saturating_sub(grid));
     let early = u64::try_from((span * u128::from(place)) >> 32).unwrap_or_default();

@@ -8,6 +8,7 @@
 //! | `servers` | who serves the keys: one server, the masters of a cluster, servers that vote; and where each is |
 //! | `node` | one server as far as we can reach it: its connections, and what goes over them |
 //! | `layout` | how locks stand in a server: the commands and scripts, and what is answered |
+//! | `namespaces` | the names of channels |
 //! | `answers` | who is told what a node's server says |
 //! | `undoing` | what commands without an answer may have done |
 //! | `shared` | what the engine's side and the driver's both use |
@@ -23,6 +24,7 @@ mod home;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod layout;
+mod namespaces;
 mod node;
 mod servers;
 mod shared;
@@ -152,7 +154,7 @@ async fn start(
     serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = rules.response_timeout;
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(&settings.namespace));
     let backend = Arc::new(Redis { shared: Arc::clone(&shared), driver: OnceCell::new(), response_timeout });
     let tokens = TokenSource::new();
     let process = tokens.process();
@@ -194,6 +196,10 @@ impl Backend for Redis {
         if let Some(driver) = self.driver.get() {
             driver.flush();
         }
+    }
+
+    fn uses(&self, namespace: &str) {
+        self.shared.namespaces.add(namespace);
     }
 
     fn due_earlier(&self, due: BootTime) {

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::backend::Request;
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::undoing::Undoing;
 use crate::key::Name;
 use crate::protocol::deadline::BootTime;
@@ -40,9 +41,16 @@ pub(super) struct Shared {
     runtime: Mutex<Option<Handle>>,
     /// Told when the driver is on another one.
     moved: Notify,
+    /// The namespaces whose keys are used.
+    pub(super) namespaces: Namespaces,
 }
 
 impl Shared {
+    /// Starts with the manager's own namespace.
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { namespaces: Namespaces::new(namespace), ..Self::default() }
+    }
+
     /// Runs a task on the runtime of the driver; on none while it moves, and then whatever needs it is dropped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let runtime = self.runtime()?;

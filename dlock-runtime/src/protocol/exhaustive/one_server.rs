@@ -137,7 +137,7 @@ impl State {
             &mut client.lane,
             &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
         );
-        client.tokens = tokens.next().number();
+        client.tokens = tokens.drawn();
         for action in actions {
             self.act(world, number, &action);
         }

@@ -4,10 +4,6 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn token(process: u64, number: u64) -> Token {
-    Token::of_numbers(process, number).expect("it can be counted")
-}
-
 /// Returns how many of 10,000 holds that were taken at once are due at each of the times at which any is.
 fn burst() -> Vec<usize> {
     burst_of(Duration::from_secs(30))
@@ -17,7 +13,7 @@ fn burst() -> Vec<usize> {
 fn burst_of(lease: Duration) -> Vec<usize> {
     let mut dues = std::collections::BTreeMap::new();
     for number in 0..10_000 {
-        *dues.entry(due(BootTime::from_nanos(7 * SECOND), lease, token(1, 3 * number))).or_insert(0) += 1;
+        *dues.entry(due(BootTime::from_nanos(7 * SECOND), lease, (1, 3 * number))).or_insert(0) += 1;
     }
     dues.into_values().collect()
 }
@@ -36,9 +32,8 @@ fn renewals_go_out_many_at_a_time() {
 fn a_hundred_holds_wake_a_machine_eight_times() {
     for first in 0..64_u64 {
         // Each call draws a number beside that of its token.
-        let due = |at: u64| {
-            due(BootTime::from_nanos(7 * SECOND), Duration::from_secs(30), token(1, first + 2 * at))
-        };
+        let due =
+            |at: u64| due(BootTime::from_nanos(7 * SECOND), Duration::from_secs(30), (1, first + 2 * at));
 
         let dues = (0..100_u64).map(due).collect::<std::collections::BTreeSet<_>>();
 
@@ -53,7 +48,7 @@ fn holds_that_many_processes_take_at_once_are_not_renewed_in_one_burst_either() 
         let process = process.wrapping_mul(0xbf58_476d_1ce4_e5b9); // they are drawn at random
         for number in 0..10 {
             let lease = Duration::from_secs(30);
-            let at = due(BootTime::from_nanos(7 * SECOND), lease, token(process, 2 * number));
+            let at = due(BootTime::from_nanos(7 * SECOND), lease, (process, 2 * number));
             *dues.entry(at).or_insert(0) += 1;
         }
     }
@@ -68,7 +63,7 @@ fn a_renewal_is_due_between_a_quarter_and_a_third_of_the_lease() {
         let sent = BootTime::from_nanos(7 * SECOND + 123_456_789);
 
         for number in 0..1_000 {
-            let after = due(sent, lease, token(9, number)).since(sent);
+            let after = due(sent, lease, (9, number)).since(sent);
             assert!(after <= lease / 3 && after >= lease / 4, "{ms}: {after:?}");
         }
     }

@@ -20,7 +20,6 @@ use tokio::sync::oneshot;
 
 use crate::backend::redis::examine::asking::Patience;
 use crate::backend::redis::examine::probe::Usage;
-use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::link::Route;
 use crate::backend::redis::servers::address::Address;
 use crate::backend::redis::servers::cluster;
@@ -32,7 +31,6 @@ use crate::config::url;
 use crate::doctor::facts::{Facts, Part, Terms, Topology};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
-use crate::token::CHANNEL_PREFIX;
 
 /// Reads what there is to know of servers that are named, each of which keeps locks.
 pub(crate) async fn examine(
@@ -41,7 +39,7 @@ pub(crate) async fn examine(
     settings: Settings,
 ) -> Result<Facts> {
     let usage = Usage::new(topology, &settings);
-    let terms = terms(&settings, topology, usage.layout);
+    let terms = terms(&settings, topology, &usage);
     let routes = servers.into_iter().map(|server| Route::new(server, &settings));
     let routes = routes.collect::<Result<Vec<_>>>()?;
     let ask = async move {
@@ -55,7 +53,7 @@ pub(crate) async fn examine(
 /// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
 pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -> Result<Facts> {
     let usage = Usage::new(Topology::Sentinels, &settings);
-    let terms = terms(&settings, Topology::Sentinels, usage.layout);
+    let terms = terms(&settings, Topology::Sentinels, &usage);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
@@ -78,7 +76,7 @@ pub(crate) async fn examine_by_sentinels(watched: Watched, settings: Settings) -
 /// Reads what there is to know of a cluster, by some of its servers, and of each of its masters and replicas.
 pub(crate) async fn examine_cluster(seeds: Seeds, settings: Settings) -> Result<Facts> {
     let usage = Usage::new(Topology::Cluster, &settings);
-    let terms = terms(&settings, Topology::Cluster, usage.layout);
+    let terms = terms(&settings, Topology::Cluster, &usage);
     let Seeds { servers, access } = seeds;
     let named = servers.into_iter().map(|server| Route::new(server, &settings));
     let named = named.collect::<Result<Vec<_>>>()?;
@@ -100,11 +98,12 @@ pub(crate) async fn examine_cluster(seeds: Seeds, settings: Settings) -> Result<
 }
 
 /// Says how a manager with these settings is going to use its servers.
-fn terms(settings: &Settings, topology: Topology, layout: Layout) -> Terms {
-    let rules = &settings.rules;
+fn terms(settings: &Settings, topology: Topology, usage: &Usage) -> Terms {
+    let (rules, namespaces) = (&settings.rules, &usage.namespaces);
+    let bells = usage.layout.bell(namespaces, "*");
     Terms {
         namespace: settings.namespace.clone(),
-        channels: layout.bell("*").unwrap_or_else(|| format!("{CHANNEL_PREFIX}*")),
+        channels: bells.unwrap_or_else(|| format!("{}*", namespaces.own().grants())),
         response_timeout: rules.response_timeout,
         grant_lease: rules.grant_lease,
         lease: settings.lease,

@@ -10,6 +10,7 @@ use crate::backend::Request;
 use crate::backend::redis::examine::asking::Asker;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec;
+use crate::backend::redis::namespaces::Namespaces;
 use crate::config::Settings;
 use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
 use crate::key::{MARKER, Name};
@@ -28,6 +29,7 @@ pub(super) struct Usage {
     /// A name in the namespace that no lock has.
     pub(super) key: String,
     us: TokenSource,
+    pub(super) namespaces: Namespaces,
 }
 
 impl Usage {
@@ -42,7 +44,8 @@ impl Usage {
         let separator = if namespace.is_empty() { "" } else { ":" };
         let key = format!("{namespace}{separator}{MARKER}doctor:{}", us.process().shown());
         let rules = &settings.rules;
-        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us }
+        let namespaces = Namespaces::new(namespace);
+        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us, namespaces }
     }
 
     /// Returns the same use on another key.
@@ -52,7 +55,8 @@ impl Usage {
 
     /// Returns the channel that tells who waits.
     pub(super) fn channel(&self) -> String {
-        self.layout.bell(&self.key).unwrap_or_else(|| self.us.process().channel())
+        let bell = self.layout.bell(&self.namespaces, &self.key);
+        bell.unwrap_or_else(|| self.namespaces.own().grant_channel(self.us.process()))
     }
 }
 
@@ -164,7 +168,7 @@ impl Tries {
         ] {
             self.named.push((name, None, Need::Locks));
             let request = Request::new(Name::clone(&key), token, command);
-            usage.layout.encode(&request, SHORT, None, None, &mut self.questions);
+            usage.layout.encode(&request, &usage.namespaces, SHORT, None, None, &mut self.questions);
         }
     }
 }

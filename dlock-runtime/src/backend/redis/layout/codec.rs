@@ -10,6 +10,7 @@ use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::redisson;
 use crate::backend::redis::layout::scripts::{Loaded, Script};
+use crate::backend::redis::namespaces::Namespaces;
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
 use crate::key::MARKER;
 use crate::printable::is_unprintable;
@@ -23,6 +24,7 @@ use crate::token::{PREFIX, Token};
 pub(crate) fn encode(
     layout: Layout,
     request: &Request,
+    namespaces: &Namespaces,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
     besides: Option<&str>,
@@ -65,6 +67,10 @@ pub(crate) fn encode(
         call.arg(counter(key));
     }
     call.arg(&token[..]);
+    if tells(*command) {
+        let namespace = namespaces.of_key(key);
+        call.arg(if layout == Layout::Plain { namespace.releases() } else { namespace.grants() });
+    }
     match command {
         Command::Acquire { .. } | Command::Check | Command::Free | Command::Inspect | Command::Ping => {}
         Command::Enqueue { lease, mode } => {
@@ -371,6 +377,11 @@ pub(crate) fn counter(key: &str) -> String {
     }
 }
 
+/// Returns whether the script of a command publishes, and is given what channels begin with.
+fn tells(command: Command) -> bool {
+    command.lets_go() || matches!(command, Command::ForceRelease | Command::Yield { .. })
+}
+
 /// Adds what stands behind the lease in the message to the waiter who gets the lock.
 fn tell(streak: Streak, call: &mut Cmd) {
     if let Some(held) = streak.millis() {
@@ -516,7 +527,7 @@ mod tests {
         server.hide("hunter2");
 
         let clean = server.clean(
-            "ERR \r\n\u{1b}[31mhunter2 'dl1-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+            "ERR \r\n\u{1b}[31mhunter2 'dl2-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
         );
 
         assert_eq!(clean, "ERR [31m*** '***' '***' end");
@@ -527,7 +538,7 @@ mod tests {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
-        for text in ["hun\0\0ter2", "hun\r\nter2", "hundl1-ter2", "hun646c6f63-6b31-ter2"] {
+        for text in ["hun\0\0ter2", "hun\r\nter2", "hundl2-ter2", "hun646c6f63-6b31-ter2"] {
             let clean = server.clean(text);
             assert!(!clean.contains("hunter2"), "{text:?} is shown as {clean}");
         }

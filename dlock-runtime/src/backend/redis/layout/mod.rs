@@ -27,6 +27,7 @@ use redis::{Pipeline, Value};
 use crate::backend::Request;
 use crate::backend::redis::layout::codec::Redacted;
 use crate::backend::redis::layout::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::servers::whereabouts::Whereabouts;
 use crate::config::Settings;
 use crate::layout::Publish;
@@ -74,10 +75,10 @@ impl Layout {
     }
 
     /// Returns the channel that rings when the lock of `key` is let go of; `None` where those who wait are told in another way.
-    pub(crate) fn bell(self, key: &str) -> Option<String> {
+    pub(crate) fn bell(self, namespaces: &Namespaces, key: &str) -> Option<String> {
         match self {
             Self::Native => None,
-            Self::Plain => Some(format!("{BELL_PREFIX}{key}")),
+            Self::Plain => Some(format!("{}{key}", namespaces.of_key(key).releases())),
             Self::Redisson(_) => Some(redisson::channel(key)),
         }
     }
@@ -102,6 +103,7 @@ impl Layout {
     pub(crate) fn encode(
         self,
         request: &Request,
+        namespaces: &Namespaces,
         grant_lease: Duration,
         loaded: Option<&Loaded>,
         besides: Option<&str>,
@@ -109,7 +111,7 @@ impl Layout {
     ) {
         match self {
             Self::Native | Self::Plain => {
-                codec::encode(self, request, grant_lease, loaded, besides, pipeline);
+                codec::encode(self, request, namespaces, grant_lease, loaded, besides, pipeline);
             }
             Self::Redisson(_) => redisson::encode(self, request, loaded, besides, pipeline),
         }
@@ -129,6 +131,3 @@ pub(crate) const HOLD_BACK: Duration = Duration::from_millis(4);
 
 /// `Rules::has_queue` goes by it: where nobody queues, who hears of a release holds back.
 const _: () = assert!(!HOLD_BACK.is_zero() && !redisson::HOLD_BACK.is_zero());
-
-/// What the channel of every bell begins with; its key follows. An ACL user needs `&dlock:free:*` where servers vote.
-pub(crate) const BELL_PREFIX: &str = "dlock:free:";

@@ -132,7 +132,8 @@ impl Batch {
                 pipeline.cmd("ASKING");
             }
             let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
-            layout.encode(request, grant_lease, loaded, besides(request), &mut pipeline);
+            let namespaces = &self.node.shared.namespaces;
+            layout.encode(request, namespaces, grant_lease, loaded, besides(request), &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());

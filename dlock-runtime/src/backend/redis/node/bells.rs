@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::node::shards::ShardSink;
+use crate::backend::redis::shared::Shared;
 use crate::engine::Engine;
 use crate::key::Name;
 use crate::layout::Publish;
@@ -31,6 +32,7 @@ use crate::sync::lock;
 /// The bells that one node listens to.
 pub(crate) struct Bells {
     pub(crate) layout: Layout,
+    shared: Arc<Shared>,
     state: Mutex<State>,
     /// Told when there is a first bell.
     first: Notify,
@@ -89,8 +91,13 @@ struct Bell {
 }
 
 impl Bells {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, state: Mutex::default(), first: Notify::new() }
+    pub(crate) fn new(layout: Layout, shared: Arc<Shared>) -> Self {
+        Self { layout, shared, state: Mutex::default(), first: Notify::new() }
+    }
+
+    /// Returns the channel of the bell of a key, where there is one.
+    fn channel(&self, key: &str) -> Option<String> {
+        self.layout.bell(&self.shared.namespaces, key)
     }
 
     /// Returns whether a request can be sent: its bell is heard, or need not be.
@@ -98,7 +105,7 @@ impl Bells {
         if !self.layout.listens_first(request.command) {
             return true;
         }
-        let Some(channel) = self.layout.bell(&request.key) else { return true };
+        let Some(channel) = self.channel(&request.key) else { return true };
         let mut state = lock(&self.state);
         state.sinks.is_none()
             || state.bells.get_mut(&channel).is_some_and(|bell| {
@@ -117,7 +124,7 @@ impl Bells {
             }
             let mut channels = Vec::with_capacity(keys.len());
             for key in keys {
-                let Some(channel) = self.layout.bell(&key) else { continue };
+                let Some(channel) = self.channel(&key) else { continue };
                 let bell = Bell { key, heard: false, fresh: true };
                 state.bells.entry(channel.clone()).or_insert(bell).fresh = true;
                 channels.push(channel);
@@ -219,10 +226,10 @@ mod tests {
     use super::*;
 
     fn with_bells(keys: &[&str]) -> Bells {
-        let bells = Bells::new(Layout::Plain);
+        let bells = Bells::new(Layout::Plain, Arc::new(Shared::new("dlock")));
         for key in keys {
             let bell = Bell { key: (*key).into(), heard: true, fresh: true };
-            lock(&bells.state).bells.insert(Layout::Plain.bell(key).unwrap_or_default(), bell);
+            lock(&bells.state).bells.insert(bells.channel(key).unwrap_or_default(), bell);
         }
         bells
     }

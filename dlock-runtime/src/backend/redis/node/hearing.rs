@@ -2,22 +2,28 @@
 //!
 //! Not here: who is told (`answers`), which bells are listened to (`bells`), what a message means (`protocol`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use redis::aio::PubSubSink;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::backend::redis::layout::Layout;
+use crate::backend::redis::namespaces::may_grant;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::beat::{Pulse, Use};
 use crate::backend::redis::node::health::Link;
-use crate::backend::redis::node::link::{Ear, Grant};
+use crate::backend::redis::node::link::{Ear, Grant, Route};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::clock::boot_time;
 use crate::layout::Publish;
+use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootTime;
+use crate::sync::lock;
 use crate::telemetry;
 
 impl Node {
@@ -31,28 +37,87 @@ impl Node {
             let since = Instant::now();
             if let Some(ear) = ear.take() {
                 let shards = self.listen_to_shards(link).await;
+                self.begin_subscriptions(&ear);
                 self.listening.store(true, Ordering::Release);
                 let shard = shards.as_ref().map(ShardEar::sink);
                 self.bells.open(ear.sink(), shard, link.route.response_timeout).await;
                 self.answers.connected(false);
+                let namespaces = self.subscribe_to_namespaces(ear.sink(), &link.route);
                 tokio::select! {
                     heard = self.telling(ear, link.beat.pulse()) => {
                         self.idleness.ended(Use::Messages, link.beat.idle_at(boot_time(), Some(heard)));
                     }
                     () = self.tell_of_shards(shards, link) => {}
                     () = self.bells.sweep(&self.engine) => {}
+                    () = namespaces => {}
                 }
                 self.bells.close();
                 self.listening.store(false, Ordering::Release);
                 link.doubt.notify_one(); // what cut this connection may have cut the other
             }
             backoff.pause(since.elapsed()).await;
-            match link.route.listen(self.process).await {
+            match link.route.listen(&self.shared.namespaces.own().grant_channel(self.process)).await {
                 Ok(opened) => ear = Some(opened),
                 Err(failure) => {
                     self.idleness.failed();
-                    telemetry::not_listening(&failure.reason);
+                    self.report_not_listening(&failure);
                 }
+            }
+        }
+    }
+
+    /// Notes whether a new connection is subscribed to the grants of the manager's own namespace. None of what the last one was counts.
+    fn begin_subscriptions(&self, ear: &Ear) {
+        let own = self.shared.namespaces.own();
+        let is_subscribed = ear.refused.is_none();
+        *lock(&self.subscribed) = is_subscribed.then(|| Arc::clone(own.name())).into_iter().collect();
+        match &ear.refused {
+            Some(failure) => self.report_not_listening(failure),
+            None => self.has_told_not_listening.store(false, Ordering::Relaxed),
+        }
+    }
+
+    /// Reports that the server does not let us subscribe, once until it does.
+    pub(super) fn report_not_listening(&self, failure: &Failure) {
+        if !self.has_told_not_listening.swap(true, Ordering::Relaxed) {
+            telemetry::not_listening(&failure.reason);
+        }
+    }
+
+    /// Subscribes to the grants of each namespace as soon as one of its keys is used, without end; again after a while where the server
+    /// refuses it. What waits in a namespace from before is checked then.
+    async fn subscribe_to_namespaces(&self, mut sink: PubSubSink, route: &Route) {
+        if self.layout() != Layout::Native {
+            return std::future::pending().await; // nobody is granted a lock by a message
+        }
+        let mut refused = HashSet::from([Arc::clone(self.shared.namespaces.own().name())]); // that was told already
+        loop {
+            let added = self.shared.namespaces.added.notified();
+            let (mut is_missing, mut is_new) = (false, false);
+            for namespace in self.shared.namespaces.all() {
+                if lock(&self.subscribed).contains(namespace.name()) {
+                    continue;
+                }
+                let channel = namespace.grant_channel(self.process);
+                match tokio::time::timeout(route.response_timeout, sink.subscribe(&channel)).await {
+                    Ok(Ok(())) => is_new |= lock(&self.subscribed).insert(Arc::clone(namespace.name())),
+                    Ok(Err(error)) => {
+                        is_missing = true;
+                        // Without a code it is the connection that failed, which whoever reads it finds out, too.
+                        if error.code().is_some() && refused.insert(Arc::clone(namespace.name())) {
+                            telemetry::not_listening(&route.failure(error).reason);
+                        }
+                    }
+                    Err(_) => is_missing = true, // the ping finds out whether the connection is alive
+                }
+            }
+            if is_new {
+                self.answers.connected(false);
+            }
+            if is_missing {
+                let _ = tokio::time::timeout(BEFORE_ANOTHER_SUBSCRIPTION, added).await;
+            } else {
+                added.await;
             }
         }
     }
@@ -108,7 +173,9 @@ impl Node {
             }
             if let Some(key) = self.bells.key_of(message.get_channel_name()) {
                 self.answers.rung(&key);
-            } else if let Some(grant) = Grant::parse(message.get_payload_bytes()) {
+            } else if let Some(grant) = Grant::parse(message.get_payload_bytes())
+                && may_grant(message.get_channel_name(), &grant.key)
+            {
                 self.answers.granted(grant);
             }
         }
@@ -118,6 +185,9 @@ impl Node {
 
 /// How long bells of shards are done without where there was no connection for them.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(5);
+
+/// Rights that were missing may have been given meanwhile.
+const BEFORE_ANOTHER_SUBSCRIPTION: Duration = Duration::from_secs(1);
 
 /// So many messages are dealt with between two looks at all else that happens on the thread.
 const IN_ONE_GO: u64 = 16;

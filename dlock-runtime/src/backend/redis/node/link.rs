@@ -37,7 +37,7 @@ use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::share::{Offer, Streak};
 use crate::sync::lock;
 use crate::telemetry;
-use crate::token::{ProcessId, Token};
+use crate::token::Token;
 
 /// How to reach a server.
 #[derive(Debug)]
@@ -437,13 +437,14 @@ impl Route {
         Ok(ShardEar::new(connection, told))
     }
 
-    /// Connects for messages, and subscribes to what tells `process` of its grants.
-    pub(crate) async fn listen(&self, process: ProcessId) -> Result<Ear, Failure> {
-        self.subscribe(&process.channel()).await
-    }
-
     /// Connects for messages, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Ear, Failure> {
+        let ear = self.listen(channel).await?;
+        ear.refused.clone().map_or(Ok(ear), Err)
+    }
+
+    /// Connects for messages, and subscribes to `channel`, which the server may refuse: another one may still be allowed.
+    pub(crate) async fn listen(&self, channel: &str) -> Result<Ear, Failure> {
         let seen = Mutex::new(None);
         let opened = async {
             let opened = self.dial(ProtocolVersion::RESP2, Content::Messages, |dialer| {
@@ -452,9 +453,12 @@ impl Route {
                 async move { Ok((dial::pubsub(&dialer).await?, inbound)) }
             });
             let (mut pubsub, inbound) = opened.await?;
-            pubsub.subscribe(channel).await.map_err(|error| self.not_opened(error, &inbound))?;
+            let refused = match pubsub.subscribe(channel).await {
+                Err(error) if error.code().is_none() => return Err(self.not_opened(error, &inbound)),
+                subscribed => subscribed.err().map(|error| self.failure(error)),
+            };
             let (sink, stream) = pubsub.split();
-            Ok(Ear { sink, stream, inbound })
+            Ok(Ear { sink, stream, inbound, refused })
         };
         let late = || {
             let violation = lock(&seen).as_ref().and_then(|inbound| self.violation(inbound));
@@ -648,6 +652,8 @@ pub(crate) struct Ear {
     sink: PubSubSink,
     stream: PubSubStream,
     inbound: Arc<Inbound>,
+    /// Why the server did not let us subscribe.
+    pub(crate) refused: Option<Failure>,
 }
 
 impl Ear {

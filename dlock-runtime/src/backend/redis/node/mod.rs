@@ -53,6 +53,7 @@ pub(super) mod tls;
 pub(super) mod tracking;
 mod waiting;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -96,10 +97,12 @@ pub(crate) struct Node {
     pub(crate) process: ProcessId,
     pub(crate) whereabouts: Whereabouts,
     state: Mutex<State>,
-    /// Whether we can be told of grants.
+    /// Whether there is a connection for messages.
     pub(crate) listening: AtomicBool,
     /// Whether it has been reported that the server does not let us subscribe.
     has_told_not_listening: AtomicBool,
+    /// The namespaces in which we can be told of grants over it.
+    subscribed: Mutex<HashSet<Arc<str>>>,
     /// Told when there is reason to try to connect again at once.
     hope: Notify,
     pub(crate) bells: Bells,
@@ -147,7 +150,8 @@ impl Node {
         let text = format!("not connected to {whereabouts} yet");
         let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
         let grant_lease = settings.rules.grant_lease;
-        let (listening, bells) = (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts)));
+        let (listening, bells) =
+            (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts), Arc::clone(&shared)));
         Self {
             shared,
             engine,
@@ -158,6 +162,7 @@ impl Node {
             state,
             listening,
             has_told_not_listening: AtomicBool::new(false),
+            subscribed: Mutex::default(),
             hope: Notify::new(),
             bells,
             tracking: Tracking::default(),
@@ -279,9 +284,16 @@ impl Node {
         !matches!(&*lock(&self.state), State::Down(_))
     }
 
-    /// Returns whether we can be told of grants.
+    /// Returns whether there is a connection for messages.
     pub(crate) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Acquire)
+    }
+
+    /// Returns whether messages about a key are received: its grants, or, in other layouts, its bell.
+    pub(crate) fn is_told_of(&self, key: &str) -> bool {
+        self.is_listening()
+            && (self.layout() != Layout::Native
+                || lock(&self.subscribed).contains(self.shared.namespaces.of_key(key).name()))
     }
 
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no
@@ -374,13 +386,11 @@ impl Node {
             self.whereabouts.check(&route, &mut opened.connection).await?;
             Ok(opened)
         };
-        let (commands, acks, ear) =
-            tokio::join!(commands, route.connect_for_acks(), route.listen(self.process));
+        let channel = self.shared.namespaces.own().grant_channel(self.process);
+        let (commands, acks, ear) = tokio::join!(commands, route.connect_for_acks(), route.listen(&channel));
         let (commands, acks) = (commands?, acks?);
-        if let Err(failure) = &ear
-            && !self.has_told_not_listening.swap(true, Ordering::Relaxed)
-        {
-            telemetry::not_listening(&failure.reason);
+        if let Err(failure) = &ear {
+            self.report_not_listening(failure);
         }
         let acks = acks.map(|connection| {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
@@ -598,10 +608,10 @@ impl Node {
         }
     }
 
-    /// Where nobody can tell us of a grant we queue nowhere: the next release would take us for dead.
+    /// Where nobody can tell us of a grant of the key we queue nowhere: the next release would take us for dead.
     fn without_an_ear(&self, mut request: Request) -> Request {
         if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
-            && !self.is_listening()
+            && !self.is_told_of(&request.key)
         {
             *mode = Enqueue::Peek;
         }

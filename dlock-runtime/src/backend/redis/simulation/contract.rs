@@ -19,9 +19,10 @@ use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec;
 use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::draws::Draws;
 use crate::backend::redis::simulation::said::next_command;
-use crate::backend::redis::simulation::small_redis::SmallRedis;
+use crate::backend::redis::simulation::small_redis::{NAMESPACE, SmallRedis};
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, Enqueue};
 use crate::protocol::share::Streak;
@@ -80,7 +81,8 @@ pub(super) trait Server {
 
     fn listen(&mut self, sources: &[TokenSource; 2]) {
         for (at, source) in EARS.into_iter().zip(sources) {
-            let subscribed = self.ask(at, &pipeline(&["SUBSCRIBE", &source.process().channel()]));
+            let channel = Namespaces::new(NAMESPACE).own().grant_channel(source.process());
+            let subscribed = self.ask(at, &pipeline(&["SUBSCRIBE", &channel]));
             assert!(matches!(subscribed, Value::Array(_)), "{subscribed:?}");
         }
     }
@@ -250,7 +252,7 @@ fn the_small_redis_says_what_a_real_one_says() {
 }
 
 fn compare(seed: u64, real: &mut Real) {
-    let mut draws = Draws::new(seed, 7);
+    let (mut draws, namespaces) = (Draws::new(seed, 7), Namespaces::new(NAMESPACE));
     let sources = [TokenSource::of_process(1 << 40), TokenSource::of_process(2 << 40)];
     let mut tokens: Vec<_> = sources.iter().flat_map(|source| [source.next(), source.next()]).collect();
     let mut small = Small { redis: SmallRedis::default(), connections: Vec::new() };
@@ -287,7 +289,7 @@ fn compare(seed: u64, real: &mut Real) {
         let [of_small, of_real] = names.each_ref().map(|names| {
             let mut pipeline = redis::pipe();
             let names = (!by_text).then_some(names);
-            Layout::Native.encode(&request, LEASE, names, besides, &mut pipeline);
+            Layout::Native.encode(&request, &namespaces, LEASE, names, besides, &mut pipeline);
             pipeline
         });
         told.push(format!("{step}: over {at} of {key}, {token}: {command:?} {besides:?}"));
@@ -328,7 +330,7 @@ fn compare(seed: u64, real: &mut Real) {
                     let release = Request::new(key.into(), token, Command::ForceRelease);
                     let [of_small, of_real] = names.each_ref().map(|names| {
                         let mut pipeline = redis::pipe();
-                        Layout::Native.encode(&release, LEASE, Some(names), None, &mut pipeline);
+                        Layout::Native.encode(&release, &namespaces, LEASE, Some(names), None, &mut pipeline);
                         pipeline
                     });
                     said.push((small.ask(COMMANDS, &of_small), real.ask(COMMANDS, &of_real)));

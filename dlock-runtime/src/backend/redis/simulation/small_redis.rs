@@ -12,16 +12,16 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::scripts::Script;
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::said::Said;
 use crate::protocol::command::{Command, Enqueue, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::fencing;
 use crate::protocol::record::Record;
 use crate::protocol::share::{Offer, Streak};
-use crate::token::{CHANNEL_PREFIX, ProcessId, Token};
+use crate::token::Token;
 
 /// The server.
-#[derive(Default)]
 pub(super) struct SmallRedis {
     keys: BTreeMap<String, Entry>,
     /// Which of [`SCRIPTS`] it knows by their names.
@@ -30,6 +30,8 @@ pub(super) struct SmallRedis {
     /// Which clients are told of the next change of a key.
     readers: BTreeMap<String, BTreeSet<u64>>,
     last_client: u64,
+    /// That of its clients.
+    namespaces: Namespaces,
     /// The fencing tokens that were issued, in their order.
     pub(super) issued: Vec<(String, u64)>,
     /// What it was told that our backend has no reason to say.
@@ -62,6 +64,21 @@ const SCRIPTS: [Script; Script::COUNT] = [
     Script::Fence,
     Script::Inspect,
 ];
+
+impl Default for SmallRedis {
+    fn default() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            loaded: BTreeSet::new(),
+            clients: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            last_client: 0,
+            namespaces: Namespaces::new(NAMESPACE),
+            issued: Vec::new(),
+            strange: Vec::new(),
+        }
+    }
+}
 
 impl SmallRedis {
     /// A client has connected; what it is told goes to `out`.
@@ -208,8 +225,16 @@ impl SmallRedis {
         (keys, args): (&[&str], &[&str]),
         now: BootTime,
     ) -> Option<Said> {
-        let (&key, (&token, rest)) = (keys.first()?, args.split_first()?);
+        let (&key, (&token, mut rest)) = (keys.first()?, args.split_first()?);
         let token = Token::parse(token)?;
+        let publishes = [Script::Release, Script::Free, Script::ForceRelease, Script::Leave, Script::Yield];
+        if publishes.contains(&script) {
+            let (&channels, behind) = rest.split_first()?;
+            if channels != self.namespaces.own().grants() {
+                return None;
+            }
+            rest = behind;
+        }
         let (mut grant_lease, mut besides) = (Duration::ZERO, None);
         let command = match (script, rest) {
             (Script::Enqueue, [lease, mode, rest @ ..]) => {
@@ -298,9 +323,9 @@ impl SmallRedis {
             self.strange.push(format!("{command:?} of a counter"));
             return Reply::NotOurs;
         };
-        let clients = &self.clients;
+        let (clients, namespace) = (&self.clients, self.namespaces.own());
         let reply = record.run(token, command, now, grant_lease, |token, Offer { lease, streak }| {
-            let channel = format!("{CHANNEL_PREFIX}{}", &token.to_string()[..ProcessId::TOKEN_PREFIX]);
+            let channel = namespace.grant_channel(token.process());
             let streak = streak.millis().map(|held| format!("+{held}")).unwrap_or_default();
             let payload = format!("{token}{}{streak}|{key}", lease.as_millis());
             let message = ["message", &channel, &payload].map(|word| Said::Text(word.to_owned()));
@@ -375,6 +400,9 @@ impl SmallRedis {
         }
     }
 }
+
+/// The namespace of every client, which is the default.
+pub(super) const NAMESPACE: &str = "dlock";
 
 /// The wall clock when the boot clock was started, in microseconds.
 const EPOCH: u64 = 1_700_000_000_000_000;

@@ -519,7 +519,7 @@ impl<'a> World<'a> {
     /// Somebody who may publish says that a token is granted the lock: one that the process has given, or will. What stands in the
     /// server's queue at this time is a secret, where being told counts as proof.
     fn forge(&mut self, process: usize, number: u64) -> Done {
-        let token = self.processes[process].tokens.numbered(number);
+        let token = self.processes[process].tokens.at(number);
         if self.processes[process].is_about(token, self.rules.told_is_given) {
             return Ok(());
         }

@@ -17,8 +17,9 @@ local function put(value, ttl)
 end
 
 -- Tells whoever waits under `token` that it has the lock for `lease` ms, or with 0 that it waits no more; returns how many heard it.
+-- ARGV[2] is what the channels of the lock's namespace begin with; a channel does not show the token.
 local function tell(token, lease)
-  return redis.pcall('PUBLISH', 'dlock:grant:' .. string.sub(token, 1, 20), token .. lease .. '|' .. KEYS[1])
+  return redis.pcall('PUBLISH', ARGV[2] .. redis.sha1hex(string.sub(token, 1, 20)), token .. lease .. '|' .. KEYS[1])
 end
 
 -- Makes the first live waiter of `value` the holder and puts `behind` after the last; returns whether there was one. `streak` follows

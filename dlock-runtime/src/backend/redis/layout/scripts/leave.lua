@@ -1,11 +1,11 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] grant lease in ms  -> 1 was in the value and is not any more | 0 was not
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] channels  ARGV[3] grant lease in ms  -> 1 was in the value and is not any more | 0 was not
 local token = ARGV[1]
 local value = redis.call('GETRANGE', KEYS[1], '0', '4128')
 if not is_ours(value, token) then return 0 end
 local place = place_of(value, token)
 if not place then return 0 end
 if place == 1 then
-  if not hand_over(value, token, ARGV[2], '') then redis.call('DEL', KEYS[1]) end
+  if not hand_over(value, token, ARGV[3], '') then redis.call('DEL', KEYS[1]) end
   return 1
 end
 put(string.sub(value, 1, place - 1) .. string.sub(value, place + #token), time_left())

@@ -155,7 +155,8 @@ impl Answers for Voice {
     fn granted(&self, grant: Grant) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let owner = lock(&cluster.state).table.owner(Slot::of(&grant.key)).cloned();
-        let counts = owner.is_none_or(|owner| owner.address == self.address || !owner.node.is_listening());
+        let counts =
+            owner.is_none_or(|owner| owner.address == self.address || !owner.node.is_told_of(&grant.key));
         if counts {
             cluster.engine.granted(grant);
         }

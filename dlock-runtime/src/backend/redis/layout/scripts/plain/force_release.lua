@@ -1,4 +1,4 @@
--- KEYS[1] lock  -> 1 taken from its holder | 0 nobody held it
+-- KEYS[1] lock  ARGV[2] channels  -> 1 taken from its holder | 0 nobody held it
 local value = redis.call('GETRANGE', KEYS[1], '0', '4128')
 if #value > 4128 then return redis.call('PEXPIRE', KEYS[1], '1') end -- freeing 512 MB takes longer than a script may
 if value == '' and redis.call('PTTL', KEYS[1]) == -2 then return 0 end

@@ -1,0 +1,231 @@
+//! The namespaces whose keys a manager uses, and the names of their channels.
+//!
+//! ```text
+//!  dlock:grant:<SHA-1 of what the manager's tokens begin with>    a lock is granted to a waiter of that manager
+//!  dlock:free:<key>                                                a lock is released, in layouts without a queue
+//! ```
+//!
+//! A channel begins with the namespace of the key, so that an ACL keeps namespaces apart; with an empty one it begins with `:`. The namespace
+//! is read from the name of the key: the longest one in use here that the name begins with. Where namespaces overlap, as `a` and `a:b` do,
+//! two managers may read a name differently. Then a grant is not received, the waiter is passed over, and it finds out by its next check.
+//!
+//! A channel of grants does not show the tokens of its manager: whoever lists channels learns nothing that a grant could be forged with.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sha1::{Digest, Sha1};
+use tokio::sync::Notify;
+
+use crate::sync::lock;
+use crate::token::ProcessId;
+
+/// A namespace, and what the names of its channels begin with.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: Arc<str>,
+    grants: Box<str>,
+    releases: Box<str>,
+}
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        let (grants, releases) = (format!("{name}{GRANTS}").into(), format!("{name}{RELEASES}").into());
+        Self { name: name.into(), grants, releases }
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns what the channels of grants begin with. Scripts add the rest.
+    pub(crate) fn grants(&self) -> &str {
+        &self.grants
+    }
+
+    /// Returns what the channels of releases begin with. Scripts add the key.
+    pub(crate) fn releases(&self) -> &str {
+        &self.releases
+    }
+
+    /// Returns the channel on which a manager receives its grants.
+    pub(crate) fn grant_channel(&self, process: ProcessId) -> String {
+        let mut channel = String::from(&*self.grants);
+        for byte in Sha1::digest(process.token_prefix()) {
+            channel.extend(
+                [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or_default()),
+            );
+        }
+        channel
+    }
+}
+
+/// The namespaces that a manager uses: its own, and those that its locks name.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    own: Arc<Namespace>,
+    others: Mutex<HashMap<Box<str>, Arc<Namespace>>>,
+    /// Read instead of the map where there is nothing in it, as nearly always.
+    has_others: AtomicBool,
+    /// Notified of a namespace that is used for the first time.
+    pub(crate) added: Notify,
+}
+
+impl Default for Namespaces {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl Namespaces {
+    pub(crate) fn new(own: &str) -> Self {
+        let (own, has_others) = (Arc::new(Namespace::new(own)), AtomicBool::new(false));
+        Self { own, others: Mutex::default(), has_others, added: Notify::new() }
+    }
+
+    /// Returns the manager's own namespace.
+    pub(crate) fn own(&self) -> &Arc<Namespace> {
+        &self.own
+    }
+
+    /// Adds a namespace that is used, unless there are too many.
+    pub(crate) fn add(&self, name: &str) {
+        if name == &*self.own.name {
+            return;
+        }
+        {
+            let mut others = lock(&self.others);
+            if others.len() >= MOST_NAMESPACES || others.contains_key(name) {
+                return;
+            }
+            others.insert(name.into(), Arc::new(Namespace::new(name)));
+            self.has_others.store(true, Ordering::Release);
+        }
+        self.added.notify_waiters();
+    }
+
+    /// Returns all of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Namespace>> {
+        std::iter::once(&self.own).chain(lock(&self.others).values()).cloned().collect()
+    }
+
+    /// Returns the namespace of the key with this full name.
+    pub(crate) fn of_key(&self, key: &str) -> Arc<Namespace> {
+        if self.has_others.load(Ordering::Acquire) {
+            let others = lock(&self.others);
+            let before = key.rmatch_indices(':').filter_map(|(end, _)| key.get(..end));
+            for name in before.chain([""]) {
+                if name == &*self.own.name {
+                    break;
+                }
+                if let Some(namespace) = others.get(name) {
+                    return Arc::clone(namespace);
+                }
+            }
+        }
+        Arc::clone(&self.own)
+    }
+}
+
+/// Returns whether a grant of `key` may come over `channel`: users of a namespace grant its own locks alone.
+pub(crate) fn may_grant(channel: &str, key: &str) -> bool {
+    let namespace = channel.rsplit_once(GRANTS).map(|(namespace, _)| namespace);
+    namespace.is_some_and(|namespace| {
+        let behind = key.strip_prefix(namespace);
+        namespace.is_empty() || behind.is_some_and(|behind| behind.starts_with(':'))
+    })
+}
+
+/// What stands behind the namespace in a channel of grants. An ACL user needs `&dlock:grant:*`.
+const GRANTS: &str = ":grant:";
+
+/// What stands behind the namespace in a channel of releases. An ACL user needs `&dlock:free:*` if servers vote.
+const RELEASES: &str = ":free:";
+
+/// More than an application names: where namespaces are made from what users type, subscriptions must not grow without end.
+const MOST_NAMESPACES: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    fn named(own: &str, others: &[&str]) -> Namespaces {
+        let namespaces = Namespaces::new(own);
+        others.iter().for_each(|name| namespaces.add(name));
+        namespaces
+    }
+
+    #[test]
+    fn channels_begin_with_their_namespace() {
+        let process = TokenSource::of_process(0x0123_4567_89ab_cdef).process();
+        let channels = |own: &str| {
+            let namespaces = Namespaces::new(own);
+            (namespaces.own().grant_channel(process), format!("{}order:7", namespaces.own().releases()))
+        };
+        // As `redis.sha1hex('dl2-0123456789abcdef')` returns it.
+        let hash = "27204875ce79641a798a175deee81e1b71ecacdb";
+
+        assert_eq!(channels("dlock"), (format!("dlock:grant:{hash}"), "dlock:free:order:7".to_owned()));
+        assert_eq!(channels("shop:eu").0, format!("shop:eu:grant:{hash}"));
+        assert_eq!(channels(""), (format!(":grant:{hash}"), ":free:order:7".to_owned()));
+    }
+
+    #[test]
+    fn a_channel_shows_no_part_of_a_token() {
+        let tokens = TokenSource::new();
+        let channel = Namespaces::new("dlock").own().grant_channel(tokens.process());
+
+        let token = tokens.next().to_string();
+
+        for length in 8..=token.len() - 4 {
+            assert!(!channel.contains(&token[4..length]), "{channel} shows {}", &token[4..length]);
+        }
+    }
+
+    #[test]
+    fn the_namespace_of_a_key_is_the_longest_that_is_used() {
+        let of = |own: &str, others: &[&str], key: &str| named(own, others).of_key(key).name.to_string();
+
+        assert_eq!(of("dlock", &[], "shop:order:7"), "dlock");
+        assert_eq!(of("dlock", &["shop"], "shop:order:7"), "shop");
+        assert_eq!(of("dlock", &["shop"], "dlock:shop:7"), "dlock");
+        assert_eq!(of("shop", &["shop:eu"], "shop:eu:7"), "shop:eu");
+        assert_eq!(of("shop:eu", &["shop"], "shop:eu:7"), "shop:eu");
+        assert_eq!(of("shop:eu", &["shop"], "shop:eux:7"), "shop");
+        assert_eq!(of("dlock", &["shop"], "shopping:7"), "dlock");
+        assert_eq!(of("dlock", &["", "shop"], "order:7"), "");
+        assert_eq!(of("", &["shop"], "shop:7"), "shop");
+        assert_eq!(of("", &["shop"], "order"), "");
+        assert_eq!(of("dlock", &["größe"], "größe:ü:7"), "größe");
+    }
+
+    #[test]
+    fn each_namespace_is_there_once_and_there_are_not_too_many() {
+        let namespaces = named("dlock", &["dlock", "shop", "shop", ""]);
+        assert_eq!(namespaces.all().len(), 3);
+
+        (0..2 * MOST_NAMESPACES).for_each(|number| namespaces.add(&number.to_string()));
+
+        assert_eq!(namespaces.all().len(), MOST_NAMESPACES + 1);
+    }
+
+    #[test]
+    fn a_grant_comes_over_a_channel_of_its_own_namespace() {
+        assert!(may_grant("dlock:grant:abc", "dlock:order:7"));
+        assert!(may_grant("shop:grant:abc", "shop:eu:7"));
+        assert!(may_grant("a:grant:b:grant:abc", "a:grant:b:7"));
+        assert!(may_grant(":grant:abc", "order:7"));
+        for (channel, key) in [
+            ("dlock:grant:abc", "shop:order:7"),
+            ("dlock:grant:abc", "dlocks:7"),
+            ("a:grant:abc", "b:a:7"),
+            ("a:b:grant:abc", "a:7"),
+            ("dlock:free:abc", "dlock:7"),
+            ("", "dlock:7"),
+        ] {
+            assert!(!may_grant(channel, key), "{key} over {channel}");
+        }
+    }
+}
