@@ -27,7 +27,7 @@ impl Late {
                 Follow::Repair(_) => {
                     *self.repairing.entry((token, *server)).or_default() += 1;
                     if self.repairing.len() > MOST {
-                        self.repairing.pop_first(); // the oldest is left to its time to live
+                        self.repairing.pop_first(); // whichever it is, it is left to its time to live
                     }
                 }
                 Follow::Leave | Follow::Abandon => {}
@@ -58,7 +58,7 @@ impl Late {
     fn doubt(&mut self, place: (Token, usize)) {
         self.unsure.insert(place);
         if self.unsure.len() > MOST {
-            self.unsure.pop_first(); // the oldest is left to its time to live
+            self.unsure.pop_first(); // whichever it is, it is left to its time to live
         }
     }
 
