@@ -76,7 +76,7 @@ async fn assert_none_is_lost(what: &Turns) {
     let errors = take(what).await;
     let (lost, failed): (Vec<_>, Vec<_>) = errors.into_iter().partition(Error::is_lost);
     assert!(lost.is_empty(), "{} of {} turns: {:?}", lost.len(), what.turns, lost.first());
-    // A busy machine makes some of 480 ms more than a response timeout; calls fail then, and most do not.
+    // A round trip that a busy machine makes longer than a response timeout fails its call. Most do not.
     assert!(failed.len() < what.turns / 4, "{} of {} turns: {:?}", failed.len(), what.turns, failed.first());
 }
 
@@ -92,7 +92,8 @@ async fn no_turn_is_lost_at_300_ms() {
 
 #[tokio::test]
 async fn no_turn_is_lost_at_480_ms() {
-    assert_none_is_lost(&turns(480)).await;
+    // A busy machine makes more than the default `response_timeout` of some of 480 ms. The grant lease is the default.
+    assert_none_is_lost(&Turns { options: "?response_timeout=1s", ..turns(480) }).await;
 }
 
 #[tokio::test]
