@@ -1,8 +1,8 @@
 //! Suggests the name that a misspelled one was probably meant to be.
 
-/// Returns the candidate that is nearest to `name`: about a third of its letters, and at least one, may differ.
+/// Returns the candidate that is nearest to `name`: about a third of its letters, from one to three, may differ.
 pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = ((name.chars().count() + 1) / 3).max(1); // two of five: letters that changed places count as two
+    let limit = ((name.chars().count() + 1) / 3).clamp(1, 3); // two of five: letters that changed places count as two
     let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
     let near = near.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance);
     near.map(|(_, candidate)| candidate)

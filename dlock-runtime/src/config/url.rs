@@ -582,7 +582,6 @@ mod tests {
             ("redis://user:hunter2", "url"),
             ("redis://user:hunter2:6379", "url"),
             ("redis://user@hunter2@host", "password"),
-            ("redis:// user:hunter2@host", "url"),
             ("redis://[hunter2]@host:x", "url"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),

@@ -358,11 +358,10 @@ fn authorities_of_the_system(current: &CurrentFile) -> Result<RootCertStore, Err
         found = system.certs;
     }
     // A folder often has each certificate several times: alone, in a list of all, and by links.
-    found.sort_unstable_by(|left, right| (**left).cmp(&**right));
-    found.dedup();
+    let found: BTreeSet<Vec<u8>> = found.iter().map(|certificate| certificate.to_vec()).collect();
     let mut roots = RootCertStore::empty();
     // One that cannot be used is left out: lists of systems may have such.
-    roots.add_parsable_certificates(found);
+    roots.add_parsable_certificates(found.into_iter().map(CertificateDer::from));
     if roots.is_empty() {
         return Err(config(
             "tls",
