@@ -7,7 +7,7 @@ use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::sentinel::MASTER;
 use dlock_tests::{Answer, within};
 
-use super::{FLOODS, LONG, alone, assert_bounded, connect, server};
+use super::{LONG, alone, assert_bounded, connect, server};
 
 const DESCRIPTIONS: [(&str, &str); 5] = [
     ("$536870911\r\n", "a"),
