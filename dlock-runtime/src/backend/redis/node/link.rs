@@ -63,6 +63,8 @@ pub(crate) struct Route {
     refuses_name: AtomicBool,
     /// Whether the server has no `SCRIPT LOAD`: scripts go by their text.
     lacks_script_load: AtomicBool,
+    /// Whether the connection was closed on `SCRIPT LOAD` the last time.
+    closed_on_load: AtomicBool,
 }
 
 impl Route {
@@ -86,6 +88,7 @@ impl Route {
             ),
             refuses_name: AtomicBool::new(false),
             lacks_script_load: AtomicBool::new(false),
+            closed_on_load: AtomicBool::new(false),
             server,
         };
         route.client(RedisConnectionInfo::default())?;
@@ -193,6 +196,7 @@ impl Route {
         let answers = match answers {
             Ok(answers) => {
                 self.note_reply(is_named);
+                self.closed_on_load.store(false, Ordering::Relaxed);
                 answers
             }
             // It has just taken what the client says of itself: it closed for this command, or is gone, and then the next attempt fails.
@@ -202,7 +206,10 @@ impl Route {
                 let closed = "it closed the connection";
                 return match self.connect_without_loading().await {
                     Ok(opened) => {
-                        self.note_lacking_script_load(&closed);
+                        // A network that was cut just then looks the same; twice in a row it is the command.
+                        if self.closed_on_load.swap(true, Ordering::Relaxed) {
+                            self.note_lacking_script_load(&closed);
+                        }
                         Ok(opened)
                     }
                     Err(failure) if failure.kind != FailureKind::Passing => Err(failure),

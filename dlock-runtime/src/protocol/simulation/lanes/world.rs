@@ -714,9 +714,7 @@ impl<'a> World<'a> {
         }
         self.processes[process].last_arrival = arrival;
         if !answered {
-            // What runs later went out on a connection that is given up by then.
-            let no_answer = Failure { connection_lost: late, ..self.no_answer.clone() };
-            let reply = Reply::Unknown(no_answer);
+            let reply = Reply::Unknown(self.no_answer.clone());
             self.at(now + TIMEOUT, Event::Answered { sent, reply });
         }
         if request_lost {
