@@ -160,7 +160,7 @@ fn waiter_registers_too_late() {
 
     let admits = thread::spawn(move || {
         let deadline = Deadline::of_lease(BootTime::START, LONG);
-        Seat(other).admit(deadline, BootTime::NEVER, 1, BootTime::START).wake();
+        Seat(other).admit((deadline, BootTime::NEVER), false, 1, BootTime::START).wake();
     });
     let bell = Arc::<Bell>::default();
     let is_held = |phase: &mut Phase| matches!(phase, Phase::Held { .. }).then_some(());
