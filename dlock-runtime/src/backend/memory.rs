@@ -131,8 +131,7 @@ impl World {
         let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
         let mut counters = lock(&self.counters);
         let Some(token) = fencing::next(counters.get(key).copied(), micros) else {
-            let reason =
-                format!("its counter in memory has reached {}; a new process restarts it", LAST_FENCE);
+            let reason = format!("its counter in memory has reached {LAST_FENCE}; a new process restarts it");
             return Reply::Refused(Failure::new(FailureKind::FencingCounter, reason));
         };
         counters.insert(Name::clone(key), token);

@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn the_scripts_and_the_rule_agree_on_the_last_fencing_token() {
         let last = |layout| Script::Fence.source(layout);
-        assert!(last(Layout::Native).contains(&format!("fence > {}", LAST_FENCE)));
+        assert!(last(Layout::Native).contains(&format!("fence > {LAST_FENCE}")));
         assert!(
-            last(Layout::Redisson(Publish::Auto)).contains(&format!("text > '{}'", LAST_FENCE_OF_REDISSON))
+            last(Layout::Redisson(Publish::Auto)).contains(&format!("text > '{LAST_FENCE_OF_REDISSON}'"))
         );
     }
 
