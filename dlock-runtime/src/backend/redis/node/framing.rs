@@ -49,6 +49,12 @@ enum Counted {
     Attribute,
 }
 
+impl Counted {
+    fn is_body(self) -> bool {
+        matches!(self, Self::Body | Self::Blob)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Digits {
     number: usize,
@@ -264,7 +270,8 @@ impl Framing {
                         }
                         b'-' if digits.count == 0 && !digits.is_negative => digits.is_negative = true,
                         b'\r' if digits.count > 0 => digits.after_cr = true,
-                        b'0'..=b'9' => return Err(Violation::TooLong(self.limits.bytes)),
+                        b'0'..=b'9' if of.is_body() => return Err(Violation::TooLong(self.limits.bytes)),
+                        b'0'..=b'9' => return Err(Violation::TooManyValues(self.limits.values)),
                         _ => return Err(self.not_resp()),
                     }
                 }
@@ -298,13 +305,12 @@ impl Framing {
         if digits.is_negative {
             // A list or a body that is missing, as RESP2 has them.
             let is_missing = number > 0 && matches!(of, Counted::List | Counted::Body);
-            return if is_missing { Ok(true) } else { Err(Violation::Malformed) };
+            return if is_missing { Ok(true) } else { Err(self.not_resp()) };
         }
-        let is_body = matches!(of, Counted::Body | Counted::Blob);
-        let body = if is_body { number + 2 } else { 0 };
+        let body = if of.is_body() { number + 2 } else { 0 };
         let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
         self.admit(wanted, raise)?;
-        if is_body {
+        if of.is_body() {
             self.state = State::Body(body);
             return Ok(false);
         }
@@ -493,6 +499,7 @@ mod tests {
             ("$536870911\r\n".to_owned(), Violation::TooLong(bytes)),
             ("$99999999999999999999\r\n".to_owned(), Violation::TooLong(bytes)),
             (format!("*{values}\r\n"), Violation::TooManyValues(values)),
+            ("*1000000000\r\n".to_owned(), Violation::TooManyValues(values)),
             (format!("%{}\r\n", values / 2), Violation::TooManyValues(values)),
             (format!("|{}\r\n", values / 2), Violation::TooManyValues(values)),
             ("*1\r\n".repeat(MAX_DEPTH + 1), Violation::TooDeep),

@@ -634,7 +634,8 @@ impl Route {
 /// Returns the first line that shows what a server is. Some begin with a length that looks like the end of a line.
 fn first_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let line = text.lines().next().filter(|line| line.trim().len() >= SHORTEST_LINE);
+    let shows = |line: &&str| line.chars().filter(|c| !c.is_control()).count() >= SHORTEST_LINE;
+    let line = text.lines().next().filter(shows);
     line.unwrap_or(&text).replace(char::REPLACEMENT_CHARACTER, "").trim().to_owned()
 }
 
