@@ -45,6 +45,7 @@ impl Random {
 
 /// How rough a world is: how many things happen, to how many in a hundred, and how slow things are in milliseconds.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Weather {
     pub(super) processes: usize,
     pub(super) keys: u64,
