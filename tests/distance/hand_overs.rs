@@ -1,6 +1,6 @@
 //! Processes take turns on keys, many keys at once, and no turn is lost.
 //!
-//! `DLOCK_HAND_OVERS` says how many turns each test of [`turns`] has; 200 unless given.
+//! `DLOCK_HAND_OVERS` says how many turns each test of [`turns`] has; 150 unless given.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,15 +29,15 @@ struct Turns {
 
 /// Turns of 400 to 600 ms at the default options, of two processes.
 fn turns(round_trip: u64) -> Turns {
-    let turns = std::env::var("DLOCK_HAND_OVERS").map_or(200, |turns| turns.parse().expect("a number"));
-    let keys = if turns > 200 { 100 } else { 50 };
+    let turns = std::env::var("DLOCK_HAND_OVERS").map_or(150, |turns| turns.parse().expect("a number"));
+    let keys = if turns > 150 { 100 } else { 75 };
     let lock = |lock: Lock| lock.lease(Duration::from_secs(10)).wait(LONG);
     Turns { round_trip: millis(round_trip), options: "", processes: 2, tasks: 1, keys, turns, lock }
 }
 
 /// A few turns of 400 to 600 ms.
 fn few(round_trip: u64) -> Turns {
-    Turns { keys: 20, turns: 80, ..turns(round_trip) }
+    Turns { keys: 20, turns: 40, ..turns(round_trip) }
 }
 
 /// Has the turns taken, and returns the errors.
@@ -115,18 +115,18 @@ async fn no_turn_is_lost_with_leases_of_three_round_trips() {
 
 #[tokio::test]
 async fn no_turn_is_lost_without_renewal_or_with_bounds() {
-    for lock in [
+    let locks = [
         (|lock| lock.lease(Duration::from_secs(5)).renew(false).wait(LONG)) as fn(Lock) -> Lock,
         |lock| lock.max_hold(Duration::from_secs(5)).wait(LONG),
         |lock| lock.at_least(millis(300)).wait(LONG),
-    ] {
-        assert_none_is_lost(&Turns { lock, keys: 20, turns: 40, ..few(350) }).await;
-    }
+    ];
+    let all = locks.map(|lock| async move { assert_none_is_lost(&Turns { lock, ..few(350) }).await });
+    join_all(all).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_between_processes_of_several_tasks() {
-    assert_none_is_lost(&Turns { tasks: 3, keys: 20, turns: 100, ..few(300) }).await;
+    assert_none_is_lost(&Turns { tasks: 3, turns: 80, ..few(300) }).await;
 }
 
 #[tokio::test]
