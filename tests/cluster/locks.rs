@@ -120,6 +120,8 @@ async fn locks_are_had_held_and_handed_on_while_their_slot_is_between_two_master
     let old = fleet.key_in(0, "order");
     let new = format!("new{{{}}}", name(&old)); // in one slot with the other, by its tag
     let (slot, to) = (fleet.slot(&old), fleet.masters()[1]);
+    // A manager that does not use the new master yet is passed over there, and asks again later.
+    drop(theirs.lock(fleet.key_in(1, "order")).acquire().await.expect("the lock is free"));
     let held = ours.lock(&*old).lease(LONG).acquire().await.expect("the lock is free");
     let lock = theirs.lock(&*old).lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });

@@ -16,7 +16,9 @@ mod recorder {
 
         use dlock_runtime::{Error, IntoLockKey, KeyBuilder};
 
-        pub(crate) use dlock_runtime::__private::{Body, Carrier, OnLost, Options, Site, finish, never};
+        pub(crate) use dlock_runtime::__private::{
+            Body, Carrier, Completed, OnLost, Options, Site, finish, never,
+        };
 
         use crate::{DENY, Noisy, note};
 
@@ -48,6 +50,7 @@ mod recorder {
             pub(crate) async fn run<F: Future>(
                 &self,
                 mut body: Pin<&mut Body<F>>,
+                _keeps: impl Fn(&F::Output) -> bool,
             ) -> Result<F::Output, Error> {
                 self.acquire().await?;
                 body.as_mut().await;
@@ -57,7 +60,7 @@ mod recorder {
             }
 
             pub(crate) async fn run_to_end<F: Future>(&self, body: Pin<&mut Body<F>>) -> F::Output {
-                let Ok(output) = self.run(body).await else { unreachable!("the lock is held") };
+                let Ok(output) = self.run(body, |_| true).await else { unreachable!("the lock is held") };
                 output
             }
 
