@@ -219,12 +219,12 @@ fn a_single_try_has_the_lock_by_its_second_token() {
     let actions = happen(&mut lane, 2, |lane, cx| lane.reply(first, ACQUIRE, at(0), lost, cx));
     let second = tried_again_after(first, &actions);
 
-    let late = happen(&mut lane, 3, |lane, cx| lane.reply(first, ACQUIRE, at(0), Reply::Ours, cx));
+    let stale = happen(&mut lane, 3, |lane, cx| lane.reply(first, ACQUIRE, at(0), Reply::Ours, cx));
     let held = happen(&mut lane, 4, |lane, cx| lane.reply(second, ACQUIRE, at(2), Reply::Ours, cx));
 
     assert!(
-        matches!(late[..], [Action::Send { token, command: Command::Leave }] if token == first),
-        "{late:?}"
+        matches!(stale[..], [Action::Send { token, command: Command::Leave }] if token == first),
+        "{stale:?}"
     );
     assert!(matches!(held[..], [Action::Admit { seat: 1, token, .. }] if token == second), "{held:?}");
 }

@@ -367,7 +367,7 @@ impl Node {
                 }
                 (Err(failure), None) => {
                     self.idleness.failed();
-                    self.stand_down(failure);
+                    self.stand_down(&failure);
                 }
             }
             tokio::select! {
@@ -454,7 +454,7 @@ impl Node {
     /// The connection is lost: what was written is answered, and what comes now waits for the first attempt to replace it.
     fn lose(&self, link: &Arc<Link>) {
         if !link.may_be_waited_for() {
-            return self.stand_down(link.failure());
+            return self.stand_down(&link.failure());
         }
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
@@ -475,7 +475,7 @@ impl Node {
         self.answers.disconnected();
     }
 
-    fn stand_down(&self, failure: Failure) {
+    fn stand_down(&self, failure: &Failure) {
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
         let before = std::mem::replace(&mut *lock(&self.state), State::Down(failure.clone()));
@@ -485,7 +485,7 @@ impl Node {
                 if let Some(link) = lost {
                     link.exchanges.close();
                 }
-                self.refuse(waiting.take().flat_map(|(requests, _)| requests).collect(), &failure);
+                self.refuse(waiting.take().flat_map(|(requests, _)| requests).collect(), failure);
             }
             State::Down(_) => {}
         }
@@ -635,7 +635,7 @@ struct StandsDown<'a>(&'a Node);
 impl Drop for StandsDown<'_> {
     fn drop(&mut self) {
         let text = format!("the connection to {} is made anew", self.0.whereabouts);
-        self.0.stand_down(Failure::new(FailureKind::Passing, text));
+        self.0.stand_down(&Failure::new(FailureKind::Passing, text));
     }
 }
 

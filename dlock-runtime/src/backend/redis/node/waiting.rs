@@ -77,7 +77,7 @@ impl WaitingRequests {
 /// Returns until when a request waits. It is refused a little before the limit of a single try, so that the call returns the reason and
 /// not only that its time is up.
 fn expiry(now: BootTime, response_timeout: Duration) -> BootTime {
-    now.plus(response_timeout - response_timeout / 16)
+    now.plus(response_timeout.saturating_sub(response_timeout / 16))
 }
 
 /// As many as may wait for one server: some 10 MB.
