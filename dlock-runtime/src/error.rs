@@ -60,7 +60,7 @@ pub enum Error {
         completed: bool,
     },
 
-    /// The server could not be asked, or gave no usable answer in time.
+    /// The server could not be asked, gave no usable answer in time, or was connected by a process that this one was forked from.
     #[error("{} could not be asked{}: {reason}", subject(key.as_ref()), if key.is_some() { " for" } else { "" })]
     #[non_exhaustive]
     Unavailable {
@@ -244,6 +244,8 @@ pub enum LossCause {
     Shutdown,
     /// The guard was released while something still used the hold.
     Released,
+    /// The current process was forked from the one that holds the lock, which still holds it.
+    Forked,
 }
 
 impl std::fmt::Display for LossCause {
@@ -255,6 +257,7 @@ impl std::fmt::Display for LossCause {
             Self::MaxHold => "its `max_hold` is over",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",
+            Self::Forked => "this process was forked from the one that holds it",
         })
     }
 }

@@ -8,10 +8,11 @@ use tokio::sync::OnceCell;
 
 use crate::config::config;
 use crate::error::{Error, Result};
+use crate::fork::PerProcess;
 use crate::manager::LockManager;
 
 /// The installed manager, and the URL that it was made from by [`init`].
-static INSTALLED: OnceCell<(LockManager, Option<String>)> = OnceCell::const_new();
+static INSTALLED: PerProcess<OnceCell<(LockManager, Option<String>)>> = PerProcess::new();
 
 tokio::task_local! {
     static OF_TASK: LockManager;
@@ -33,6 +34,7 @@ tokio::task_local! {
 /// Dropping it installs nothing.
 pub async fn init(url: &str) -> Result<&'static LockManager> {
     let installed = INSTALLED
+        .get()
         .get_or_try_init(async || {
             let manager = LockManager::connect(url).await?;
             Ok::<_, Error>((manager, Some(url.to_owned())))
@@ -50,7 +52,7 @@ pub async fn init(url: &str) -> Result<&'static LockManager> {
 ///
 /// [`AlreadyInstalled`] when one is installed.
 pub fn install(manager: LockManager) -> Result<(), AlreadyInstalled> {
-    INSTALLED.set((manager, None)).map_err(|_| AlreadyInstalled {})
+    INSTALLED.get().set((manager, None)).map_err(|_| AlreadyInstalled {})
 }
 
 /// Returns the installed manager. It does not look at [`with_manager`], which is for annotated functions alone.
@@ -59,7 +61,9 @@ pub fn install(manager: LockManager) -> Result<(), AlreadyInstalled> {
 ///
 /// [`Error::NotInstalled`], which says what to call.
 pub fn manager() -> Result<&'static LockManager> {
-    INSTALLED.get().map(|(manager, _)| manager).ok_or(Error::NotInstalled {})
+    // That of a parent process refuses everything and says why, which "not installed" would not.
+    let installed = INSTALLED.find_latest(OnceCell::get);
+    installed.map(|(manager, _)| manager).ok_or(Error::NotInstalled {})
 }
 
 /// Runs `future` with `manager` in place of the installed one, so that tests with managers of their own run side by side.

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use crate::engine::answer::Told;
-use crate::engine::hold::{Alarm, Held};
+use crate::engine::hold::{Alarm, Held, HoldObserver};
 use crate::engine::turn::Phase;
 use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
@@ -86,18 +86,22 @@ impl LockGuard {
     /// Waits until the lock is lost, and returns how. It never ends while the lock is held.
     ///
     /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::Released`]. Where the body runs
-    /// without the lock (`on_unavailable = run`) nothing can be lost, and it never ends.
+    /// without the lock (`on_unavailable = run`) nothing can be lost, and it never ends. In a process that was forked from the one that
+    /// holds the lock, it ends at once: [`LossCause::Forked`].
     ///
     /// # Cancel safety
     ///
     /// Dropping it only stops the waiting.
     pub async fn lost(&self) -> LossCause {
         let Some(held) = self.held() else { return std::future::pending().await };
-        let looker = held.root().looker();
+        let observer = HoldObserver::beside_call(held);
         let mut alarm = Alarm::default();
         poll_fn(|cx| {
             loop {
-                let lost = looker.look(cx.waker(), |phase| match phase {
+                if held.engine.is_forked() {
+                    return std::task::Poll::Ready(LossCause::Forked);
+                }
+                let lost = observer.look(cx.waker(), |phase| match phase {
                     Phase::Lost(lost) => Some(lost.cause),
                     Phase::Over { .. } => Some(LossCause::Released),
                     _ => None,
@@ -178,7 +182,7 @@ impl LockGuard {
         let answer = self.held().and_then(|held| held.let_go(Told::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
-        match usable(held.key(), answer.await)? {
+        match usable(held.key(), held.engine.reply(answer).await)? {
             Reply::NotOurs => Err(not_ours(held)),
             _ => Ok(()),
         }
@@ -187,6 +191,7 @@ impl LockGuard {
     /// Returns the hold if it may still be believed.
     fn believed(&self) -> Result<&Held> {
         let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
+        held.engine.in_own_process(Some(held.key()))?;
         held.believed().map(|()| held).map_err(|loss| held.lost_error(loss))
     }
 }
@@ -198,7 +203,7 @@ async fn ask(held: &Held, command: Command) -> Result<Reply> {
     let ask = async || {
         let answer = held.engine.ask_under(held.root(), command);
         let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
-        Ok::<_, Error>(answer.await)
+        Ok::<_, Error>(held.engine.reply(answer).await)
     };
     let answer = ask().await?;
     let answer = if is_connection_lost(&answer) { ask().await? } else { answer };

@@ -64,7 +64,7 @@
 //! engine           binds tasks that wait to the rules and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket or runtime
 //! backend          where locks live: redis, memory
-//! clock, token, telemetry, sync      the time that leases are measured with, who holds, spans and events, mutexes
+//! clock, timer, token, telemetry, sync, fork     the time that leases are measured with, timers, who holds, spans and events, mutexes, other processes
 //! printable        which characters of a foreign text are shown as they are
 //! testing          the test kit: a world in memory and the hand that reaches into it
 //! integrations     what handlers of axum, actix and tonic need, each behind its feature
@@ -82,6 +82,7 @@ mod credentials;
 pub mod doctor;
 mod engine;
 pub mod error;
+mod fork;
 mod global;
 mod guard;
 mod held;
@@ -107,6 +108,7 @@ mod sync;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod timer;
 mod token;
 
 #[doc(hidden)]

@@ -19,12 +19,14 @@ use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::timer;
 
 /// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
 ///
 /// One manager serves any number of tasks, keys and runtimes. Unless [`Io`](crate::Io) says otherwise, its connections live on a thread of their own, so that leases are
 /// renewed while the application's threads are busy, and after the runtime that made it has ended. (`memory://` has no thread: it
-/// runs inside the tasks that use it, under tokio's clock.) When its last clone and the last guard are gone it sends what is left to
+/// runs inside the tasks that use it, under tokio's clock.) It belongs to the process that connected: after `fork`, connect again in the
+/// child. When its last clone and the last guard are gone it sends what is left to
 /// send and ends; a process that exits at once may cut that short, so call [`shutdown`](Self::shutdown) first.
 #[derive(Clone)]
 pub struct LockManager {
@@ -61,6 +63,7 @@ impl LockManager {
         let Target { place, settings } = target;
         match place {
             Place::Memory { name } => {
+                timer::check_runtime()?;
                 tracing::warn!(
                     name: "dlock.memory",
                     target: "dlock",
@@ -137,9 +140,10 @@ impl LockManager {
     pub async fn force_release(&self, key: impl IntoLockKey) -> Result<bool> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
+        engine.in_own_process(Some(&key))?;
         engine.uses(key.namespace());
         let answer = engine.ask(key.name(), engine.tokens.next(), Command::ForceRelease);
-        let reply = usable(&key, answer.await)?;
+        let reply = usable(&key, engine.reply(answer).await)?;
         Ok(matches!(reply, Reply::Ours))
     }
 
@@ -157,6 +161,7 @@ impl LockManager {
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<Inspection>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
+        engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
             Reply::Seen(sight) => Ok(sight.map(|sight| Inspection::new(sight, engine.tokens.process()))),
             _ => Ok(None),
@@ -179,6 +184,7 @@ impl LockManager {
     /// Dropping it changes nothing.
     pub async fn ready(&self) -> Result<()> {
         let engine = self.engine();
+        engine.in_own_process(None)?;
         if engine.is_closed() {
             return Err(Error::Shutdown { key: None });
         }

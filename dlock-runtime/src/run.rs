@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 use crate::body::Body;
 use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
-use crate::engine::hold::{Alarm, Held, Loss};
-use crate::engine::turn::{Looker, Phase};
+use crate::engine::hold::{Alarm, Held, HoldObserver, Loss};
+use crate::engine::turn::Phase;
 use crate::engine::waiting::{Entered, Waiting};
 use crate::error::{Error, Result};
 use crate::held::{Opened, Scope};
@@ -75,6 +75,7 @@ fn checked<'a>(
     options: &Options,
 ) -> std::result::Result<(&'a LockKey, Option<Arc<Scope>>), Box<Error>> {
     let key = key.as_ref().map_err(Clone::clone)?;
+    engine.in_own_process(Some(key))?;
     options.checked(engine.lease)?;
     let scope = Scope::current();
     let holds = |scope| Scope::of_key(scope, engine, key).is_some();
@@ -87,20 +88,18 @@ fn checked<'a>(
 /// Polls a body as long as its hold may be believed. The body is over then, and its value where it stood.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
-    held: &'a Held,
+    observer: HoldObserver<'a>,
     scope: Opened,
-    looker: Option<Looker<'a>>,
     alarm: Alarm,
 }
 
 impl<'a> Running<'a> {
     pub(crate) fn new(held: &'a Held) -> Self {
-        let looker = (held.depth() > 0).then(|| held.root().looker());
-        Self { held, scope: Opened::new(), looker, alarm: Alarm::default() }
+        Self { observer: HoldObserver::of_call(held), scope: Opened::new(), alarm: Alarm::default() }
     }
 
     pub(crate) fn held(&self) -> &'a Held {
-        self.held
+        self.observer.held
     }
 
     /// `seen`: somebody has just seen that the hold may be believed, and nothing but us has run since.
@@ -112,34 +111,49 @@ impl<'a> Running<'a> {
         telemetry: &Hold,
         cx: &mut Context<'_>,
     ) -> Poll<std::result::Result<(), Loss>> {
-        let _entered = telemetry.enter();
+        let (_entered, held) = (telemetry.enter(), self.held());
         loop {
             if on_lost == OnLost::Abort
                 && !std::mem::take(&mut seen)
-                && let Err(loss) = self.held.believed()
+                && let Err(loss) = held.believed()
             {
                 body.stop();
                 return Poll::Ready(Err(loss));
             }
-            if self.scope.enter(self.held, || body.as_mut().poll(cx)).is_ready() {
+            let polled = self.scope.enter(held, || body.as_mut().poll(cx));
+            if held.engine.is_forked() {
+                return self.forked(body, on_lost, polled); // the body may have forked
+            }
+            if polled.is_ready() {
                 return Poll::Ready(Ok(()));
             }
             let stop = self.is_over(cx) && on_lost == OnLost::Abort;
-            if !stop && self.alarm.ring(&self.held.engine, cx).is_pending() {
+            if !stop && self.alarm.ring(&held.engine, cx).is_pending() {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Ends the body in a forked process, which does not have its hold, unless it is to run to its end.
+    #[cold]
+    fn forked<F: Future>(
+        &self,
+        body: Pin<&mut Body<F>>,
+        on_lost: OnLost,
+        polled: Poll<()>,
+    ) -> Poll<std::result::Result<(), Loss>> {
+        if on_lost == OnLost::Finish || polled.is_ready() {
+            return polled.map(Ok);
+        }
+        body.stop();
+        Poll::Ready(self.held().believed())
     }
 
     /// Returns whether the hold is over. A loss that was not seen before the body was polled is seen here; one that comes later wakes
     /// the task.
     fn is_over(&self, cx: &Context<'_>) -> bool {
         let over = |phase: &mut Phase| (!matches!(phase, Phase::Held { .. })).then_some(());
-        let lost = match &self.looker {
-            Some(looker) => looker.look(cx.waker(), over),
-            None => self.held.root().look(Some(cx.waker()), over),
-        };
-        lost.is_some()
+        self.observer.look(cx.waker(), over).is_some()
     }
 }
 
@@ -166,6 +180,25 @@ enum Ended {
     Stopped(Loss),
 }
 
+impl Ended {
+    /// Returns how a body has ended that was forked: the child does not have its hold, and its parent goes on.
+    #[cold]
+    fn in_forked_process(
+        held: &Held,
+        ended: std::result::Result<(), Loss>,
+        options: &Options,
+        telemetry: &Hold,
+    ) -> Self {
+        let Err(loss) = ended.and_then(|()| held.believed()) else { return Self::Completed };
+        telemetry.lost(held.key(), loss);
+        match (ended, options.on_lost) {
+            (Err(loss), _) => Self::Stopped(loss),
+            (Ok(()), OnLost::Abort) => Self::CompletedLost(loss),
+            (Ok(()), OnLost::Finish) => Self::Completed,
+        }
+    }
+}
+
 impl<'a> Leaving<'a> {
     pub(crate) fn new(
         held: &'a Held,
@@ -173,6 +206,13 @@ impl<'a> Leaving<'a> {
         options: &Options,
         telemetry: &Hold,
     ) -> Self {
+        if held.engine.is_forked() {
+            return Self {
+                held,
+                ended: Ended::in_forked_process(held, ended, options, telemetry),
+                answer: None,
+            };
+        }
         let now = held.engine.now();
         let found = ended.and_then(|()| held.root().believed(now)).err();
         let ended = match (ended, found) {
@@ -206,6 +246,7 @@ impl<'a> Leaving<'a> {
     pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let _entered = telemetry.enter();
         if let Some(answer) = &mut self.answer
+            && !self.held.engine.is_forked()
             && let Ok(reply) = ready!(Pin::new(answer).poll(cx))
         {
             telemetry.let_go(self.held.key(), &reply, || self.held.held_for());

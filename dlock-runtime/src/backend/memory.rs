@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use once_cell::sync::Lazy;
-
 use crate::backend::{Backend, Request};
 use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::fork::PerProcess;
 use crate::key::Name;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
@@ -31,6 +30,7 @@ use crate::protocol::share::Offer;
 use crate::sync::lock;
 #[cfg(feature = "testing")]
 use crate::testing::ledger::Ledger;
+use crate::timer::Timer;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// What a server would be.
@@ -52,13 +52,13 @@ pub(crate) struct World {
 }
 
 /// The worlds that are shared by name.
-static NAMED: Lazy<Mutex<HashMap<String, Weak<World>>>> = Lazy::new(Mutex::default);
+static NAMED: PerProcess<Mutex<HashMap<String, Weak<World>>>> = PerProcess::new();
 
 impl World {
     /// Returns the world of that name, or one of its own.
     pub(crate) fn of_name(name: Option<&str>) -> Arc<Self> {
         let Some(name) = name else { return Arc::new(Self::new()) };
-        let mut named = lock(&NAMED);
+        let mut named = lock(NAMED.get());
         if let Some(world) = named.get(name).and_then(Weak::upgrade) {
             return world;
         }
@@ -270,7 +270,7 @@ impl Backend for Memory {
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep(time))
+        Box::pin(Timer::new(time))
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -3,19 +3,20 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::answer::{By, LetGo, Told};
-use crate::engine::turn::{Phase, Seat, SharedTurn};
+use crate::engine::turn::{Looker, Phase, Seat, SharedTurn};
 use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
 use crate::protocol::deadline::BootTime;
 use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
+use crate::timer::Timer;
 
 /// How a lock was lost, and after how long.
 pub(crate) type Loss = (LossCause, Duration);
@@ -83,13 +84,19 @@ impl Held {
         self.nested.is_none() && self.turn.look(None, denied).is_some()
     }
 
-    /// Returns whether the hold may still be believed.
+    /// Returns whether the hold may still be believed; in a forked process it may not.
     pub(crate) fn believed(&self) -> Result<(), Loss> {
+        if self.engine.is_forked() {
+            return Err((LossCause::Forked, Duration::ZERO));
+        }
         self.root().believed(self.engine.now())
     }
 
     /// How long the hold may still be believed; not at all once it may not.
     pub(crate) fn remaining(&self) -> Duration {
+        if self.engine.is_forked() {
+            return Duration::ZERO;
+        }
         let now = self.engine.now();
         let root = self.root();
         if root.believed(now).is_ok() { root.remaining(now) } else { Duration::ZERO }
@@ -97,6 +104,9 @@ impl Held {
 
     /// How long the lock has been held, or was since it was taken.
     pub(crate) fn held_for(&self) -> Duration {
+        if self.engine.is_forked() {
+            return Duration::ZERO;
+        }
         self.root().held_for(self.engine.now())
     }
 
@@ -146,8 +156,12 @@ impl Held {
         self.nested.as_ref().map_or(0, |parent| parent.depth() + 1)
     }
 
-    /// Lets go. `told` is told the server's answer, where the server is asked.
+    /// Lets go. `told` is told the server's answer, where the server is asked. A forked process lets go of nothing: the lock is the
+    /// parent's.
     pub(crate) fn let_go(&self, told: Told<'_>) -> LetGo {
+        if self.engine.is_forked() {
+            return LetGo::Done;
+        }
         if self.released.load(Ordering::Acquire) {
             return LetGo::Done; // without a look at the clock: nearly every hold is dropped like this
         }
@@ -169,6 +183,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.engine.is_forked() {
+            return;
+        }
         self.let_go(Told::Nobody);
         if self.stands_alone
             && let Err(loss) = self.turn.believed(self.engine.now())
@@ -179,9 +196,45 @@ impl Drop for Held {
     }
 }
 
+/// Looks at the phase of a hold, as the call whose turn it is or beside it.
+#[derive(Debug)]
+pub(crate) struct HoldObserver<'a> {
+    pub(crate) held: &'a Held,
+    /// Of all but the call whose turn it is.
+    looker: Option<Looker<'a>>,
+}
+
+impl<'a> HoldObserver<'a> {
+    /// Looks for a call, which has its own turn or has joined that of another.
+    pub(crate) fn of_call(held: &'a Held) -> Self {
+        Self { held, looker: (held.depth() > 0).then(|| held.root().looker()) }
+    }
+
+    /// Looks beside the call.
+    pub(crate) fn beside_call(held: &'a Held) -> Self {
+        Self { held, looker: Some(held.root().looker()) }
+    }
+
+    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change.
+    pub(crate) fn look<R>(&self, waker: &Waker, done: impl FnOnce(&mut Phase) -> Option<R>) -> Option<R> {
+        match &self.looker {
+            Some(looker) => looker.look(waker, done),
+            None => self.held.root().look(Some(waker), done),
+        }
+    }
+}
+
+impl Drop for HoldObserver<'_> {
+    fn drop(&mut self) {
+        if self.held.engine.is_forked() {
+            std::mem::forget(self.looker.take()); // its end takes a mutex
+        }
+    }
+}
+
 /// Keeps the time for a task that waits, where the backend has no thread to do it; does nothing elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Box<(BootTime, Pin<Box<tokio::time::Sleep>>)>>);
+pub(crate) struct Alarm(Option<Box<(BootTime, Timer)>>);
 
 impl Alarm {
     /// Brings the backend up to date and returns ready if that may have changed something; else the task is woken when the next
@@ -196,9 +249,9 @@ impl Alarm {
         let mut set = set.unwrap_or_else(|| {
             // From now on, by the clock of the runtime that waits: each paused runtime has its own.
             let left = due.since(engine.clock.now()).min(FAR);
-            Box::new((due, Box::pin(tokio::time::sleep(left))))
+            Box::new((due, Timer::new(left)))
         });
-        let rung = set.1.as_mut().poll(cx);
+        let rung = Pin::new(&mut set.1).poll(cx);
         if rung.is_ready() {
             engine.backend.advance(engine.clock.now().max(due));
         } else {

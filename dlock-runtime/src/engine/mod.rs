@@ -32,10 +32,14 @@ pub(crate) mod waiting;
 #[cfg(test)]
 mod waves;
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
@@ -45,10 +49,11 @@ use crate::engine::pace::{Few, Pace};
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::turn::{Ended, Seat, SharedTurn};
 use crate::engine::used_namespaces::UsedNamespaces;
-use crate::error::LossCause;
-use crate::key::Name;
+use crate::error::{Error, LossCause};
+use crate::fork::{FORKED, ForkDetector, forked_error};
+use crate::key::{LockKey, Name};
 use crate::protocol::Rules;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::hold::Released;
 use crate::protocol::lane::{Action, Cx, Lane};
@@ -64,6 +69,7 @@ use crate::token::{Token, TokenSource};
 #[derive(Debug)]
 pub(crate) struct Engine {
     shards: Shards,
+    pub(crate) fork: ForkDetector,
     pace: Pace,
     pub(crate) clock: Clock,
     pub(crate) tokens: TokenSource,
@@ -96,6 +102,7 @@ impl Engine {
         let few = if matches!(clock, Clock::Boot) { Few::OF_A_SERVER } else { Few::ALL };
         Self {
             shards: Shards::new(),
+            fork: ForkDetector::new(),
             pace: Pace::new(few),
             clock,
             tokens,
@@ -111,6 +118,20 @@ impl Engine {
             event_limits: EventLimits::default(),
             used_namespaces: UsedNamespaces::default(),
         }
+    }
+
+    /// Returns `true` if the current process was forked from the one that connected. Each entry point checks it before anything else.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork.is_forked()
+    }
+
+    /// Checks that the current process is the one that connected.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if it was forked after that.
+    pub(crate) fn in_own_process(&self, key: Option<&LockKey>) -> Result<(), Error> {
+        if self.is_forked() { Err(forked_error(key.cloned())) } else { Ok(()) }
     }
 
     /// Returns the time, with the backend brought up to it.
@@ -300,10 +321,10 @@ impl Engine {
         name: &Name,
         command: Command,
     ) -> Result<Reply, oneshot::error::RecvError> {
-        let answer = self.ask(name, self.tokens.next(), command).await;
+        let answer = self.reply(self.ask(name, self.tokens.next(), command)).await;
         match answer {
             Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost => {
-                self.ask(name, self.tokens.next(), command).await
+                self.reply(self.ask(name, self.tokens.next(), command)).await
             }
             answer => answer,
         }
@@ -316,6 +337,17 @@ impl Engine {
         self.push(Request { answer: Some(Answer::Caller(answer)), ..request }, now, &mut effects);
         self.finish(now, &mut effects);
         receiver
+    }
+
+    /// Waits for the reply to a request. A forked process does not: the driver is the parent's.
+    pub(crate) async fn reply(&self, mut receiver: oneshot::Receiver<Reply>) -> Result<Reply, RecvError> {
+        poll_fn(|cx| {
+            if self.is_forked() {
+                return Poll::Ready(Ok(Reply::Refused(Failure::new(FailureKind::Passing, FORKED))));
+            }
+            Pin::new(&mut receiver).poll(cx)
+        })
+        .await
     }
 
     /// Asks the server something under the hold of `turn`. There is no answer where that is over.
@@ -454,6 +486,9 @@ impl Engine {
     /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold, and what they
     /// do not let go of in the time of one answer is released all the same.
     pub(crate) async fn shutdown(&self, patience: Duration) {
+        if self.is_forked() {
+            return;
+        }
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
             self.on_lane(&key, Lane::close);
@@ -504,6 +539,12 @@ impl Engine {
         }
     }
 
+    /// Locks all lanes.
+    #[cfg(test)]
+    pub(crate) fn lock_shards(&self) -> impl Sized + '_ {
+        self.shards.lock_all()
+    }
+
     /// Returns the keys of which something is remembered, those of one shard at a time.
     fn keys(&self) -> impl Iterator<Item = Name> + '_ {
         self.shards.keys()
@@ -518,6 +559,11 @@ const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // Connections, and wakers of tasks, are also those of the process that made them.
+            std::mem::forget(Arc::clone(&self.backend));
+            return self.shards.leak();
+        }
         self.backend.close();
     }
 }

@@ -56,6 +56,17 @@ impl Shards {
         (shard, u32::try_from(hash & u64::from(HASH)).unwrap_or_default())
     }
 
+    /// Locks all of them.
+    #[cfg(test)]
+    pub(super) fn lock_all(&self) -> impl Sized + '_ {
+        self.shards.iter().map(|shard| lock(&shard.slots)).collect::<Vec<_>>()
+    }
+
+    /// Forgets all lanes without dropping them.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.shards));
+    }
+
     /// Returns when something is due first, and in which of them.
     pub(super) fn first_due(&self) -> (BootTime, Option<&Shard>) {
         let dues = self.shards.iter().map(|shard| (shard.due(), shard));

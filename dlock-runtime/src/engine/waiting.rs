@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::engine::hold::{Alarm, Held};
 use crate::engine::turn::{Phase, Seat, SharedTurn, Turn};
 use crate::error::{Error, LossCause};
+use crate::fork::forked_error;
 use crate::held::Scope;
 use crate::key::{LockKey, Name};
 use crate::options::Options;
@@ -141,6 +142,9 @@ impl Future for Waiting {
         let this = &mut *self;
         let Some(held) = &this.held else { unreachable!("a future is not polled again after it has ended") };
         let (seat, _) = held.turn();
+        if held.engine.is_forked() {
+            return Poll::Ready(Err(Box::new(forked_error(Some(seat.key.clone())))));
+        }
         loop {
             let outcome = seat.look(Some(cx.waker()), |phase| match phase {
                 Phase::Waiting => None,
@@ -167,6 +171,9 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if self.held.as_ref().is_none_or(|held| held.engine.is_forked()) {
+            return;
+        }
         if let Some(held) = self.take() {
             held.not_wanted();
         }

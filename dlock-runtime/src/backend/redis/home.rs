@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use crate::backend::redis::driver::Driver;
 use crate::config::config;
 use crate::error::{Error, Result};
+use crate::fork::in_one_process;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::telemetry;
 
@@ -67,7 +68,7 @@ pub(super) fn on_a_thread(driver: Arc<Driver>, first: Option<First>) -> std::res
 pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First) -> Result<()> {
     let runtime = Handle::try_current().map_err(|_| unfit("is no tokio runtime"))?;
     driver.shared.moves_to(Some(runtime.clone()));
-    runtime.spawn(run(driver, first));
+    runtime.spawn(in_one_process(run(driver, first)));
     Ok(())
 }
 

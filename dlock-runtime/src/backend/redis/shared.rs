@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::backend::Request;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::undoing::Undoing;
+use crate::fork::in_one_process;
 use crate::key::Name;
 use crate::protocol::deadline::BootTime;
 use crate::sync::lock;
@@ -54,7 +55,7 @@ impl Shared {
     /// Runs a task on the runtime of the driver; on none while it moves, and then whatever needs it is dropped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let runtime = self.runtime()?;
-        Some(runtime.spawn(task).abort_handle())
+        Some(runtime.spawn(in_one_process(task)).abort_handle())
     }
 
     /// The driver is on `runtime` from now on, or on none for a moment.

@@ -155,7 +155,8 @@ impl Caller {
                         lock(&net.state).happens("a run lost when its body had completed");
                     }
                     self.expect(may_be, "a run whose body began", &error);
-                    lock(&net.state).happens("a run lost");
+                    let by_fork = matches!(error, Error::Lost { cause: LossCause::Forked, .. });
+                    lock(&net.state).happens(if by_fork { "a run lost by a fork" } else { "a run lost" });
                 }
                 Err(error) => self.refused(&error, depth > 0),
             }
@@ -355,6 +356,11 @@ impl Caller {
     fn refused(&self, error: &Error, is_nested: bool) {
         let kind = match error {
             Error::Contended { .. } => "refused: contended",
+            _ if self.manager.engine().is_forked() => {
+                let is_refused = error.is_unavailable() || matches!(error, Error::Reentrant { .. });
+                self.expect(is_refused, "a call in a forked process", error);
+                "refused: forked"
+            }
             Error::Unavailable { .. } => "refused: unavailable",
             Error::Lost { .. } => "refused: lost before its start",
             Error::Shutdown { .. } if lock(&self.net.state).judges.shut.contains_key(&self.process) => {

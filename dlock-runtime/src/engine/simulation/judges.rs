@@ -9,6 +9,7 @@
 //! | J5 | every wait ends once the weather is fine (`world`) |
 //! | J6, J7 | nothing is left in the server and in the engine (`world`) |
 //! | J8 | every call ends within its limit, with one outcome that it may have |
+//! | J9 | a forked process asks the server nothing, and runs no body but one that began before and is to finish |
 //!
 //! Beside them: nothing is let go of in the server while a body runs under it.
 //!
@@ -56,6 +57,8 @@ pub(super) struct Judges {
     pub(super) forgotten: BTreeSet<usize>,
     /// Those that are shut down, and since when: what they hold may be released while a body is at work.
     pub(super) shut: BTreeMap<usize, u64>,
+    /// Those that go on as a child of what they were.
+    pub(super) forked: BTreeSet<usize>,
     /// How many bodies began, and how many losses were seen.
     pub(super) bodies: u64,
 }
@@ -89,6 +92,9 @@ impl Net {
         let token = token_of(&held.engine, root);
         let mut state = lock(&self.state);
         let key = Name::clone(root.key.name());
+        if state.judges.forked.contains(&process) {
+            state.wrong(format!("J9: a hold of {key} begins in process {process}, which is forked"));
+        }
         let other = state.judges.live.values().find(|live| {
             live.key == key
                 && !SharedTurn::ptr_eq(&live.turn, root)
@@ -126,6 +132,11 @@ impl Net {
         if is_poll && live.finishes {
             return;
         }
+        let process = live.process;
+        if state.judges.forked.contains(&process) {
+            return state.wrong(format!("J9: hold {id} goes on in process {process}, which is forked"));
+        }
+        let Some(live) = state.judges.live.get_mut(&id) else { return };
         live.token = token;
         let key = Name::clone(&live.key);
         if is_poll && looks <= state.judges.polled_at {
@@ -242,6 +253,10 @@ impl State {
 
     /// Something is asked of the server.
     pub(super) fn judge_push(&mut self, process: usize, request: &Request, now: u64) {
+        if self.judges.forked.contains(&process) {
+            let line = format!("J9: process {process}, which is forked, asks {:?}", request.command);
+            return self.wrong(line);
+        }
         let ends = match request.command {
             Command::Yield { .. } => true,
             command => command.lets_go(),

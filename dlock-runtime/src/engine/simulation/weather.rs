@@ -113,6 +113,8 @@ pub(super) struct Weather {
     pub(super) distance: u64,
     /// Whether no renewed hold may be lost: nothing goes wrong, and every lease has room for three round trips.
     pub(super) keeps_holds: bool,
+    /// How many processes are forked: what is left of such a one is the child, which has no driver.
+    pub(super) forks: u64,
 }
 
 impl Weather {
@@ -170,6 +172,7 @@ impl Weather {
             confirming: r.pick(&[0, 0, 1, 3]),
             distance: r.pick(&[0, 0, 0, 0, 50, 120, 240]),
             keeps_holds: false,
+            forks: 0,
         };
         // Nobody has a lock whose lease is over when the answer arrives.
         let weather = Self { distance: weather.distance.min(weather.lease / 5), ..weather };
@@ -201,9 +204,15 @@ impl Weather {
             driver_late,
             poll_cost,
             shutdowns: 0,
+            forks: 0,
             keeps_holds: 3 * round_trip < self.lease - self.lease / 100 - 2,
             ..self
         }
+    }
+
+    /// The same, where processes may be forked; drawn apart, so that all else is what it is without.
+    pub(super) fn with_forks(self, r: &mut Random) -> Self {
+        Self { forks: r.pick(&[0, 0, 0, 0, 0, 1]), ..self }
     }
 
     /// Nothing goes wrong, and all is quick.
@@ -259,6 +268,7 @@ impl Weather {
             confirming: 0,
             distance: 0,
             keeps_holds: false,
+            forks: 0,
         }
     }
 

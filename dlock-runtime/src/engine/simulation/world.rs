@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ pub(super) enum Event {
     Jump { time: u64 },
     GiveUp { task: usize },
     Shutdown { process: usize },
+    Fork { process: usize },
     Heal,
 }
 
@@ -113,7 +114,8 @@ impl World {
     /// A world in which everything is decided by its seed.
     pub(super) fn of_seed(seed: u64, told: bool) -> Self {
         let mut random = Random::of_seed(seed);
-        let weather = Weather::of(&mut random);
+        let mut forks = Random::of_seed(seed ^ 0xf0cc);
+        let weather = Weather::of(&mut random).with_forks(&mut forks);
         let mut world = Self::new(seed, weather.clone(), told);
         for process in 0..weather.processes {
             for _ in 0..weather.tasks {
@@ -129,6 +131,10 @@ impl World {
             }
         }
         world.forecast(&weather, &mut random);
+        for _ in 0..weather.forks {
+            let process = forks.index(weather.processes);
+            lock(&world.net.state).at(forks.millis(weather.lasts), Event::Fork { process });
+        }
         world
     }
 
@@ -215,7 +221,7 @@ impl World {
         }
         let excused = {
             let state = lock(&self.net.state);
-            !state.judges.forgotten.is_empty() || weather.at_least > 0
+            !state.judges.forgotten.is_empty() || !state.judges.forked.is_empty() || weather.at_least > 0
         };
         let left = {
             let state = lock(&self.net.state);
@@ -241,6 +247,9 @@ impl World {
         for (process, manager) in std::mem::take(&mut self.managers).into_iter().enumerate() {
             let engine = Arc::clone(manager.engine());
             drop(manager);
+            if engine.is_forked() {
+                continue; // it is as it was at the fork
+            }
             let forgets = lock(&self.net.state).judges.forgotten.contains(&process);
             let left = (engine.shards.count(), lock(&engine.waits).is_empty(), engine.unanswered.count());
             if left != ((0, 0), true, 0) {
@@ -383,6 +392,11 @@ impl World {
     fn happen(&mut self, event: Event) {
         let now = self.net.now();
         if let Some(process) = event.of_driver()
+            && lock(&self.net.state).judges.forked.contains(&process)
+        {
+            return; // a child has no driver
+        }
+        if let Some(process) = event.of_driver()
             && self.stopped[process].1 > now
         {
             return lock(&self.net.state).at(self.stopped[process].1, event);
@@ -461,6 +475,7 @@ impl World {
                 }
             }
             Event::Shutdown { process } => self.shut_down(process),
+            Event::Fork { process } => self.fork(process),
             Event::Heal => {
                 let mut state = lock(&net.state);
                 state.weather.heal();
@@ -531,6 +546,21 @@ impl World {
         state.judges.stops.push((process, now, now + time));
         // Something happens when it goes on.
         state.at(now + time, Event::Timer { timer: u64::MAX });
+    }
+
+    /// What goes on of a process is a child of it from now on. Its tasks are polled, which no driver has them be.
+    fn fork(&mut self, process: usize) {
+        let Some(manager) = self.managers.get(process).cloned() else { return };
+        {
+            let mut state = lock(&self.net.state);
+            state.happens("a fork");
+            state.judges.forked.insert(process);
+            state.links[process].engine = Weak::new(); // nothing reaches it any more
+        }
+        manager.engine().fork.simulate_fork();
+        for task in self.tasks.waiting(|task| task.process == process) {
+            self.poll(task);
+        }
     }
 
     fn shut_down(&mut self, process: usize) {

@@ -3,6 +3,8 @@
 //! Not here: what a connection is made with (`link`), what drives it (`pump`).
 
 use std::io;
+#[cfg(unix)]
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::time::error::Elapsed;
 
 use crate::backend::redis::node::connection::Connection;
@@ -22,6 +26,7 @@ use crate::backend::redis::node::pump::{Pump, Tender};
 use crate::backend::redis::node::resolve::resolve;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls::TlsConnector;
+use crate::fork::{InOneProcess, in_one_process};
 
 /// What one connection is made with.
 pub(super) struct Dialer {
@@ -57,9 +62,7 @@ pub(super) async fn pumped(
                 driven(tcp(client, host, *port).await?, dialer, config, tender).await
             }
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => {
-                driven(tokio::net::UnixStream::connect(path).await?, dialer, config, tender).await
-            }
+            ConnectionAddr::Unix(path) => driven(unix(path).await?, dialer, config, tender).await,
             _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         }
     };
@@ -75,7 +78,7 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<Connection> {
     let opened = async { over(stream(dialer).await?, dialer, config).await };
     let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
-    let driver = tokio::spawn(driver).abort_handle();
+    let driver = tokio::spawn(in_one_process(driver)).abort_handle();
     Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(driver)))
 }
 
@@ -135,13 +138,13 @@ async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
             Ok(Box::new(stream))
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+        ConnectionAddr::Unix(path) => Ok(Box::new(unix(path).await?)),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 /// Connects to whichever address of a host takes us first.
-async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
+async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<InOneProcess<TcpStream>> {
     let ways = resolve(host, port).await?.into_iter().map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
@@ -153,7 +156,12 @@ async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
     if let Some(keepalive) = settings.keepalive() {
         SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
     }
-    Ok(stream)
+    Ok(InOneProcess::new(stream))
+}
+
+#[cfg(unix)]
+async fn unix(path: &Path) -> io::Result<InOneProcess<UnixStream>> {
+    Ok(InOneProcess::new(UnixStream::connect(path).await?))
 }
 
 /// A connection over which nothing has been heard for five seconds has the kernel ask the other one; after three questions without an

@@ -20,6 +20,7 @@ use crate::backend::redis::node::health::Link;
 use crate::backend::redis::node::link::{Ear, Grant, Route};
 use crate::backend::redis::node::shards::ShardEar;
 use crate::clock::boot_time;
+use crate::fork::in_one_process;
 use crate::layout::Publish;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootTime;
@@ -151,7 +152,7 @@ impl Node {
     /// goes on beside it.
     async fn telling(self: &Arc<Self>, ear: Ear, pulse: Pulse) -> BootTime {
         let mut telling = JoinSet::new();
-        telling.spawn(Arc::clone(self).tell(ear, pulse));
+        telling.spawn(in_one_process(Arc::clone(self).tell(ear, pulse)));
         match telling.join_next().await {
             Some(Ok(heard)) => heard,
             Some(Err(failed)) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),

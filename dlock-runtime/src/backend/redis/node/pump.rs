@@ -28,6 +28,7 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::fork::in_one_process;
 use crate::sync::lock;
 use crate::telemetry;
 
@@ -95,7 +96,7 @@ impl Pump {
                 shared.turn.task.wake();
                 None
             }
-            None => Some(tokio::spawn(tending.run()).abort_handle()),
+            None => Some(tokio::spawn(in_one_process(tending.run())).abort_handle()),
         };
         Self { shared, task }
     }

@@ -29,6 +29,7 @@ use crate::backend::redis::node::batch::Passage;
 use crate::backend::redis::servers::cluster::Cluster;
 use crate::backend::redis::servers::quorum::Quorum;
 use crate::backend::redis::shared::Shared;
+use crate::fork::in_one_process;
 use crate::protocol::command::Failure;
 
 /// Who serves the keys.
@@ -101,8 +102,8 @@ impl Servers {
     ) -> Result<(), JoinError> {
         let mut tasks = JoinSet::new(); // they end with it
         match self {
-            Self::One(node) => tasks.spawn(Arc::clone(node).run(first)),
-            Self::Cluster(cluster) => tasks.spawn(Arc::clone(cluster).run(first)),
+            Self::One(node) => tasks.spawn(in_one_process(Arc::clone(node).run(first))),
+            Self::Cluster(cluster) => tasks.spawn(in_one_process(Arc::clone(cluster).run(first))),
             Self::Quorum(quorum) => return quorum.run(first).await,
         };
         tasks.join_next().await.unwrap_or(Ok(()))

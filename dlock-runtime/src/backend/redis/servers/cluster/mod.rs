@@ -46,6 +46,7 @@ use crate::config::Settings;
 use crate::config::cluster::Seeds;
 use crate::config::url::Server;
 use crate::error::Result as Outcome;
+use crate::fork::in_one_process;
 use crate::key::Name;
 use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
@@ -353,7 +354,9 @@ impl Cluster {
         tokio::pin!(forever);
         loop {
             for member in lock(&self.state).members.iter().filter(|member| member.is_used()) {
-                member.running.get_or_init(|| nodes.spawn(Arc::clone(&member.node).run(None)));
+                member
+                    .running
+                    .get_or_init(|| nodes.spawn(in_one_process(Arc::clone(&member.node).run(None))));
             }
             tokio::select! {
                 Some(ended) = nodes.join_next() => if let Err(error) = ended && error.is_panic() {

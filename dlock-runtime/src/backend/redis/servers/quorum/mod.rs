@@ -45,6 +45,7 @@ use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::Voters;
 use crate::error::Result;
+use crate::fork::in_one_process;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::BootTime;
@@ -154,18 +155,18 @@ impl Quorum {
     ) -> Result<(), JoinError> {
         let mut nodes = JoinSet::new(); // they end with it
         let tender = Arc::clone(&self.tender);
-        nodes.spawn(async move { tender.run().await });
+        nodes.spawn(in_one_process(async move { tender.run().await }));
         let mut outcomes = Vec::new();
         for Voter { node, .. } in &self.voters {
             let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
             outcomes.extend(outcome);
             let node = Arc::clone(node);
-            nodes.spawn(async move {
+            nodes.spawn(in_one_process(async move {
                 if told.is_some() {
                     Arc::clone(&node).run(told).await;
                 }
                 node.run(None).await; // it could not be reached at the start, and may be later
-            });
+            }));
         }
         let mustered = async {
             let Some(first) = first else { return std::future::pending().await };

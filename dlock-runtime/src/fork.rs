@@ -1,0 +1,264 @@
+//! Detection of `fork`: a child process must not use what its parent has connected.
+//!
+//! After `fork` without `exec`, the child has a copy of the parent's memory, and shares its sockets, timers, and epoll instances. A
+//! manager that went on in both would send one token twice, read replies meant for the other, and release locks of the other. So a
+//! manager belongs to the process that created it:
+//!
+//! - Each entry point checks [`ForkDetector::is_forked`] before it takes a mutex: a thread that does not exist in the child may have
+//!   held it at the `fork`.
+//! - [`InOneProcess`] wraps each task and each socket. In the child it is not polled, and it is leaked instead of dropped: to drop a
+//!   socket deregisters it from the epoll instance, which is the parent's as well.
+//! - [`PerProcess`] is a static that the child finds empty.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use once_cell::race::OnceBox;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::Error;
+use crate::key::LockKey;
+
+/// Remembers the process that created it.
+///
+/// It compares a counter that a handler of `pthread_atfork` increments in the child. `getpid` is a system call: on a virtual machine it
+/// takes 360 ns, and a hand-off in memory, which takes 1 us, would need three.
+#[derive(Debug)]
+pub(crate) struct ForkDetector {
+    created: forkguard::Guard,
+    /// Whether a simulation has this process be a forked one.
+    #[cfg(test)]
+    simulated: std::sync::atomic::AtomicBool,
+}
+
+impl ForkDetector {
+    pub(crate) fn new() -> Self {
+        Self {
+            created: forkguard::new(),
+            #[cfg(test)]
+            simulated: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// Returns `true` if the current process is not the one that created this.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        #[cfg(test)]
+        if self.simulated.load(std::sync::atomic::Ordering::Relaxed) {
+            return true;
+        }
+        self.created.clone().detected_fork() // a check without `clone` would forget what it has detected
+    }
+
+    /// Has the current process be a forked one from now on.
+    #[cfg(test)]
+    pub(crate) fn simulate_fork(&self) {
+        self.simulated.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Returns the error of a request to a manager that another process has connected.
+#[cold]
+pub(crate) fn forked_error(key: Option<LockKey>) -> Error {
+    Error::Unavailable { key, reason: FORKED.into() }
+}
+
+/// Why a forked process is refused, and what it is to do.
+pub(crate) const FORKED: &str =
+    "this process was forked after the lock manager had connected; connect after the fork";
+
+/// Something that only the process that created it uses. In a forked process it is not polled, and it is leaked instead of dropped.
+#[derive(Debug)]
+pub(crate) struct InOneProcess<T> {
+    /// Always there; an `Option` so that it can be leaked.
+    inner: Option<T>,
+    detector: ForkDetector,
+}
+
+impl<T> InOneProcess<T> {
+    pub(crate) fn new(inner: T) -> Self {
+        Self { inner: Some(inner), detector: ForkDetector::new() }
+    }
+
+    /// Returns what is inside, in the process that created it.
+    fn get(&mut self) -> Option<&mut T> {
+        if self.detector.is_forked() { None } else { self.inner.as_mut() }
+    }
+}
+
+/// Wraps a task. In a forked process it is pending for ever.
+pub(crate) fn in_one_process<F: Future>(task: F) -> InOneProcess<Pin<Box<F>>> {
+    InOneProcess::new(Box::pin(task))
+}
+
+impl<T> Drop for InOneProcess<T> {
+    fn drop(&mut self) {
+        if self.detector.is_forked() {
+            std::mem::forget(self.inner.take());
+        }
+    }
+}
+
+impl<F: Future + Unpin> Future for InOneProcess<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.get().map_or(Poll::Pending, |task| Pin::new(task).poll(cx))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for InOneProcess<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.get().map_or(Poll::Pending, |stream| Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for InOneProcess<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.get().map_or(Poll::Pending, |stream| Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get().map_or(Poll::Pending, |stream| Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get().map_or(Poll::Pending, |stream| Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get().map_or(Poll::Pending, |stream| Pin::new(stream).poll_write_vectored(cx, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.as_ref().is_some_and(AsyncWrite::is_write_vectored)
+    }
+}
+
+/// A static of which each process has its own: a child finds it empty, whoever used its parent's at the `fork`.
+pub(crate) struct PerProcess<T> {
+    node: OnceBox<Node<T>>,
+}
+
+/// What one process has, and behind it what its child has.
+struct Node<T> {
+    value: T,
+    detector: ForkDetector,
+    child: PerProcess<T>,
+}
+
+impl<T: Default> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self { node: OnceBox::new() }
+    }
+
+    /// Returns the value of the current process.
+    pub(crate) fn get(&self) -> &T {
+        let mut node = self.node();
+        while node.detector.is_forked() {
+            node = node.child.node();
+        }
+        &node.value
+    }
+
+    /// Returns what `find` returns for the current process, or else for the nearest of those that it was forked from.
+    pub(crate) fn find_latest<'a, R>(&'a self, find: impl Fn(&'a T) -> Option<R>) -> Option<R> {
+        let mut node = self.node();
+        let mut latest = find(&node.value);
+        while node.detector.is_forked() {
+            node = node.child.node();
+            latest = find(&node.value).or(latest);
+        }
+        latest
+    }
+
+    fn node(&self) -> &Node<T> {
+        // Without a lock: where several threads are first, one of them wins.
+        self.node.get_or_init(|| {
+            let (value, detector) = (T::default(), ForkDetector::new());
+            Box::new(Node { value, detector, child: Self::new() })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::sync::lock;
+    use crate::{LockManager, LossCause};
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    fn is_refused<T>(request: impl Future<Output = Result<T, Error>>) -> bool {
+        request
+            .now_or_never()
+            .is_some_and(|ended| ended.is_err_and(|error| error.to_string().contains(FORKED)))
+    }
+
+    #[test]
+    fn a_forked_process_takes_no_mutex_that_its_parent_may_have_locked() {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let (lock, other) = (locks.lock("order:7").wait(LONG), locks.lock("order:8").wait(LONG));
+        let held = lock.acquire().now_or_never().expect("it does not wait").expect("it is free");
+        // Nested, so that its observer is not the call itself.
+        let mut body = Box::pin(other.run(async |_| other.run(async |_| pending::<()>().await).await));
+        assert!(body.as_mut().now_or_never().is_none());
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let (engine, of_held) = (locks.engine(), held.held().expect("there is a hold").root());
+        let (locked, is_locked) = mpsc::channel();
+        let (ends, has_ended) = mpsc::channel::<()>();
+
+        let is_late = std::thread::scope(|scope| {
+            let other_thread = scope.spawn(move || {
+                let _waits = lock_all(engine);
+                of_held.look(None, |_| {
+                    locked.send(()).expect("the test listens");
+                    Some(has_ended.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout))
+                })
+            });
+            is_locked.recv().expect("all is locked");
+            engine.fork.simulate_fork();
+
+            assert!(is_refused(waiting.as_mut()));
+            drop(waiting);
+            let ended = body.as_mut().now_or_never().expect("it ends at once");
+            assert!(matches!(ended, Err(Error::Lost { cause: LossCause::Forked, .. })), "{ended:?}");
+            drop(body);
+            assert!(is_refused(lock.acquire()) && is_refused(lock.try_acquire()));
+            assert!(is_refused(lock.run(async |_| ())) && is_refused(locks.ready()));
+            assert!(is_refused(locks.inspect("order:7")) && is_refused(locks.force_release("order:7")));
+            assert!(is_refused(held.extend(LONG)) && is_refused(held.fencing_token()));
+            assert!(is_refused(async { held.check() }) && held.remaining().is_zero());
+            assert_eq!(held.lost().now_or_never(), Some(LossCause::Forked));
+            assert!(locks.shutdown(LONG).now_or_never().is_some());
+            drop(ends);
+            other_thread.join().expect("no panic")
+        });
+
+        assert_eq!(is_late, Some(false), "it waits for a mutex");
+        drop((held, lock, other, locks));
+    }
+
+    /// Locks what an engine has.
+    fn lock_all(engine: &crate::engine::Engine) -> impl Sized + '_ {
+        (lock(&engine.waits), engine.lock_shards())
+    }
+}

@@ -1,0 +1,102 @@
+//! Timers for tasks of any executor: those of the tokio runtime that polls, or else of one thread of this process.
+//!
+//! The tasks that wait for locks in memory keep the time themselves. By the timers of their own runtime, paused time works. Outside
+//! tokio, and on a runtime that was built without timers, there are none to use.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::catch_unwind;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
+
+use crate::config::config;
+use crate::error::Result;
+use crate::fork::PerProcess;
+
+/// Waits for some time.
+pub(crate) struct Timer(Inner);
+
+enum Inner {
+    /// Of the current runtime.
+    Tokio(Pin<Box<tokio::time::Sleep>>),
+    /// Of the thread.
+    Thread(JoinHandle<()>),
+    Elapsed,
+}
+
+impl Timer {
+    /// Starts a timer. It never ends early.
+    pub(crate) fn new(time: Duration) -> Self {
+        let of_runtime = if Handle::try_current().is_ok() { of_runtime(time) } else { None };
+        Self(of_runtime.map_or_else(|| of_thread(time), Inner::Tokio))
+    }
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Inner::Tokio(sleep) => sleep.as_mut().poll(cx),
+            Inner::Thread(sleep) => Pin::new(sleep).poll(cx).map(drop),
+            Inner::Elapsed => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if let Inner::Thread(sleep) = &self.0 {
+            sleep.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").finish_non_exhaustive()
+    }
+}
+
+/// Checks that the current runtime has timers, if there is one.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) if it was built without.
+pub(crate) fn check_runtime() -> Result<()> {
+    if Handle::try_current().is_ok() && of_runtime(Duration::ZERO).is_none() {
+        let problem = "the runtime that connects has no timers, which `memory://` waits by: build it with `enable_time()`";
+        return Err(config("runtime", problem));
+    }
+    Ok(())
+}
+
+/// Starts a timer of the current runtime, if that has timers. Only by a panic does tokio tell that it has none.
+fn of_runtime(time: Duration) -> Option<Pin<Box<tokio::time::Sleep>>> {
+    catch_unwind(|| Box::pin(tokio::time::sleep(time))).ok()
+}
+
+fn of_thread(time: Duration) -> Inner {
+    if let Ok(thread) = THREAD.get().get_or_try_init(start_thread) {
+        return Inner::Thread(thread.spawn(async move { tokio::time::sleep(time).await }));
+    }
+    // There can be no thread. To end early would have locks end before their time.
+    std::thread::sleep(time);
+    Inner::Elapsed
+}
+
+/// The runtime of the thread, once it is needed.
+static THREAD: PerProcess<OnceCell<Handle>> = PerProcess::new();
+
+fn start_thread() -> std::io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let handle = runtime.handle().clone();
+    let thread = std::thread::Builder::new().name("dlock-timer".to_owned());
+    thread.spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(handle)
+}

@@ -1,0 +1,189 @@
+//! Executors that are not tokio's, and tokio runtimes that lack something: locks work there, or connecting says what is missing.
+//!
+//! See also `tests/promises/runtimes.rs` for runtimes that end or are blocked while locks are held.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use dlock_runtime::{Error, LockManager, LossCause, distributed_lock, with_manager};
+use dlock_tests::{QuorumFleet, RedisServer, thread_within};
+use tokio::runtime::{Builder, Runtime};
+
+const LONG: Duration = Duration::from_secs(30);
+
+const LEASE: Duration = Duration::from_millis(300);
+
+/// Wakes the thread that polls.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The simplest executor there is: no reactor, no timers.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// Runs a test on a thread of its own that ends in time.
+fn test(test: impl FnOnce() + Send + 'static) {
+    thread_within(LONG, "the test", test);
+}
+
+#[distributed_lock(key = "order:7", wait = "20s")]
+async fn annotated(seven: u32) -> Result<u32, Error> {
+    Ok(seven)
+}
+
+/// Uses all that there is of locks, contended and not. Each of them would wait for ever if nothing kept the time.
+fn use_locks(locks: &LockManager) {
+    let (lock, key) = (locks.lock("order:7").lease(LEASE), "order:7");
+    // A hold is renewed while nothing asks for the lock, and its waiter is woken by the release.
+    let held = block_on(lock.acquire()).expect("it is free");
+    let (waiter, (told, turn)) = (lock.clone().wait(LONG), mpsc::channel());
+    let waiting = thread::spawn(move || {
+        let body = waiter.run(async |guard| {
+            told.send(Instant::now()).expect("the test listens");
+            guard.check()
+        });
+        block_on(body)
+    });
+    let refused = block_on(lock.clone().wait(LEASE * 3).acquire());
+    assert!(refused.is_err_and(|error| error.is_contended()), "it is held, and renewed");
+    assert!(block_on(lock.try_acquire()).expect("it can be asked for").is_none());
+    held.check().expect("it is renewed");
+    block_on(held.extend(LEASE)).expect("it is ours");
+    block_on(held.fencing_token()).expect("it is ours");
+    drop(held); // outside of any runtime
+    turn.recv_timeout(LONG).expect("the waiter has its turn");
+    waiting.join().expect("no panic").expect("its turn").expect("it holds");
+    // A hold that is not renewed ends by its time, and so does one by `max_hold`.
+    let expiring = block_on(lock.clone().renew(false).wait(LONG).acquire()).expect("it is free");
+    let next = block_on(lock.clone().wait(LONG).acquire()).expect("a lease later it is free");
+    assert_eq!(block_on(expiring.lost()), LossCause::Expired);
+    block_on(next.release()).expect("it is ours");
+    let bounded = lock.clone().wait(LONG).max_hold(LEASE);
+    let stopped = block_on(bounded.run(async |_| std::future::pending::<()>().await));
+    assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
+    // The rest.
+    let lock = lock.wait(LONG);
+    let nested = lock.run(async |_| lock.run(async |_| 7).await);
+    assert_eq!(block_on(nested).expect("it is free").expect("it joins"), 7);
+    assert_eq!(block_on(with_manager(locks.clone(), annotated(7))).expect("it is free"), 7);
+    block_on(locks.ready()).expect("it answers");
+    block_on(locks.inspect(key)).expect("it answers");
+    let _kept = block_on(lock.acquire()).expect("it is free");
+    block_on(locks.shutdown(LEASE)); // its time passes
+    assert!(matches!(block_on(lock.acquire()), Err(Error::Shutdown { .. })));
+}
+
+#[test]
+fn memory_works_outside_of_tokio() {
+    test(|| use_locks(&block_on(LockManager::connect("memory://")).expect("it needs nothing")));
+}
+
+#[test]
+fn a_server_works_outside_of_tokio() {
+    test(|| {
+        let server = RedisServer::start();
+        use_locks(&block_on(LockManager::connect(&server.url())).expect("it runs"));
+    });
+}
+
+#[test]
+fn a_quorum_works_outside_of_tokio() {
+    test(|| {
+        let fleet = runtime(true, true).block_on(QuorumFleet::start(3));
+        use_locks(&block_on(LockManager::connect(&fleet.url_with("&io=thread"))).expect("they run"));
+    });
+}
+
+#[test]
+fn a_doctor_works_outside_of_tokio() {
+    test(|| {
+        let server = RedisServer::start();
+        let report = block_on(dlock_runtime::doctor(&server.url())).expect("a URL that can be used");
+        assert!(report.to_string().contains("127.0.0.1"), "{report}");
+    });
+}
+
+#[test]
+fn connections_on_no_runtime_are_refused_at_connect() {
+    test(|| {
+        let server = RedisServer::start();
+        let refused = block_on(LockManager::connect(&format!("{}?io=runtime", server.url())));
+        let Err(Error::Config { part, problem, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(&*part, "io");
+        assert!(problem.contains("io=runtime"), "{problem}");
+    });
+}
+
+/// Makes a runtime with timers, i/o, both, or neither.
+fn runtime(timers: bool, io: bool) -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    if timers {
+        builder.enable_time();
+    }
+    if io {
+        builder.enable_io();
+    }
+    builder.build().expect("a runtime can be made")
+}
+
+#[test]
+fn memory_on_a_runtime_without_timers_is_refused_at_connect() {
+    test(|| {
+        for io in [false, true] {
+            let refused = runtime(false, io).block_on(LockManager::connect("memory://"));
+            let Err(Error::Config { part, problem, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(&*part, "runtime");
+            assert!(problem.contains("enable_time()"), "{problem}");
+        }
+        runtime(true, false).block_on(LockManager::connect("memory://")).expect("it has timers");
+    });
+}
+
+#[test]
+fn memory_that_has_connected_works_on_a_runtime_without_timers() {
+    test(|| {
+        let locks = runtime(true, true).block_on(LockManager::connect("memory://")).expect("it has timers");
+        runtime(false, false).block_on(async {
+            let lock = locks.lock("order:7").lease(LEASE);
+            let held = lock.acquire().await.expect("it is free");
+            let refused = lock.clone().wait(LEASE * 2).acquire().await;
+            assert!(refused.is_err_and(|error| error.is_contended()));
+            drop(held);
+            locks.shutdown(LEASE).await;
+        });
+    });
+}
+
+#[test]
+fn a_server_works_on_a_runtime_without_timers_and_io() {
+    test(|| {
+        let server = RedisServer::start();
+        runtime(false, false).block_on(async {
+            let locks = LockManager::connect(&server.url()).await.expect("it runs");
+            let lock = locks.lock("order:7").lease(LEASE);
+            let held = lock.acquire().await.expect("it is free");
+            let refused = lock.clone().wait(LEASE * 2).acquire().await;
+            assert!(refused.is_err_and(|error| error.is_contended()));
+            held.release().await.expect("it is ours");
+            locks.shutdown(LEASE).await;
+        });
+    });
+}

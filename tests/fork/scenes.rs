@@ -1,0 +1,522 @@
+//! A process that is forked after it has connected: its requests fail at once, and its parent does not notice it.
+//!
+//! `DLOCK_FORK_RUNS=10` repeats the scene in which three processes take turns.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dlock_runtime::{Error, LockGuard, LockManager, LossCause, OnLost, distributed_lock, with_manager};
+use dlock_test_fork::{Child, fork, split};
+use dlock_tests::{QuorumFleet, RedisServer, within};
+use futures_util::task::noop_waker;
+use rustix::fs::{FlockOperation, flock};
+use tokio::runtime::{Builder, Runtime};
+
+/// A request that is refused at once takes microseconds; the machine may be busy.
+const AT_ONCE: Duration = Duration::from_millis(300);
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Renewed three times in a second.
+const LEASE: Duration = Duration::from_secs(1);
+
+const REASON: &str = "this process was forked after the lock manager had connected; connect after the fork";
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
+}
+
+fn connect(runtime: &Runtime, url: &str) -> LockManager {
+    runtime.block_on(LockManager::connect(url)).expect("it runs")
+}
+
+/// Acquires a lock that nobody has.
+fn hold(runtime: &Runtime, locks: &LockManager, key: &str) -> LockGuard {
+    let lock = locks.lock(key).lease(LEASE);
+    runtime.block_on(lock.acquire()).expect("it is free")
+}
+
+/// The ways to connect, over a server.
+fn urls(server: &RedisServer) -> Vec<String> {
+    let options = ["", "?io=runtime", "?layout=redisson", "?tracking=off"];
+    let urls = options.map(|options| format!("{}{options}", server.url()));
+    urls.into_iter().chain(["memory://".to_owned()]).collect()
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(&noop_waker()))
+}
+
+/// Checks that a child has reported `ok`.
+#[track_caller]
+fn assert_ok(child: Child, scene: &str) {
+    assert_eq!(child.report().trim(), "ok", "{scene}");
+}
+
+/// Polls a request once or twice: one that is refused at once is over then, whatever wakes it.
+async fn refused<T: std::fmt::Debug>(what: &str, request: impl Future<Output = Result<T, Error>>) {
+    let since = Instant::now();
+    let refused = tokio::time::timeout(SOON, request).await.unwrap_or_else(|_| panic!("{what} never ends"));
+    let took = since.elapsed();
+    match refused {
+        Err(Error::Unavailable { reason, .. }) => assert_eq!(&*reason, REASON, "{what}"),
+        other => panic!("{what}: {other:?}"),
+    }
+    assert!(took < AT_ONCE, "{what} took {took:?}");
+}
+
+#[distributed_lock(key = "annotated", wait = "20s")]
+async fn annotated() -> Result<(), Error> {
+    panic!("a body starts")
+}
+
+/// Makes every request there is.
+async fn refuses_everything(locks: &LockManager, held: &LockGuard) {
+    let lock = locks.lock("order:7").wait(Duration::from_secs(20));
+    let retried = locks.lock("order:8").retry(100);
+    refused("try_acquire", lock.try_acquire()).await;
+    refused("acquire", lock.acquire()).await;
+    refused("acquire with tries", retried.acquire()).await;
+    refused("run", lock.run(async |_| panic!("a body starts"))).await;
+    refused("an annotated function", with_manager(locks.clone(), annotated())).await;
+    refused("inspect", locks.inspect("order:7")).await;
+    refused("force_release", locks.force_release("order:7")).await;
+    refused("ready", locks.ready()).await;
+    refused("check", async { held.check() }).await;
+    refused("extend", held.extend(LEASE)).await;
+    refused("fencing_token", held.fencing_token()).await;
+    assert_eq!(held.remaining(), Duration::ZERO);
+    assert_eq!(within(AT_ONCE, "the loss", held.lost()).await, LossCause::Forked);
+    within(AT_ONCE, "the shutdown", locks.shutdown(SOON)).await;
+    assert!(format!("{locks:?} {held:?}").contains("order:1"));
+}
+
+#[test]
+fn a_child_is_refused_at_once_and_told_to_connect_after_the_fork() {
+    let server = RedisServer::start();
+    for url in urls(&server) {
+        let runtime = runtime();
+        let locks = connect(&runtime, &url);
+        let mut held = Some(hold(&runtime, &locks, "order:1"));
+        let child = fork(|| {
+            self::runtime().block_on(refuses_everything(&locks, held.as_ref().expect("it is inherited")));
+            let held = held.take().expect("it is inherited");
+            self::runtime().block_on(refused("release", held.release()));
+            "ok".to_owned()
+        });
+
+        assert_ok(child, &url);
+        let held = held.take().expect("it is held here");
+        runtime.block_on(held.release()).expect("it is ours");
+    }
+}
+
+#[test]
+fn a_child_of_a_quorum_is_refused_at_once() {
+    let runtime = runtime();
+    let fleet = runtime.block_on(QuorumFleet::start(3));
+    let locks = runtime.block_on(fleet.manager(""));
+    let held = hold(&runtime, &locks, "order:1");
+
+    let child = fork(|| {
+        self::runtime().block_on(refuses_everything(&locks, &held));
+        drop((held, locks));
+        "ok".to_owned()
+    });
+
+    assert_ok(child, "a quorum");
+}
+
+/// Checks that the parent's lock is held, renewed, told of, and released, over the connections that it had.
+fn parent_goes_on(runtime: &Runtime, url: &str, held: LockGuard, locks: &LockManager, server: &RedisServer) {
+    let connections = server.call(&["CLIENT", "LIST"]);
+    let other = self::runtime();
+    let others = connect(&other, url);
+    runtime.block_on(async {
+        tokio::time::sleep(LEASE * 2).await; // two leases, of which each needs its renewals
+        held.check().expect("it is renewed");
+        assert!(locks.inspect("order:1").await.expect("the server answers").is_some(), "it is held");
+        locks.ready().await.expect("the server answers");
+    });
+    // A wake-up by message, in each direction.
+    let (waiter, (told, acquired)) = (others.lock("order:1").wait(SOON), std::sync::mpsc::channel());
+    let thread = std::thread::spawn(move || {
+        other.block_on(async {
+            let guard = waiter.acquire().await.expect("it is released");
+            told.send(Instant::now()).expect("the test listens");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(guard);
+            let _ = others.ready().await; // the release has left
+        });
+    });
+    let (since, until) = runtime.block_on(async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        held.release().await.expect("it is ours");
+        let since = Instant::now();
+        let again = locks.lock("order:1").wait(SOON).acquire().await.expect("it is released");
+        again.release().await.expect("it is ours");
+        (since, Instant::now())
+    });
+    let woken = acquired.recv_timeout(SOON).expect("the waiter is woken").saturating_duration_since(since);
+    thread.join().expect("it ends");
+    assert!(woken < AT_ONCE, "{woken:?}");
+    assert!(until - since < SOON / 2, "{:?}", until - since);
+    // None was made anew meanwhile: their ids rise.
+    let known = ids(&format!("{connections:?}"));
+    let now = ids(&format!("{:?}", server.call(&["CLIENT", "LIST"])));
+    assert!(known.iter().filter(|id| now.contains(id)).count() >= 2, "{known:?} {now:?}");
+}
+
+fn ids(list: &str) -> Vec<u64> {
+    list.split("id=").filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
+}
+
+#[test]
+fn a_child_that_drops_what_it_inherits_leaves_the_parents_connections_alone() {
+    let server = RedisServer::start();
+    for options in ["", "?io=runtime"] {
+        let url = server.url() + options;
+        let runtime = runtime();
+        let locks = connect(&runtime, &url);
+        let held = hold(&runtime, &locks, "order:1");
+        // The runtime, too: with `io=runtime` it has the connections.
+        let (held, locks, runtime) = match split() {
+            Ok(child) => {
+                assert_ok(child, &url);
+                (held, locks, runtime)
+            }
+            Err(reporter) => {
+                drop(held);
+                drop(locks);
+                drop(runtime);
+                reporter.exit("ok")
+            }
+        };
+
+        parent_goes_on(&runtime, &url, held, &locks, &server);
+    }
+}
+
+#[test]
+fn a_child_that_ends_as_a_program_leaves_the_parents_connections_alone() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let runtime = runtime();
+    let locks = connect(&runtime, &url);
+    let held = hold(&runtime, &locks, "order:1");
+
+    match split() {
+        Ok(child) => assert_ok(child, &url),
+        Err(reporter) => reporter.exit_as_a_program("ok"),
+    }
+
+    parent_goes_on(&runtime, &url, held, &locks, &server);
+}
+
+/// Polls a future until it is pending for something else than what it does at once.
+fn poll_until_it_waits<F: Future>(runtime: &Runtime, mut future: Pin<&mut F>, waits: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !waits() {
+        assert!(since.elapsed() < SOON, "it does not come so far");
+        runtime.block_on(async {
+            assert!(poll(future.as_mut()).is_pending());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        });
+    }
+}
+
+#[test]
+fn a_call_that_waits_at_the_fork_gets_the_lock_in_the_parent_alone() {
+    let server = RedisServer::start();
+    for url in urls(&server) {
+        let runtime = runtime();
+        let locks = connect(&runtime, &url);
+        let held = hold(&runtime, &locks, "order:1");
+        let started = Cell::new(false);
+        let lock = locks.lock("order:1").wait(SOON);
+        let mut waiting = Box::pin(lock.run(async |_| started.set(true)));
+        runtime.block_on(async { assert!(poll(waiting.as_mut()).is_pending()) });
+
+        let (mut held, mut waiting) = (Some(held), Some(waiting));
+        let child = fork(|| {
+            let runtime = self::runtime();
+            held.take(); // hands nothing over
+            let mut waiting = waiting.take().expect("it is inherited");
+            let polled = runtime.block_on(async { poll(waiting.as_mut()) });
+            let Poll::Ready(Err(error)) = polled else { panic!("it goes on in the child") };
+            assert!(error.to_string().contains(REASON), "{error}");
+            assert!(!started.get(), "a body starts");
+            drop(waiting);
+            "ok".to_owned()
+        });
+
+        assert_ok(child, &url);
+        runtime.block_on(async {
+            held.take().expect("it is held here").release().await.expect("it is ours");
+            within(SOON, "the turn", waiting.take().expect("it waits here")).await.expect("it is its turn");
+        });
+        assert!(started.get());
+    }
+}
+
+#[test]
+fn a_body_that_runs_at_the_fork_goes_on_in_the_parent_alone() {
+    let server = RedisServer::start();
+    for url in urls(&server) {
+        for on_lost in [OnLost::Abort, OnLost::Finish] {
+            let runtime = runtime();
+            let locks = connect(&runtime, &url);
+            let (polled, go_on) = (AtomicU32::new(0), AtomicBool::new(false));
+            let lock = locks.lock("order:1").lease(LEASE).on_lost(on_lost);
+            let mut call = Box::pin(lock.run(async |_| {
+                std::future::poll_fn(|_| {
+                    polled.fetch_add(1, Ordering::SeqCst);
+                    if go_on.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            }));
+            poll_until_it_waits(&runtime, call.as_mut(), || polled.load(Ordering::SeqCst) > 0);
+            let before = polled.load(Ordering::SeqCst);
+            let mut call = Some(call);
+
+            let child = fork(|| {
+                let runtime = self::runtime();
+                go_on.store(true, Ordering::SeqCst);
+                let mut call = call.take().expect("it is inherited");
+                let ended = runtime.block_on(async { poll(call.as_mut()) });
+                let body_polls = polled.load(Ordering::SeqCst) - before;
+                match (on_lost, ended) {
+                    (OnLost::Finish, Poll::Ready(Ok(()))) => assert_eq!(body_polls, 1),
+                    (OnLost::Abort, Poll::Ready(Err(Error::Lost { cause: LossCause::Forked, .. }))) => {
+                        assert_eq!(body_polls, 0, "the body is polled");
+                    }
+                    (_, ended) => panic!("{ended:?}"),
+                }
+                drop(call);
+                "ok".to_owned()
+            });
+
+            assert_ok(child, &format!("{url}, {on_lost:?}"));
+            go_on.store(true, Ordering::SeqCst);
+            runtime.block_on(async {
+                within(SOON, "the body", call.take().expect("it runs here")).await.expect("it has its lock");
+                let next = locks.lock("order:1").wait(SOON).acquire().await.expect("it was released");
+                next.release().await.expect("it is ours");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_body_that_forks_ends_as_lost_in_the_child_and_well_in_the_parent() {
+    let server = RedisServer::start();
+    for url in urls(&server) {
+        let runtime = runtime();
+        let locks = connect(&runtime, &url);
+        let lock = locks.lock("order:1").lease(LEASE).wait(SOON);
+        let (side, nested) = (Cell::new(None), Cell::new(None));
+        let mut call = Box::pin(lock.run(async |_| {
+            side.set(Some(split()));
+            nested.set(Some(lock.run(async |_| ()).await));
+        }));
+        let since = Instant::now();
+        let ended = loop {
+            // By hand: in the child, the runtime would wait at the parent's epoll instance.
+            if let Poll::Ready(ended) = runtime.block_on(async { poll(call.as_mut()) }) {
+                break ended;
+            }
+            assert!(since.elapsed() < SOON, "{url}");
+            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(2)).await });
+        };
+        let nested = nested.take().expect("the body has come so far");
+        match side.take().expect("the body has forked") {
+            Ok(child) => {
+                assert_ok(child, &url);
+                ended.expect("it has its lock");
+                nested.expect("it joins");
+            }
+            Err(reporter) => {
+                let is_lost = matches!(ended, Err(Error::Lost { cause: LossCause::Forked, .. }));
+                let is_refused = nested.is_err_and(|error| error.is_unavailable());
+                drop((call, locks));
+                reporter.exit(if is_lost && is_refused { "ok" } else { "it goes on in the child" })
+            }
+        }
+    }
+}
+
+/// Notes that a body runs, by the lock of a file: where two of them overlap, the second does not get it.
+fn body(file: &File, overlaps: &AtomicU32, bodies: &AtomicU32) {
+    bodies.fetch_add(1, Ordering::SeqCst);
+    if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        overlaps.fetch_add(1, Ordering::SeqCst);
+        return;
+    }
+    std::thread::sleep(Duration::from_micros(300));
+    flock(file, FlockOperation::Unlock).expect("it is locked");
+}
+
+/// Takes turns at one lock, with four tasks, for a while. Returns how many bodies ran, and how many of them beside another.
+fn take_turns(locks: &LockManager, path: &std::path::Path, time: Duration) -> (u32, u32) {
+    let file = File::options().write(true).open(path).expect("the file is there");
+    let (bodies, overlaps, until) = (AtomicU32::new(0), AtomicU32::new(0), Instant::now() + time);
+    let task = || async {
+        while Instant::now() < until {
+            let lock = locks.lock("hot").lease(LEASE).wait(Duration::from_millis(500));
+            let ran = lock.run(async |_| body(&file, &overlaps, &bodies)).await;
+            match ran {
+                Ok(()) | Err(Error::Contended { .. }) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    };
+    runtime().block_on(async { tokio::join!(task(), task(), task(), task()) });
+    (bodies.into_inner(), overlaps.into_inner())
+}
+
+#[test]
+fn no_body_runs_under_the_lock_of_another_process_on_either_side() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let path = folder.path().join("resource");
+    File::create(&path).expect("the file can be made");
+    let runs = std::env::var("DLOCK_FORK_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1);
+    for run in 0..runs {
+        let runtime = runtime();
+        let locks = connect(&runtime, &server.url());
+        let time = Duration::from_secs(if runs > 1 { 3 } else { 2 });
+        let warm = take_turns(&locks, &path, Duration::from_millis(100)); // its connections are at work at the fork
+        let inherits = fork(|| format!("{:?}", take_turns(&locks, &path, time)));
+        // It has connected after the fork.
+        let third = fork(|| {
+            let runtime = self::runtime();
+            let locks = connect(&runtime, &server.url());
+            format!("{:?}", take_turns(&locks, &path, time))
+        });
+        let (bodies, overlaps) = take_turns(&locks, &path, time);
+
+        assert_eq!(inherits.report().trim(), "(0, 0)", "run {run}: no body starts in the child");
+        let third = third.report();
+        let (of_third, overlaps_of_third) =
+            third.trim().trim_matches(['(', ')']).split_once(", ").expect(&third);
+        let of_third: u32 = of_third.parse().expect(&third);
+        assert!(warm.0 > 5 && bodies > 50 && of_third > 50, "run {run}: {warm:?} {bodies} {of_third}");
+        assert_eq!((overlaps, overlaps_of_third), (0, "0"), "run {run}: bodies under a foreign lock");
+    }
+}
+
+#[test]
+fn a_child_of_a_busy_process_is_refused_at_once_whatever_its_other_threads_had_locked() {
+    const FORKS: u32 = 40;
+    let server = RedisServer::start();
+    let busy = Builder::new_multi_thread().worker_threads(3).enable_all().build().expect("a runtime");
+    for url in [server.url(), "memory://busy".to_owned()] {
+        let locks = busy.block_on(LockManager::connect(&url)).expect("it runs");
+        let mut held = Some(busy.block_on(locks.lock("order:1").acquire()).expect("it is free"));
+        let mut inherited = Some(locks.clone());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let tasks: Vec<_> = (0..12_u32)
+            .map(|number| {
+                let (locks, is_over) = (locks.clone(), Arc::clone(&is_over));
+                busy.spawn(async move {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let lock = locks.lock(format!("hot:{}", number % 3)).wait(SOON);
+                        lock.run(async |_| tokio::task::yield_now().await).await.expect("its turn comes");
+                        drop(LockManager::connect("memory://busy").await);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..FORKS {
+            let child = fork(|| {
+                runtime().block_on(async {
+                    for number in 0..3 {
+                        let lock = locks.lock(format!("hot:{number}")).wait(SOON);
+                        refused("acquire", lock.acquire()).await;
+                    }
+                    refused("check", async { held.as_ref().expect("it is inherited").check() }).await;
+                    refused("inspect", locks.inspect("hot:1")).await;
+                    let own = LockManager::connect("memory://busy").await.expect("no server is needed");
+                    own.lock("hot:0").acquire().await.expect("its own world").release().await.expect("ours");
+                });
+                drop((held.take(), inherited.take()));
+                "ok".to_owned()
+            });
+            assert_ok(child, &url);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        busy.block_on(async {
+            for task in tasks {
+                within(SOON, "a task", task).await.expect("no panic");
+            }
+            held.take().expect("it is held here").release().await.expect("it is ours");
+        });
+    }
+}
+
+#[distributed_lock(key = "installed", wait = "5s")]
+async fn under_the_installed_manager() -> Result<u32, Error> {
+    tokio::task::yield_now().await;
+    Ok(7)
+}
+
+#[test]
+fn a_child_may_connect_and_install_a_manager_of_its_own() {
+    let server = RedisServer::start();
+    let (runtime, url) = (runtime(), server.url());
+    runtime.block_on(dlock_runtime::init(&url)).expect("it runs");
+
+    let child = fork(|| {
+        let runtime = self::runtime();
+        runtime.block_on(async {
+            refused("under the parent's", under_the_installed_manager()).await;
+            let own = dlock_runtime::init(&url).await.expect("the server is there");
+            assert_eq!(under_the_installed_manager().await.expect("it is connected"), 7);
+            own.shutdown(SOON).await;
+        });
+        "ok".to_owned()
+    });
+
+    assert_ok(child, "a child");
+    runtime.block_on(async {
+        assert_eq!(under_the_installed_manager().await.expect("it is connected"), 7);
+        dlock_runtime::manager().expect("it is installed").ready().await.expect("the server answers");
+    });
+}
+
+#[test]
+fn a_world_in_memory_is_not_shared_with_a_child() {
+    let runtime = runtime();
+    let locks = connect(&runtime, "memory://shared-by-name");
+    let _held = hold(&runtime, &locks, "order:1");
+
+    let child = fork(|| {
+        let runtime = self::runtime();
+        let own = connect(&runtime, "memory://shared-by-name");
+        let second = connect(&runtime, "memory://shared-by-name");
+        let guard = hold(&runtime, &own, "order:1");
+        let other = runtime.block_on(second.lock("order:1").try_acquire()).expect("no server is needed");
+        assert!(other.is_none(), "one world for all who connect to its name");
+        drop(guard);
+        "ok".to_owned()
+    });
+
+    assert_ok(child, "memory");
+}
+
+#[test]
+fn tokens_of_a_child_that_connects_are_its_own() {
+    let runtime = runtime();
+    let locks = connect(&runtime, "memory://");
+
+    let child = fork(|| connect(&self::runtime(), "memory://").id());
+
+    let of_child = child.report();
+    assert!(of_child.trim().len() == locks.id().len() && of_child.trim() != locks.id(), "{of_child}");
+}
