@@ -88,6 +88,10 @@ pub(crate) struct Server {
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
     /// Set if the address is not the URL's but was announced by other servers.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "only the certificates of servers are for names")
+    )]
     pub(crate) announced: Option<Announced>,
 }
 

@@ -22,6 +22,10 @@ pub struct Reporter {
 /// Forks the current process. Returns the child in the parent, and a [`Reporter`] in the child, which must call
 /// [`Reporter::exit`]. The child is killed after [`LONGEST`] seconds.
 ///
+/// # Errors
+///
+/// Returns the [`Reporter`] in the child: it is no failure.
+///
 /// # Panics
 ///
 /// Panics if there can be no pipe or no process.
@@ -53,6 +57,10 @@ pub fn fork(body: impl FnOnce() -> String) -> Child {
 
 impl Child {
     /// Waits until the child has ended, and returns its report; a child that ended in another way than by a report is described.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the child was waited for elsewhere.
     #[must_use]
     pub fn report(mut self) -> String {
         let status = system::wait(self.id);

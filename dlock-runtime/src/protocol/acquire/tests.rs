@@ -244,7 +244,7 @@ fn each_of_the_single_tries_that_wait_together_tries_again_once() {
     let (mut lane, first) = trying_once(false);
     let once = |seat| Waiter { patience: Patience::new(at(0), LIMITS, seat), ..waiter(seat, TERMS) };
     happen(&mut lane, 1, |lane, cx| lane.join(once(2), cx));
-    let mut lose = |lane: &mut Lane<u32>, ms, token| {
+    let lose = |lane: &mut Lane<u32>, ms, token| {
         let lost = Reply::Unknown(failure().with_connection_lost());
         happen(lane, ms, |lane, cx| lane.reply(token, ACQUIRE, at(0), lost, cx))
     };

@@ -9,6 +9,7 @@ use redis::{Pipeline, Value};
 use crate::backend::Request;
 use crate::backend::redis::layout::Layout;
 use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::contract::{OTHERS, Real, Server, pipeline};
 use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, MAX_WAITERS};
 use crate::layout::Publish;
@@ -66,7 +67,7 @@ impl Scene {
     fn run(&mut self, layout: Layout, command: Command) -> (Reply, Duration) {
         let request = Request::new(KEY.into(), self.token, command);
         let mut question = Pipeline::new();
-        layout.encode(&request, Duration::from_secs(3), None, None, &mut question);
+        layout.encode(&request, &Namespaces::new("dlock"), Duration::from_secs(3), None, None, &mut question);
         let answer = self.real.ask(0, &question);
         let reply = layout.decode(&request, &answer, &Redacted::new("h:1"));
         let Value::Array(entries) = self.call(&["SLOWLOG", "GET", "1"]) else { panic!("the log is a list") };
