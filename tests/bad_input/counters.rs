@@ -1,6 +1,6 @@
 //! What other clients write under the name of a lock's fencing counter: tokens rise, or an error says what to do.
 
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, FencingToken, LockManager};
 use dlock_tests::RedisServer;
 
 use super::{LONG, connect};
@@ -8,7 +8,7 @@ use super::{LONG, connect};
 /// Returns the next fencing token of the lock `order:7`.
 async fn next_token(manager: &LockManager) -> Result<u64, Error> {
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
-    let fence = guard.fencing_token().await.map(|token| token.get());
+    let fence = guard.fencing_token().await.map(FencingToken::get);
     guard.release().await.expect("an invalid counter is no reason to lose the lock");
     fence
 }
