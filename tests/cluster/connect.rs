@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use dlock_runtime::{Credentials, Error, LockManager};
+use dlock_runtime::{Credentials, Error, Lock, LockManager};
 use dlock_tests::sentinel::End;
 use dlock_tests::{Answer, Authority, ClusterFleet, HostileServer, RedisServer, acl, within};
 
@@ -115,7 +115,7 @@ async fn a_master_is_connected_to_when_a_key_of_its_slots_is_used() {
         .await;
     manager.ready().await.expect("the master in use replies");
     let others = [0, 2].map(|part| manager.lock(fleet.key_in(part, "order")));
-    let others = futures_util::future::join_all(others.iter().map(|lock| lock.acquire())).await;
+    let others = futures_util::future::join_all(others.iter().map(Lock::acquire)).await;
     until_clients(&fleet, "clients of all", |clients| clients.iter().all(|count| *count >= 2)).await;
 
     assert!(used[1] >= 2 && used[0] + used[2] == 0, "{used:?}");

@@ -14,6 +14,7 @@ use crate::error::{Error, LossCause};
 use crate::held::Scope;
 use crate::key::LockKey;
 use crate::protocol::deadline::BootTime;
+use crate::protocol::lane::Lane;
 use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
 use crate::timer::Timer;
@@ -124,7 +125,7 @@ impl Held {
         }
         let root = self.root();
         // Whether the lease is over as well is known to the lane, which may not have seen to it yet.
-        self.engine.on_lane_now(now, root.key.name(), |lane, cx| lane.tick(cx));
+        self.engine.on_lane_now(now, root.key.name(), Lane::tick);
         let cause = match root.believed(now) {
             Err((LossCause::MaxHold, _)) => root.left_by_max_hold(now)?,
             Err((cause, _)) => cause,

@@ -147,7 +147,7 @@ impl Future {
             (Self::Annotated, _) => {
                 let call = Call::under(manager, &SITE).key("key:0");
                 let mut body = std::pin::pin!(Body::Future { future: net.sleep(2 * MS) });
-                drop(call.run(body.as_mut(), |_| true).await);
+                drop(call.run(body.as_mut(), |()| true).await);
             }
             (Self::AnnotatedAcquire, _) => {
                 let call = Call::under(manager, &SITE).key("key:0");
