@@ -229,7 +229,10 @@ impl Builder {
     ///
     /// Dropping it drops the connection.
     pub async fn connect(self) -> Result<LockManager> {
-        LockManager::open(self.checked_target().await?).await
+        let target = self.target()?;
+        #[cfg(feature = "tls")]
+        redis::check_certificates(&target).await?;
+        LockManager::open(target).await
     }
 
     /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
@@ -243,17 +246,10 @@ impl Builder {
     ///
     /// Dropping it ends the examination; its key ends with its time to live, within seconds.
     pub async fn doctor(self) -> Result<Report> {
-        doctor::examine(self.checked_target().await?).await
-    }
-
-    /// Reads the URL, sets what is set here, and checks the certificates.
-    async fn checked_target(self) -> Result<Target> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
-        if target.place.uses_tls() {
-            redis::check_certificates(&target.settings).await?;
-        }
-        Ok(target)
+        redis::check_certificates(&target).await?;
+        doctor::examine(target).await
     }
 
     /// Reads the URL, and sets what is set here.

@@ -60,6 +60,8 @@ use crate::config::cluster::Seeds;
 use crate::config::quorum::Voters;
 use crate::config::sentinel::Watched;
 use crate::config::url::Server;
+#[cfg(feature = "tls")]
+use crate::config::url::Target;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
@@ -84,14 +86,17 @@ struct Redis {
     response_timeout: Duration,
 }
 
-/// Checks that the certificates can be read and used, on a thread that has timers whatever the caller's runtime has.
+/// Checks that the certificates for servers over TLS can be read and used, on a thread that has timers whatever the caller's runtime has.
 ///
 /// # Errors
 ///
 /// [`Error::Config`](crate::Error::Config) with the option that cannot be used.
 #[cfg(feature = "tls")]
-pub(crate) async fn check_certificates(settings: &Settings) -> Result<()> {
-    let (certificates, limit) = (settings.certificates.clone(), settings.connect_timeout);
+pub(crate) async fn check_certificates(target: &Target) -> Result<()> {
+    if !target.place.uses_tls() {
+        return Ok(());
+    }
+    let (certificates, limit) = (target.settings.certificates.clone(), target.settings.connect_timeout);
     examine::on_a_thread(async move { tls::check(&certificates, limit).await }).await?
 }
 
