@@ -29,7 +29,11 @@ const FLOODS: [(&str, &str, &str); 5] = [
     ("+", "a", "a reply of more than 64 KiB"),
     ("", "*1\r\n", "lists inside of each other"),
     ("*1000000000\r\n", ":1\r\n", "a reply of more than 1024 values"),
-    ("*1000\r\n", "$900\r\n", "a reply of more than 64 KiB"),
+    (
+        "*1000\r\n",
+        "$64\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n",
+        "a reply of more than 64 KiB",
+    ),
 ];
 
 /// Runs one flood at a time.

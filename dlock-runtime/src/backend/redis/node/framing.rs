@@ -32,8 +32,10 @@ enum State {
     Length { of: Counted, digits: Digits },
     /// Text up to the end of its line.
     Line { length: usize, after_cr: bool },
-    /// So many bytes of a body, with the end of its line.
+    /// So many bytes of a body.
     Body(usize),
+    /// The end of the line of a body.
+    End { after_cr: bool },
 }
 
 /// What has a length.
@@ -281,8 +283,18 @@ impl Framing {
             State::Body(left) => {
                 let taken = left.min(rest.len());
                 *rest = rest.get(taken..).unwrap_or_default();
-                self.state = if taken == left { State::Type } else { State::Body(left - taken) };
-                Ok(taken == left)
+                let is_over = taken == left;
+                self.state = if is_over { State::End { after_cr: false } } else { State::Body(left - taken) };
+                Ok(false)
+            }
+            State::End { after_cr } => {
+                let Some((byte, after)) = rest.split_first() else { return Ok(false) };
+                if *byte != if after_cr { b'\n' } else { b'\r' } {
+                    return Err(self.not_resp());
+                }
+                *rest = after;
+                self.state = if after_cr { State::Type } else { State::End { after_cr: true } };
+                Ok(after_cr)
             }
         }
     }
@@ -311,7 +323,7 @@ impl Framing {
         let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
         self.admit(wanted, raise)?;
         if of.is_body() {
-            self.state = State::Body(body);
+            self.state = State::Body(number);
             return Ok(false);
         }
         self.reply.values += values;
@@ -460,7 +472,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_resp_are_rejected_as_such() {
-        let strange: [&[u8]; 11] = [
+        let strange: [&[u8]; 12] = [
             b"HTTP/1.1 400 Bad Request\r\n",
             b"\r\n",
             b"\0",
@@ -470,6 +482,7 @@ mod tests {
             b"$--1\r\n",
             b"$-0\r\n",
             b"!-1\r\n",
+            b"$1\r\nab\r\n",
             b"$1\rx",
             b"*1\r\nHTTP\r\n",
         ];
@@ -495,7 +508,7 @@ mod tests {
     fn replies_beyond_a_bound_are_rejected_by_their_announcement() {
         let Limits { bytes, values } = Limits::REPLY;
         for (reply, violation) in [
-            (format!("${}\r\n", bytes), Violation::TooLong(bytes)),
+            (format!("${bytes}\r\n"), Violation::TooLong(bytes)),
             ("$536870911\r\n".to_owned(), Violation::TooLong(bytes)),
             ("$99999999999999999999\r\n".to_owned(), Violation::TooLong(bytes)),
             (format!("*{values}\r\n"), Violation::TooManyValues(values)),

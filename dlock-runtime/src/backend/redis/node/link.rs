@@ -611,6 +611,7 @@ impl Route {
     }
 
     /// Turns the client's error into a failure, with the server's address and without secrets.
+    #[expect(clippy::needless_pass_by_value, reason = "it is what becomes of the error")]
     pub(crate) fn failure(&self, error: RedisError) -> Failure {
         #[cfg(feature = "tls")]
         if let Some(failure) = tls::failure(&error, &self.server, &self.certificates, &self.shown) {
@@ -624,6 +625,8 @@ impl Route {
         }
         let reason = if error.is_timeout() {
             format!("redis at {} did not answer in time", self.shown)
+        } else if error.kind() == redis::ErrorKind::Parse {
+            format!("redis at {} {}", self.shown, Violation::Malformed)
         } else {
             format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
         };

@@ -229,11 +229,10 @@ impl Node {
                     heard = boot_time();
                     self.tell_change(&data);
                 }
-                Some(None) => return heard,
                 Some(Some(_)) => {}
                 None if self.asks() => {}
                 None if self.answers_a_ping().await => {}
-                None => return heard,
+                Some(None) | None => return heard,
             }
         }
     }
