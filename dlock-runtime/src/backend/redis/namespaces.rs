@@ -153,7 +153,9 @@ mod tests {
 
     fn named(own: &str, others: &[&str]) -> Namespaces {
         let namespaces = Namespaces::new(own);
-        others.iter().for_each(|name| namespaces.add(name));
+        for name in others {
+            namespaces.add(name);
+        }
         namespaces
     }
 
@@ -206,7 +208,9 @@ mod tests {
         let namespaces = named("dlock", &["dlock", "shop", "shop", ""]);
         assert_eq!(namespaces.all().len(), 3);
 
-        (0..2 * MOST_NAMESPACES).for_each(|number| namespaces.add(&number.to_string()));
+        for number in 0..2 * MOST_NAMESPACES {
+            namespaces.add(&number.to_string());
+        }
 
         assert_eq!(namespaces.all().len(), MOST_NAMESPACES + 1);
     }
