@@ -18,7 +18,7 @@ async fn a_spent_or_invalid_counter_is_an_error_that_says_what_to_delete() {
     let server = RedisServer::start();
     server.allow(dlock_tests::acl::documented_for_redisson());
     for (suffix, counter, spent) in [
-        ("", "{dlock:order:7}:token", "9007199254740991"),
+        ("", "{dlock:order:7}##token", "9007199254740991"),
         ("?layout=redisson", "redisson_lock_token:{dlock:order:7}", "9223372036854775807"),
     ] {
         let manager = connect(&server.url_with(suffix)).await.expect("the server takes managers");
@@ -50,7 +50,7 @@ async fn tokens_rise_by_one_up_to_the_last_and_none_is_given_twice() {
     let server = RedisServer::start();
     server.allow(dlock_tests::acl::documented_for_redisson());
     for (suffix, counter, last) in [
-        ("", "{dlock:order:7}:token", 9_007_199_254_740_991_u64),
+        ("", "{dlock:order:7}##token", 9_007_199_254_740_991_u64),
         ("?layout=redisson", "redisson_lock_token:{dlock:order:7}", 9_223_372_036_854_775_807),
     ] {
         let manager = connect(&server.url_with(suffix)).await.expect("the server takes managers");

@@ -484,11 +484,14 @@ impl Engine {
     }
 
     /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold, and what they
-    /// do not let go of in the time of one answer is released all the same.
+    /// do not let go of in the time of one answer is released all the same. In a forked process it ends, also if it is under way at the
+    /// fork.
     pub(crate) async fn shutdown(&self, patience: Duration) {
-        if self.is_forked() {
-            return;
-        }
+        let mut shutting_down = std::pin::pin!(self.shut_down(patience));
+        poll_fn(|cx| if self.is_forked() { Poll::Ready(()) } else { shutting_down.as_mut().poll(cx) }).await;
+    }
+
+    async fn shut_down(&self, patience: Duration) {
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
             self.on_lane(&key, Lane::close);

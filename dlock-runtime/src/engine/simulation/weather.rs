@@ -212,7 +212,8 @@ impl Weather {
 
     /// The same, where processes may be forked; drawn apart, so that all else is what it is without.
     pub(super) fn with_forks(self, r: &mut Random) -> Self {
-        Self { forks: r.pick(&[0, 0, 0, 0, 0, 1]), ..self }
+        let forks = r.pick(&[0, 0, 0, 0, 0, 1]);
+        Self { forks, keeps_holds: self.keeps_holds && forks == 0, ..self }
     }
 
     /// Nothing goes wrong, and all is quick.

@@ -462,7 +462,11 @@ mod tests {
 
             let failure = server.failure(&error);
 
-            assert!(failure.reason.contains(said) && failure.reason.contains(hint), "{}", failure.reason);
+            assert!(
+                failure.reason.contains(said.trim_end()) && failure.reason.contains(hint),
+                "{}",
+                failure.reason
+            );
         }
     }
 

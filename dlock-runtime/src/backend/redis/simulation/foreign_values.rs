@@ -291,7 +291,7 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
     let far = 1 << 52; // above the clock's microseconds
     for layout in [Layout::Native, Layout::Plain, REDISSON] {
         let is_redisson = layout == REDISSON;
-        let counter = if is_redisson { "redisson_lock_token:{order:7}" } else { "{order:7}:token" };
+        let counter = if is_redisson { "redisson_lock_token:{order:7}" } else { "{order:7}##token" };
         let bound = if is_redisson { LAST_FENCE_OF_REDISSON } else { LAST_FENCE };
         let mut cases = vec![
             (last(far), next(far)),
@@ -358,7 +358,7 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
 fn a_counter_of_a_hundred_megabytes_costs_no_time() {
     let Some(mut scene) = Scene::start(108) else { return };
     for (layout, counter) in
-        [(Layout::Native, "{order:7}:token"), (REDISSON, "redisson_lock_token:{order:7}")]
+        [(Layout::Native, "{order:7}##token"), (REDISSON, "redisson_lock_token:{order:7}")]
     {
         scene.call(&["DEL", KEY]);
         scene.run(layout, Command::Acquire { lease: LEASE });
@@ -372,7 +372,7 @@ fn a_counter_of_a_hundred_megabytes_costs_no_time() {
 #[test]
 fn a_counter_is_raised_exactly_and_not_above_its_bound() {
     let Some(mut scene) = Scene::start(109) else { return };
-    let counter = "{order:7}:token";
+    let counter = "{order:7}##token";
     for (stands, raised, expected) in [
         ("1", LAST_FENCE - 1, Some(LAST_FENCE - 1)),
         ("9007199254740990", 5, Some(LAST_FENCE - 1)),
