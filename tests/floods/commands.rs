@@ -5,7 +5,7 @@ use std::time::Instant;
 use dlock_runtime::Error;
 use dlock_tests::Answer;
 
-use super::{FLOODS, LONG, alone, assert_bounded, assert_reported, connect, server};
+use super::{FLOODS, LONG, alone, assert_bounded, connect, reported, server};
 
 #[tokio::test]
 async fn a_flood_on_the_connection_for_commands_ends_it() {
@@ -25,7 +25,7 @@ async fn a_flood_on_the_connection_for_commands_ends_it() {
         let Err(Error::Unavailable { reason, .. }) = &lock else { panic!("{words}: {lock:?}") };
         assert!(reason.contains(words), "{words}: {reason}");
         assert!(ready.is_err(), "{words}: {ready:?}");
-        assert_reported(server.port(), "dlock.disconnected", words);
+        reported(server.port(), "dlock.disconnected", words).await;
     }
 }
 
@@ -78,6 +78,6 @@ async fn a_flood_on_the_connection_of_acknowledgements_ends_it() {
 
         let Err(Error::Unavailable { reason, .. }) = &lock else { panic!("{words}: {lock:?}") };
         assert!(reason.contains(words), "{words}: {reason}");
-        assert_reported(server.port(), "dlock.disconnected", words);
+        reported(server.port(), "dlock.disconnected", words).await;
     }
 }

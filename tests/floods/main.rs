@@ -16,6 +16,7 @@ use std::time::Duration;
 use dlock_runtime::{LockManager, Result};
 use dlock_tests::resident::resident_bytes;
 use dlock_tests::{Answer, HostileServer, Request, within};
+use tokio::sync::Notify;
 
 const LONG: Duration = Duration::from_secs(30);
 /// How much memory a client may take above what it had before.
@@ -92,11 +93,15 @@ fn server(script: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -
 /// Everything that this process has logged from the level `warn` on.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
+/// Told of each line.
+static LOGGED: Notify = Notify::const_new();
+
 struct Log;
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         LOG.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        LOGGED.notify_waiters();
         Ok(bytes.len())
     }
 
@@ -117,12 +122,24 @@ fn install_log() {
     });
 }
 
-/// Asserts that an event has told of the server at `port`, by its name and with these words.
-#[track_caller]
-fn assert_reported(port: u16, event: &str, words: &str) {
-    let log = String::from_utf8_lossy(&LOG.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
+/// Returns once an event has told of the server at `port`, by its name and with these words.
+async fn reported(port: u16, event: &str, words: &str) {
     let address = format!("127.0.0.1:{port}");
-    let lines = log.lines().filter(|line| line.contains(&address));
-    let lines: Vec<_> = lines.filter(|line| line.contains(event)).collect();
-    assert!(lines.iter().any(|line| line.contains(words)), "{event} {words}: {lines:#?}");
+    let is_reported = || {
+        let log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = String::from_utf8_lossy(&log);
+        log.lines().any(|line| [&*address, event, words].iter().all(|part| line.contains(part)))
+    };
+    let wait = async {
+        loop {
+            let logged = LOGGED.notified();
+            tokio::pin!(logged);
+            logged.as_mut().enable();
+            if is_reported() {
+                return;
+            }
+            logged.await;
+        }
+    };
+    within(LONG, &format!("{event} with {words}"), wait).await;
 }

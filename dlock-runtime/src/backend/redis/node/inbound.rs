@@ -274,15 +274,15 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
         Poll::Ready(self.reject(Violation::Foreign))
     }
 
-    /// Reads what the peer sent before it took no more.
-    fn poll_last_bytes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Reads what the peer sent before it took no more, and returns the error that ends it.
+    fn poll_last_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
         loop {
             let mut bytes = [0; FIRST];
             let mut buffer = ReadBuf::new(&mut bytes);
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
             let filled = buffer.filled();
             if read.is_err() || filled.is_empty() || self.scan(filled) < filled.len() {
-                return Poll::Ready(());
+                return Poll::Ready(read.err());
             }
         }
     }
@@ -291,13 +291,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
     fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) if !matches!(self.ended, Ended::Unwritten(_)) => {
-                let is_hung_up = matches!(
-                    error.kind(),
-                    io::ErrorKind::BrokenPipe
-                        | io::ErrorKind::ConnectionReset
-                        | io::ErrorKind::ConnectionAborted
-                );
-                if !is_hung_up {
+                if !is_hung_up(&error) {
                     self.settle(None);
                     return Poll::Ready(Err(error));
                 }
@@ -312,17 +306,18 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
         let Ended::Unwritten(error) = std::mem::replace(&mut self.ended, Ended::No) else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
-        if self.poll_last_bytes(cx).is_pending() {
+        let Poll::Ready(ended) = self.poll_last_bytes(cx) else {
             self.ended = Ended::Unwritten(error);
             return Poll::Pending;
-        }
+        };
         let violation = match std::mem::replace(&mut self.ended, Ended::No) {
             Ended::Foreign => Some(Violation::Foreign),
             Ended::Rejected(violation) => Some(violation),
             Ended::No | Ended::Unwritten(_) => None,
         };
         self.settle(violation);
-        Poll::Ready(Err(error))
+        // TLS says why the peer has hung up.
+        Poll::Ready(Err(ended.filter(|ended| !is_hung_up(ended)).unwrap_or(error)))
     }
 }
 
@@ -460,6 +455,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FirstBytes<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+    )
 }
 
 fn note_error(errors: &mut Vec<String>, error: &[u8]) {
