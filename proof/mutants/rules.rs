@@ -16,6 +16,8 @@
 mod bounds;
 #[path = "../../dlock-runtime/src/error.rs"]
 mod error;
+#[path = "../../dlock-runtime/src/printable.rs"]
+mod printable;
 #[path = "../../dlock-runtime/src/protocol/mod.rs"]
 mod protocol;
 #[path = "../../dlock-runtime/src/retry.rs"]
