@@ -261,3 +261,27 @@ async fn a_cause_is_printed_once_while_the_server_is_away() {
         assert!(text.matches("refused").count() <= 1 && text.matches("os error").count() <= 1, "{text}");
     }
 }
+
+#[tokio::test]
+async fn what_is_sent_in_reply_to_tls_is_the_reason_too() {
+    for (sent, hangs_up, words, other) in [
+        (PROTECTED.as_bytes(), true, "DENIED Redis is running in protected mode", "write `redis://`"),
+        (b"-ERR max number of clients reached\r\n", true, "ERR max number of clients reached", "answered"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            true,
+            "it replied `HTTP/1.1 400 Bad Request`",
+            "not a Redis server",
+        ),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", false, "it replied `SSH-2.0-OpenSSH_9.6`", "not a Redis server"),
+        (b"220 mail.example ESMTP\r\n", false, "it replied `220 mail.example ESMTP`", "not a Redis server"),
+        (b"ERROR\r\n", true, "it replied `ERROR`", "not a Redis server"),
+    ] {
+        let server = HostileServer::greeting(sent, hangs_up);
+        let url = server.url().replace("redis://", "rediss://");
+
+        let error = refused(&url, words).await.to_string();
+
+        assert!(error.contains(other), "{error}");
+    }
+}

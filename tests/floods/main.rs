@@ -45,23 +45,20 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
 }
 
 /// Runs `what`, and asserts that the process takes at most 64 MB more meanwhile.
-#[track_caller]
-fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> impl Future<Output = T> {
-    async move {
-        let before = resident_bytes();
-        let mut most = before;
-        let mut ticks = tokio::time::interval(Duration::from_millis(10));
-        tokio::pin!(what);
-        let done = loop {
-            tokio::select! {
-                done = &mut what => break done,
-                _ = ticks.tick() => most = most.max(resident_bytes()),
-            }
-        };
-        let grown = most.max(resident_bytes()).saturating_sub(before);
-        assert!(grown < MOST, "{flood}: {} MiB", grown >> 20);
-        done
-    }
+async fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> T {
+    let before = resident_bytes();
+    let mut most = before;
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    tokio::pin!(what);
+    let done = loop {
+        tokio::select! {
+            done = &mut what => break done,
+            _ = ticks.tick() => most = most.max(resident_bytes()),
+        }
+    };
+    let grown = most.max(resident_bytes()).saturating_sub(before);
+    assert!(grown < MOST, "{flood}: {} MiB", grown >> 20);
+    done
 }
 
 async fn connect(url: &str) -> Result<LockManager> {
