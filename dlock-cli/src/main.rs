@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Ok(task) => task,
         Err(problem) => return failed(&format!("{problem}; `dlock --help` has the commands")),
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.to_string()),
     };

@@ -40,7 +40,11 @@ fn the_first_line_of_the_readme_expands_to_this() {
                     body(cart).await
                 }
             } });
-            let __dlock_result = ::dlock_runtime::__private::Call::run(&__dlock_call, __dlock_body).await;
+            let __dlock_result = ::dlock_runtime::__private::Call::run(
+                &__dlock_call,
+                __dlock_body,
+                |__dlock_value| ::dlock_runtime::__private::Completed::new(__dlock_value).stands_after_a_loss()
+            ).await;
             ::dlock_runtime::__private::finish::<Result<Receipt, OrderError> >(__dlock_result)
         }
     };

@@ -203,16 +203,12 @@ async fn ask(held: &Held, command: Command) -> Result<Reply> {
     let ask = async || {
         let answer = held.engine.ask_under(held.root(), command);
         let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
-        Ok::<_, Error>(held.engine.reply(answer).await)
+        match held.engine.reply(answer).await {
+            Ok(reply) => Ok(reply),
+            ended => usable(held.key(), ended),
+        }
     };
-    let answer = ask().await?;
-    let answer = if is_connection_lost(&answer) { ask().await? } else { answer };
-    usable(held.key(), answer)
-}
-
-/// Returns `true` if the connection was lost after the command may have been written.
-pub(crate) fn is_connection_lost<E>(answer: &Result<Reply, E>) -> bool {
-    matches!(answer, Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost)
+    usable(held.key(), Ok::<_, Error>(held.engine.ask_twice(ask).await?))
 }
 
 /// The loss of a hold that the server does not know.

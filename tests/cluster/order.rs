@@ -51,7 +51,7 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
     let all = Arc::clone(&owner);
     let new = HostileServer::start(move |request| {
         if request.name() == "EVALSHA" {
-            noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(4)); // the token: they rise
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(3)); // the key: they are numbered
             return Answer::Raw(b":0\r\n".to_vec());
         }
         of_a_cluster(request, all.load(Ordering::SeqCst))
@@ -60,9 +60,9 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
     let (_old, network) = old_master(new.port(), &owner, may);
     let url = format!("redis+cluster://127.0.0.1:{}?response_timeout=5s", network.port());
     let manager = LockManager::connect(&url).await.expect("it says that it is a cluster");
-    let ask = || {
-        let manager = manager.clone();
-        tokio::spawn(async move { manager.inspect("order:7").await.expect("it is answered") })
+    let ask = |number: u32| {
+        let (manager, key) = (manager.clone(), format!("{{dlock:order:7}}:{number}")); // all in one slot
+        tokio::spawn(async move { manager.inspect(key).await.expect("it is answered") })
     };
     let arrived = |count| {
         let new = &new;
@@ -74,14 +74,14 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
     };
 
     let mut asked = Vec::new();
-    for _ in 0..2 {
+    for number in 1..=2 {
         let seen = network.on_request(b"EVALSHA");
-        asked.push(ask());
+        asked.push(ask(number));
         within(SOON, "the request at the old master", seen).await;
     }
     answer.send(()).expect("the old master listens");
     within(SOON, "the first at the new master", arrived(1)).await;
-    asked.push(ask());
+    asked.push(ask(3));
     let overtaken = tokio::time::timeout(Duration::from_millis(100), arrived(2)).await;
     answer.send(()).expect("the old master listens");
     for asked in asked {

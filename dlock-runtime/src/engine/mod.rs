@@ -316,17 +316,26 @@ impl Engine {
     }
 
     /// Asks the server a question that changes nothing. If the connection is lost before the reply, it asks once more.
-    pub(crate) async fn query(
-        &self,
-        name: &Name,
-        command: Command,
-    ) -> Result<Reply, oneshot::error::RecvError> {
-        let answer = self.reply(self.ask(name, self.tokens.next(), command)).await;
-        match answer {
-            Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost => {
-                self.reply(self.ask(name, self.tokens.next(), command)).await
-            }
-            answer => answer,
+    pub(crate) async fn query(&self, name: &Name, command: Command) -> Result<Reply, RecvError> {
+        self.ask_twice(async || self.reply(self.ask(name, self.tokens.next(), command)).await).await
+    }
+
+    /// Asks, and asks once more if the connection is lost before the reply. Both together take a response timeout at most.
+    pub(crate) async fn ask_twice<E>(&self, ask: impl AsyncFn() -> Result<Reply, E>) -> Result<Reply, E> {
+        let started = self.now();
+        let answer = ask().await;
+        let is_connection_lost = matches!(
+            &answer,
+            Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost
+        );
+        if !is_connection_lost {
+            return answer;
+        }
+        let left = started.plus(self.rules.response_timeout).since(self.now());
+        tokio::select! {
+            biased;
+            again = ask() => again,
+            () = self.backend.sleep(left) => answer,
         }
     }
 

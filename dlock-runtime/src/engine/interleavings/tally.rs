@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::sync::lock;
 
 /// All that has to happen, some time in some schedule.
-const ALL: [&str; 15] = [
+const ALL: [&str; 14] = [
     "a lock was deleted",
     "a loss was told inside",
     "a turn was handed on",
@@ -16,7 +16,6 @@ const ALL: [&str; 15] = [
     "dropped as it let go",
     "dropped as it waited",
     "no answer in its time",
-    "refused: lost before its start",
     "refused: shut down",
     "the budget was half used up, and it was asked who else waits",
     "the budget was used up, and another process took the offer",
@@ -24,11 +23,14 @@ const ALL: [&str; 15] = [
     "the other process waited",
 ];
 
+/// What may happen and need not: a grant that is denied before its call has started is rare, and mostly costs the call time alone.
+const RARE: [&str; 1] = ["refused: lost before its start"];
+
 static HAPPENED: Mutex<BTreeMap<&'static str, usize>> = Mutex::new(BTreeMap::new());
 
 /// Something has happened so many times.
 pub(super) fn happened(what: &'static str, times: usize) {
-    assert!(ALL.contains(&what), "{what} is not among what must happen");
+    assert!(ALL.contains(&what) || RARE.contains(&what), "{what} is not among what must happen");
     *lock(&HAPPENED).entry(what).or_default() += times;
 }
 

@@ -276,7 +276,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
 
     /// Reads what the peer sent before it took no more, and returns the error that ends it.
     fn poll_last_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
-        loop {
+        for _ in 0..LAST_BYTES / FIRST {
             let mut bytes = [0; FIRST];
             let mut buffer = ReadBuf::new(&mut bytes);
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
@@ -285,6 +285,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
                 return Poll::Ready(read.err());
             }
         }
+        Poll::Ready(None)
     }
 
     /// Returns the result of a write; one that fails does so once all is read that came before.
@@ -498,6 +499,9 @@ const ANSWERS: [&[u8]; 5] = [
     b">3\r\n$11\r\nunsubscribe\r\n",
     b"*2\r\n$4\r\npong\r\n",
 ];
+
+/// How much is read after a write has failed: a server that goes on sending must not keep the thread.
+const LAST_BYTES: usize = 64 * 1024;
 
 /// How many of the first bytes are remembered.
 const FIRST: usize = 256;

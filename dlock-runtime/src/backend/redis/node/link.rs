@@ -200,7 +200,7 @@ impl Route {
                 answers
             }
             // It has just taken what the client says of itself: it closed for this command, or is gone, and then the next attempt fails.
-            Err(error) if is_hung_up(&error) && connection.inbound().last_error().is_none() => {
+            Err(error) if hung_up_on_a_command(&error, connection.inbound()) => {
                 let inbound = Arc::clone(connection.inbound());
                 drop((connection, untimed, pump));
                 let closed = "it closed the connection";
@@ -260,8 +260,13 @@ impl Route {
             Ok(refusal) if codec::is_forbidden(&refusal) => {
                 Err(self.without_scripts(&refusal, connection).await)
             }
+            Ok(Value::ServerError(error)) if codec::is_out_of_service(&Value::ServerError(error.clone())) => {
+                Err(self.failure(error.into()))
+            }
             Ok(_) => Ok(()),
-            Err(error) if is_hung_up(&error) => Err(self.closed_on("EVAL", error)),
+            Err(error) if hung_up_on_a_command(&error, connection.inbound()) => {
+                Err(self.closed_on("EVAL", error))
+            }
             Err(error) => Err(self.not_opened(error, connection.inbound())),
         }
     }
@@ -314,7 +319,8 @@ impl Route {
             }
             Err(error) => error,
         };
-        if !is_hung_up(&error) || !is_named || self.has_answered.load(Ordering::Relaxed) {
+        let may_be_the_name = is_named && !self.has_answered.load(Ordering::Relaxed);
+        if !may_be_the_name || !hung_up_on_a_command(&error, &inbound) {
             return Err(self.not_opened(error, &inbound));
         }
         // It is known to be the reason once the server replies to something else.
@@ -369,7 +375,7 @@ impl Route {
         // Waits for nobody: whether we may is told now, not with the first lock.
         let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
         let closed = |error| {
-            if !is_hung_up(&error) {
+            if !hung_up_on_a_command(&error, connection.inbound()) {
                 return self.not_opened(error, connection.inbound());
             }
             let failure = self.closed_on("WAIT", error);
@@ -642,9 +648,10 @@ fn first_line(bytes: &[u8]) -> String {
     line.unwrap_or(&text).replace(char::REPLACEMENT_CHARACTER, "").trim().to_owned()
 }
 
-/// Returns `true` if the other end has closed the connection that it had accepted.
-fn is_hung_up(error: &RedisError) -> bool {
-    error.is_connection_dropped() && !error.is_connection_refusal()
+/// Returns `true` if the other end has closed the connection that it had accepted, and has not said why: the last command may be the reason.
+fn hung_up_on_a_command(error: &RedisError, inbound: &Inbound) -> bool {
+    let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+    hung_up && inbound.violation().is_none() && inbound.last_error().is_none()
 }
 
 /// A connection for commands.

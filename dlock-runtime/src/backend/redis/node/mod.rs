@@ -242,13 +242,16 @@ impl Node {
     /// a connection is refused then: another server may have its keys, and what goes there must not come before it.
     pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
         let waiting = match &mut *lock(&self.state) {
-            State::Reconnecting(Reconnecting { failure, waiting, .. }) => {
-                Some((failure.clone(), waiting.take()))
+            State::Reconnecting(Reconnecting { failure, waiting, lost, .. }) => {
+                Some((failure.clone(), waiting.take(), lost.clone()))
             }
             _ => None,
         };
-        if let Some((failure, waiting)) = waiting {
+        if let Some((failure, waiting, lost)) = waiting {
             self.refuse(waiting.flat_map(|(requests, _)| requests).collect(), &failure);
+            if let Some(link) = lost {
+                link.exchanges.drop_behind(&link, Box::new(what)); // replies of the lost connection may not be handled yet
+            }
         } else if let Ok(link) = self.link() {
             link.exchanges.drop_behind(&link, Box::new(what));
         }
@@ -265,7 +268,9 @@ impl Node {
         let mut connection = link.connection.clone();
         connection.inbound().allow_descriptions(1);
         let answers = connection.send_packed_commands(question, 0, question.len()).await;
-        connection.inbound().allow_descriptions(0);
+        if answers.is_ok() {
+            connection.inbound().allow_descriptions(0); // a late reply may still come, and is as large
+        }
         answers.map_err(|error| link.route.lost(error, connection.inbound()))
     }
 
@@ -291,9 +296,15 @@ impl Node {
 
     /// Returns whether messages about a key are received: its grants, or, in other layouts, its bell.
     pub(crate) fn is_told_of(&self, key: &str) -> bool {
-        self.is_listening()
-            && (self.layout() != Layout::Native
-                || lock(&self.subscribed).contains(self.shared.namespaces.of_key(key).name()))
+        if !self.is_listening() || self.layout() != Layout::Native {
+            return self.is_listening();
+        }
+        // A key of a namespace that is not known (yet) is taken for one of the manager's own: its grants are published elsewhere.
+        let namespace = self.shared.namespaces.of_key(key);
+        let is_its_own = |name: &str| {
+            name.is_empty() || key.strip_prefix(name).is_some_and(|behind| behind.starts_with(':'))
+        };
+        is_its_own(namespace.name()) && lock(&self.subscribed).contains(namespace.name())
     }
 
     /// Has a connection whenever one can be had. `first` is told how the first attempt to connect ended; after a failure there is no

@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
+use crate::fork::PerProcess;
+
 /// Returns the addresses of a host. It has no limit of its own; if it is dropped, the lookup ends by itself.
 pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let host = host.to_owned();
-    lookup(&LOOKUPS, move || Ok((host.as_str(), port).to_socket_addrs()?.collect())).await
+    lookup(LOOKUPS.get(), move || Ok((host.as_str(), port).to_socket_addrs()?.collect())).await
 }
 
 /// Runs `find` on a thread of its own.
@@ -47,7 +49,7 @@ impl Drop for Place {
 }
 
 /// Lookups of this process that are under way.
-static LOOKUPS: once_cell::sync::Lazy<Arc<AtomicUsize>> = once_cell::sync::Lazy::new(Arc::default);
+static LOOKUPS: PerProcess<Arc<AtomicUsize>> = PerProcess::new();
 
 /// A name server that is silent must not cost a thread for every attempt to connect.
 const MOST_LOOKUPS: usize = 32;

@@ -264,9 +264,11 @@ impl Cluster {
         }
     }
 
-    /// Refuses requests that have waited for the first attempt to connect to their master for as long as for an answer; without end.
+    /// Refuses requests that have waited for the first attempt to connect to their master for nearly as long as for an answer; without
+    /// end. A call with a single try then returns the reason, and not only that its time is up.
     async fn refuse_late(&self) {
-        let longest = self.settings.rules.response_timeout;
+        let response_timeout = self.settings.rules.response_timeout;
+        let longest = response_timeout.saturating_sub(response_timeout / 16);
         loop {
             self.waiting.notified().await;
             loop {

@@ -57,7 +57,8 @@ impl Cluster {
                 // What waits for a connection to the old one goes to the new one, before what comes in.
                 let waiting = old.take_waiting(|waiting| Slot::of(&waiting.request.key) == slot);
                 if !waiting.is_empty() {
-                    state.held_back.extend(waiting.into_iter().map(|waiting| waiting.request));
+                    // They are older than what is held back.
+                    state.held_back.splice(0..0, waiting.into_iter().map(|waiting| waiting.request));
                     self.parked.notify_one();
                 }
             }
