@@ -200,7 +200,7 @@ impl LockGuard {
 ///
 /// If the connection is lost before the reply, it asks once more: what is asked here may run twice.
 async fn ask(held: &Held, command: Command) -> Result<Reply> {
-    let ask = async || {
+    let ask = move || async move {
         let answer = held.engine.ask_under(held.root(), command);
         let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
         match held.engine.reply(answer).await {

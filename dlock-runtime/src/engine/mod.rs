@@ -317,11 +317,14 @@ impl Engine {
 
     /// Asks the server a question that changes nothing. If the connection is lost before the reply, it asks once more.
     pub(crate) async fn query(&self, name: &Name, command: Command) -> Result<Reply, RecvError> {
-        self.ask_twice(async || self.reply(self.ask(name, self.tokens.next(), command)).await).await
+        self.ask_twice(|| self.reply(self.ask(name, self.tokens.next(), command))).await
     }
 
     /// Asks, and asks once more if the connection is lost before the reply. Both together take a response timeout at most.
-    pub(crate) async fn ask_twice<E>(&self, ask: impl AsyncFn() -> Result<Reply, E>) -> Result<Reply, E> {
+    pub(crate) async fn ask_twice<E, F>(&self, ask: impl Fn() -> F) -> Result<Reply, E>
+    where
+        F: Future<Output = Result<Reply, E>>,
+    {
         let started = self.now();
         let answer = ask().await;
         let is_connection_lost = matches!(
