@@ -20,7 +20,8 @@ async fn a_demotion_that_no_sentinel_tells_is_found_out_by_the_servers_role() {
     // It would take every write that is sent to it: nothing but its role says what it is.
     let demoted = RedisServer::builder().line("replica-read-only no").start();
     let other = RedisServer::start();
-    let manager = manager_of(&start_sentinel(demoted.port())).await;
+    let sentinel = start_sentinel(demoted.port());
+    let manager = manager_of(&sentinel).await;
     assert!(manager.lock("order:7").lease(LONG).acquire().await.is_ok());
 
     demoted.call(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);

@@ -72,7 +72,10 @@ async fn losses_on_many_threads_leave_nobody_waiting() {
     .await;
 
     assert!(losses.into_inner() > 0);
-    assert_eq!(locks.acquisitions(KEY), 160);
+    assert!(
+        locks.acquisitions(KEY) >= 160,
+        "a call whose lock is lost before its body starts acquires it again"
+    );
     assert_eq!((locks.is_held(KEY), locks.waiting(KEY)), (false, 0));
 }
 

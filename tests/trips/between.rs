@@ -40,7 +40,7 @@ async fn to_stand_in_the_queue_is_two_commands() {
 
     let cost = wire.cost(async { wait(&wire, &other).await.abort() }).await;
 
-    cost.is("1 EVALSHA, 1 SET", "1 append, 1 evalsha, 1 get, 1 pttl, 1 set");
+    cost.is("1 EVALSHA, 1 SET", "1 append, 1 evalsha, 1 getrange, 1 pttl, 1 set");
 }
 
 #[tokio::test]
@@ -53,8 +53,8 @@ async fn to_stand_in_the_queue_is_one_command_once_others_were_seen_to_want_the_
     let again = wire.cost(call(&other, "order:7")).await;
 
     // What queues up takes a free lock; then nobody else wants it any more.
-    alone.is("2 EVALSHA", "1 del, 2 evalsha, 2 get, 1 set");
-    again.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 get, 1 set");
+    alone.is("2 EVALSHA", "1 del, 2 evalsha, 2 getrange, 1 set");
+    again.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 getrange, 1 set");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
         })
         .await;
 
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl");
+    cost.is("1 EVALSHA", "1 evalsha, 1 getrange, 1 pttl");
     waiter.abort();
 }
 
@@ -115,7 +115,7 @@ async fn assert_costs(sent: &str, ran: Option<&str>, mut cost: impl AsyncFnMut()
 #[tokio::test]
 async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
     for options in [STEADY, &format!("{STEADY}&share=setnx")] {
-        assert_costs("1 EVALSHA", Some("1 evalsha, 1 get, 1 publish, 1 set"), async || {
+        assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
             let (wire, [_, other], guard, waiter) = contended(options).await;
             wire.cost(async {
                 release(guard).await;
@@ -142,12 +142,12 @@ async fn on_the_runtime_of_its_body_a_grant_is_confirmed_at_once() {
         })
         .await;
 
-    cost.is("2 EVALSHA", "2 evalsha, 2 get, 1 pexpire, 1 pttl, 1 publish, 1 set");
+    cost.is("2 EVALSHA", "2 evalsha, 2 getrange, 1 pexpire, 1 pttl, 1 publish, 1 set");
 }
 
 #[tokio::test]
 async fn a_release_by_force_hands_over_by_one_command() {
-    assert_costs("1 EVALSHA", Some("1 evalsha, 1 get, 1 publish, 1 set"), async || {
+    assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
         let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
         let cost = wire
             .cost(async {
@@ -176,7 +176,7 @@ async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
         })
         .await;
 
-    cost.is("2 EVALSHA", "2 evalsha, 2 get, 1 pexpire, 1 pttl, 1 publish, 1 set");
+    cost.is("2 EVALSHA", "2 evalsha, 2 getrange, 1 pexpire, 1 pttl, 1 publish, 1 set");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn cost_of_twelve_turns(hand_off: &str) -> Cost {
 #[tokio::test]
 async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_one_command() {
     // Twelve turns change processes eleven times; the last release hands over to nobody. Ten leave a task behind that waits.
-    let ran = "1 del, 12 evalsha, 12 get, 10 pttl, 11 publish, 11 set";
+    let ran = "1 del, 12 evalsha, 12 getrange, 10 pttl, 11 publish, 11 set";
     assert_costs("12 EVALSHA", Some(ran), async || cost_of_twelve_turns("0ms").await).await;
 }
 
@@ -241,7 +241,7 @@ async fn to_ask_once_for_a_lock_that_is_held_is_two_commands() {
         .await;
 
     // The second asks how long it will be held.
-    cost.is("1 EVALSHA, 1 SET", "1 evalsha, 1 get, 1 pttl, 1 set");
+    cost.is("1 EVALSHA, 1 SET", "1 evalsha, 1 getrange, 1 pttl, 1 set");
 }
 
 #[distributed_lock(key = "order:7", manager = locks, on_contended = skip)]
@@ -288,5 +288,5 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_by_one_command() {
         })
         .await;
 
-    cost.is("1 EVALSHA", "1 evalsha, 1 get, 1 pttl, 1 set");
+    cost.is("1 EVALSHA", "1 evalsha, 1 getrange, 1 pttl, 1 set");
 }

@@ -93,7 +93,7 @@ async fn servers_that_vote_are_all_asked_for_each_call_and_twice_for_a_fencing_t
     let plain = cost_of_a_call(false).await;
     let fenced = cost_of_a_call(true).await;
 
-    plain.is("5 EVALSHA, 5 SET", "5 del, 5 evalsha, 5 get, 5 publish, 5 set");
+    plain.is("5 EVALSHA, 5 SET", "5 del, 5 evalsha, 5 getrange, 5 publish, 5 set");
     // What each issues, and the highest of it made known to all.
     assert_eq!(fenced.sent, "15 EVALSHA, 5 SET");
 }
@@ -221,5 +221,5 @@ async fn a_hold_that_lives_is_checked_once_so_that_its_theft_is_told() {
         })
         .await;
 
-    assert_eq!(cost.sent, "2 EVALSHA, 1 GET, 1 SET"); // checked, renewed, let go of
+    assert_eq!(cost.sent, "2 EVALSHA, 1 GETRANGE, 1 SET"); // checked, renewed, let go of
 }

@@ -320,7 +320,7 @@ impl Route {
             Err(error) => error,
         };
         let may_be_the_name = is_named && !self.has_answered.load(Ordering::Relaxed);
-        if !may_be_the_name || !hung_up_on_a_command(&error, &inbound) {
+        if !may_be_the_name || !hung_up_on_a_command(&error, &inbound) || inbound.last_error().is_some() {
             return Err(self.not_opened(error, &inbound));
         }
         // It is known to be the reason once the server replies to something else.
@@ -651,7 +651,9 @@ fn first_line(bytes: &[u8]) -> String {
 /// Returns `true` if the other end has closed the connection that it had accepted, and has not said why: the last command may be the reason.
 fn hung_up_on_a_command(error: &RedisError, inbound: &Inbound) -> bool {
     let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
-    hung_up && inbound.violation().is_none() && inbound.last_error().is_none()
+    // Whether it takes the name of the client is no reason to close later.
+    let said = inbound.last_error().filter(|said| !said.to_ascii_lowercase().contains("client"));
+    hung_up && inbound.violation().is_none() && said.is_none()
 }
 
 /// A connection for commands.
