@@ -154,7 +154,7 @@ fn a_key_that_commands_a_terminal_is_printed_escaped() {
         {
             let (code, text) = dlock(words);
             assert_eq!(code, 1, "{key:?}: {text}");
-            assert!(text.contains(&format!("`{shown}`")) && !text.contains("\u{1b}"), "{key:?}: {text}");
+            assert!(text.contains(&format!("`{shown}`")) && !text.contains('\u{1b}'), "{key:?}: {text}");
         }
     }
 }

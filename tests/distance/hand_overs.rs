@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use super::{Far, LONG, millis};
 
 /// How processes take turns.
-struct Turns {
+struct HandOvers {
     round_trip: Duration,
     /// Behind the URL of each manager.
     options: &'static str,
@@ -28,20 +28,20 @@ struct Turns {
 }
 
 /// Turns of 400 to 600 ms at the default options, of two processes.
-fn turns(round_trip: u64) -> Turns {
+fn turns(round_trip: u64) -> HandOvers {
     let turns = std::env::var("DLOCK_HAND_OVERS").map_or(150, |turns| turns.parse().expect("a number"));
     let keys = if turns > 150 { 100 } else { 75 };
     let lock = |lock: Lock| lock.lease(Duration::from_secs(10)).wait(LONG);
-    Turns { round_trip: millis(round_trip), options: "", processes: 2, tasks: 1, keys, turns, lock }
+    HandOvers { round_trip: millis(round_trip), options: "", processes: 2, tasks: 1, keys, turns, lock }
 }
 
 /// A few turns of 400 to 600 ms.
-fn few(round_trip: u64) -> Turns {
-    Turns { keys: 20, turns: 40, ..turns(round_trip) }
+fn few(round_trip: u64) -> HandOvers {
+    HandOvers { keys: 20, turns: 40, ..turns(round_trip) }
 }
 
 /// Has the turns taken, and returns the errors.
-async fn take(what: &Turns) -> Vec<Error> {
+async fn take(what: &HandOvers) -> Vec<Error> {
     let far = Far::start_near();
     let url = far.proxy.url_with(what.options);
     let managers: Vec<_> = join_all((0..what.processes).map(|_| LockManager::connect(&url))).await;
@@ -72,7 +72,7 @@ async fn of_one(lock: Lock, left: Arc<AtomicUsize>, mut dice: Dice) -> Vec<Error
     errors
 }
 
-async fn assert_none_is_lost(what: &Turns) {
+async fn assert_none_is_lost(what: &HandOvers) {
     let errors = take(what).await;
     let (lost, failed): (Vec<_>, Vec<_>) = errors.into_iter().partition(Error::is_lost);
     assert!(lost.is_empty(), "{} of {} turns: {:?}", lost.len(), what.turns, lost.first());
@@ -93,24 +93,24 @@ async fn no_turn_is_lost_at_300_ms() {
 #[tokio::test]
 async fn no_turn_is_lost_at_480_ms() {
     // A busy machine makes more than the default `response_timeout` of some of 480 ms. The grant lease is the default.
-    assert_none_is_lost(&Turns { options: "?response_timeout=1s", ..turns(480) }).await;
+    assert_none_is_lost(&HandOvers { options: "?response_timeout=1s", ..turns(480) }).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_with_a_short_grant_lease() {
-    assert_none_is_lost(&Turns { options: "?grant_lease=500ms", ..few(200) }).await;
+    assert_none_is_lost(&HandOvers { options: "?grant_lease=500ms", ..few(200) }).await;
 }
 
 /// The server hands the lock over for less time than the message takes: the next waiter asks and queues up again.
 #[tokio::test]
 async fn no_turn_is_lost_if_grants_end_before_they_arrive() {
-    assert_none_is_lost(&Turns { options: "?grant_lease=100ms", ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { options: "?grant_lease=100ms", ..few(300) }).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_with_leases_of_three_round_trips() {
     let lock = |lock: Lock| lock.lease(millis(900)).wait(LONG);
-    assert_none_is_lost(&Turns { lock, ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { lock, ..few(300) }).await;
 }
 
 #[tokio::test]
@@ -120,21 +120,21 @@ async fn no_turn_is_lost_without_renewal_or_with_bounds() {
         |lock| lock.max_hold(Duration::from_secs(5)).wait(LONG),
         |lock| lock.at_least(millis(300)).wait(LONG),
     ];
-    let all = locks.map(|lock| async move { assert_none_is_lost(&Turns { lock, ..few(350) }).await });
+    let all = locks.map(|lock| async move { assert_none_is_lost(&HandOvers { lock, ..few(350) }).await });
     join_all(all).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_between_processes_of_several_tasks() {
-    assert_none_is_lost(&Turns { tasks: 3, turns: 80, ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { tasks: 3, turns: 80, ..few(300) }).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_on_the_runtime_of_the_caller() {
-    assert_none_is_lost(&Turns { options: "?io=runtime", ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { options: "?io=runtime", ..few(300) }).await;
 }
 
 #[tokio::test]
 async fn no_turn_is_lost_while_turns_are_left_to_foreign_clients() {
-    assert_none_is_lost(&Turns { options: "?share=setnx", ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { options: "?share=setnx", ..few(300) }).await;
 }

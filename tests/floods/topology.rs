@@ -88,7 +88,9 @@ async fn doctor_says_that_a_server_floods() {
             let server =
                 server(move |request| (request.name() == name).then_some(Answer::Flood(first, again)));
 
-            let report = assert_bounded(first, within(LONG, "an examination", doctor(&server.url()))).await;
+            let url = server.url();
+            let examination = Box::pin(doctor(&url));
+            let report = assert_bounded(first, within(LONG, "an examination", examination)).await;
 
             let report = report.expect("the URL can be used").to_string();
             assert!(has_the_reason(&report), "{name} {first}: {report}");

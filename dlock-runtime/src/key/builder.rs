@@ -103,7 +103,7 @@ impl KeyBuilder {
                 problem: "it is empty: add what is locked, such as `.text(\"order:\")`".into(),
             });
         }
-        if key.contains(name::MARKER) {
+        if name::has_marker(key) {
             return Err(Error::InvalidKey {
                 template: key.into(),
                 problem: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
