@@ -109,7 +109,7 @@ async fn a_fencing_token_is_one_command_and_the_second_time_none() {
     let first = wire.cost(async { guard.fencing_token().await.map(drop).expect("it is held") }).await;
     let second = wire.cost(async { guard.fencing_token().await.map(drop).expect("it is held") }).await;
 
-    first.is("1 EVALSHA", "1 evalsha, 2 getrange, 1 set, 1 time");
+    first.is("1 EVALSHA", "1 evalsha, 2 getrange, 1 pttl, 1 set, 1 time");
     second.is("", "");
 }
 
@@ -199,7 +199,7 @@ async fn a_renewal_of_a_lock_whose_theft_is_told_looks_at_it_once_more() {
         manager.lock("order:7").lease(Duration::from_secs(3)).acquire().await.expect("the lock is free");
     // The connection that tells of thefts is made for the first lock that is held for long, which is looked at before, too.
     for _ in 0..2 {
-        let _ = wire.proxy.on_request(b"$3\r\nGET\r\n").await;
+        let _ = wire.proxy.on_request(b"$8\r\nGETRANGE\r\n").await;
     }
 
     let cost = wire.cost(one_more(&wire, &manager)).await;

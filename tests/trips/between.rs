@@ -53,7 +53,7 @@ async fn to_stand_in_the_queue_is_one_command_once_others_were_seen_to_want_the_
     let again = wire.cost(call(&other, "order:7")).await;
 
     // What queues up takes a free lock; then nobody else wants it any more.
-    alone.is("2 EVALSHA", "1 del, 2 evalsha, 2 getrange, 1 set");
+    alone.is("2 EVALSHA", "1 del, 2 evalsha, 1 getrange, 1 pttl, 1 set");
     again.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 getrange, 1 set");
 }
 

@@ -43,9 +43,7 @@ impl Wire {
     /// Returns when `count` wait behind the holder of `key`.
     pub(crate) async fn until_waiting(&self, key: &str, count: usize) {
         let come = async {
-            while ids_in(self.server.call(&["GETRANGE", &name(key), "0", "-1"]).text().unwrap_or_default())
-                <= count
-            {
+            while ids_in(self.server.call(&["GET", &name(key)]).text().unwrap_or_default()) <= count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -148,7 +146,7 @@ const BESIDES: [&str; 12] = [
     "SENTINEL",
     "PUBSUB|NUMSUB",
     "UNSUBSCRIBE",
-    "GETRANGE",
+    "GET",
 ];
 
 const TRIES: usize = 8;
