@@ -262,7 +262,7 @@ const SHAPES: &[(&str, &str)] = &[
         async fn cached(id: u64, _: String) -> Result<u64, Error> { store(id).await }",
     ),
     (
-        r#"key = format!("order:{id}"), namespace = "shop", at_least = "5s""#,
+        r#"key = format!("order:{id}"), namespace = "shop", min_hold = "5s""#,
         "# pub async fn f(id: u64) -> Result<Box<dyn std::fmt::Display>, Error> {
             let id = store(id).await?;
             Ok(Box::new(id))

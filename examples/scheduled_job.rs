@@ -1,7 +1,7 @@
 // cargo run -p dlock-examples --example scheduled_job
 //! A job that three replicas of a service all want to run at every tick: one runs it, the others skip it in silence.
 //!
-//! The lock says "one at a time", and `at_least` keeps it for a while after a short run, so that the replica whose timer fires late
+//! The lock says "one at a time", and `min_hold` keeps it for a while after a short run, so that the replica whose timer fires late
 //! skips as well. It is not a promise of one run per tick: keep a note of the last tick that was done where that matters.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ impl Replica<'_> {
     #[distributed_lock(
         key = "job:nightly-report",
         on_contended = skip,
-        at_least = "600ms",
+        min_hold = "600ms",
         max_hold = "10m",
         manager = self.locks,
     )]

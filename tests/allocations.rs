@@ -55,7 +55,8 @@ fn each<F: Future<Output = ()>>(turns: impl Fn(LockManager, u64) -> F) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         // Turns of other managers do not come by time.
-        let locks = LockManager::connect("memory://?hand_off=60s").await.expect("memory is always there");
+        let locks =
+            LockManager::connect("memory://?handoff_budget=60s").await.expect("memory is always there");
         turns(locks.clone(), TURNS).await;
         let (mut future, mut total) = (std::pin::pin!(turns(locks, TURNS)), 0);
         std::future::poll_fn(|cx| {

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_runtime::{LockGuard, LockManager, Release};
+use dlock_runtime::{LockGuard, LockManager, ReleaseMode};
 use dlock_tests::polls::{Polled, poll_times};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::{ids_in, name};
@@ -177,7 +177,7 @@ async fn a_dropped_run_leaves_nothing() {
 #[tokio::test]
 async fn a_dropped_run_with_a_release_in_the_background_leaves_nothing() {
     drop_everywhere(nothing, async |bench, key, ()| {
-        let lock = bench.cancelled.lock(key).lease(LEASE).release(Release::Background);
+        let lock = bench.cancelled.lock(key).lease(LEASE).release_mode(ReleaseMode::Background);
         let _ = lock.run(async |_guard| tokio::task::yield_now().await).await;
     })
     .await;

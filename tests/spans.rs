@@ -137,7 +137,7 @@ async fn a_body_without_its_lock_is_told_at_error_level() {
 
     locks.run(whatever_happens(1)).await.expect("it runs");
 
-    let events = told_of("dlock.unlocked_run", "unlocked:1");
+    let events = told_of("dlock.ran_without_lock", "unlocked:1");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].get("level").map(String::as_str), Some("ERROR"));
     let outcome = told_of("dlock.hold", "unlocked:1")[0].get("lock.outcome").cloned();
@@ -183,7 +183,7 @@ async fn what_a_client_of_a_service_is_not_told_is_told_by_an_event() {
     let refused = count(&locks, 5).await;
 
     assert_eq!(refused, Err(axum::http::StatusCode::CONFLICT));
-    let answered = told_of("dlock.answered", "stock:5");
+    let answered = told_of("dlock.error_response", "stock:5");
     assert_eq!(answered.len(), 1, "{answered:?}");
     let text = answered[0].get("error");
     assert!(text.is_some_and(|text| text.starts_with("lock `stock:5` is held by another call")), "{text:?}");
@@ -268,7 +268,7 @@ async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_e
         assert_eq!(span.get("lock.outcome").map(String::as_str), Some(outcome), "{key}");
     }
     let lost = told_of("dlock.lost", "background:2");
-    assert!(matches!(&lost[..], [told] if told["lock.cause"] == "NotOurs"), "{lost:?}");
+    assert!(matches!(&lost[..], [told] if told["lock.cause"] == "NotOwner"), "{lost:?}");
     assert_eq!(lost[0].get("call").map(String::as_str), Some("background:2"), "{lost:?}");
     assert_eq!(told_of("dlock.release_failed", "background:3").len(), 1);
     assert!(told_of("dlock.lost", "background:1").is_empty());
@@ -343,7 +343,8 @@ async fn stand_in_values_for_one_outage_are_written_once_per_second() {
     let outage = locks.outage();
     let swallowed = || {
         let of = |fields: &&Fields| {
-            fields["name"] == "dlock.swallowed" && fields.get("call").is_some_and(|call| call == "flood:2")
+            fields["name"] == "dlock.error_suppressed"
+                && fields.get("call").is_some_and(|call| call == "flood:2")
         };
         told().iter().filter(of).map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
     };

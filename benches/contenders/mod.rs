@@ -173,13 +173,13 @@ const OWN: &[Own] = &[
         name: "ours, no hand-off",
         kind: Kind::Ours,
         floor: "raw",
-        play: |servers| ours(Threads::Two, servers, "hand_off=0ms"),
+        play: |servers| ours(Threads::Two, servers, "handoff_budget=0ms"),
     },
     Own {
         name: "ours, no hand-off, io=runtime, one thread",
         kind: Kind::Ours,
         floor: "raw",
-        play: |servers| ours(Threads::One, servers, "hand_off=0ms&io=runtime"),
+        play: |servers| ours(Threads::One, servers, "handoff_budget=0ms&io=runtime"),
     },
     Own {
         name: "raw, one thread",

@@ -198,7 +198,7 @@ impl Room {
 
 /// Connects to a world in memory; that of an empty name is nobody else's. No turn of other managers comes by time.
 async fn manager(name: &str) -> Result<LockManager, Failure> {
-    Ok(LockManager::connect(&format!("memory://{name}?hand_off=60s")).await?)
+    Ok(LockManager::connect(&format!("memory://{name}?handoff_budget=60s")).await?)
 }
 
 async fn hold(locks: &LockManager, count: u64) -> Result<Vec<LockGuard>, Failure> {

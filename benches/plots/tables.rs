@@ -99,7 +99,7 @@ fn headline(figures: &Figures) -> String {
         let among = "4 x 16, empty body, hand-overs";
         Some(format!(
             "- A lock that 64 tasks want changes hands {} times a second in one process, and {} times among 4, nearly always within one of \
-             them; {} times where each turn goes through Redis (`hand_off=0ms`; `{RUN} --only hot-key --only processes`).\n",
+             them; {} times where each turn goes through Redis (`handoff_budget=0ms`; `{RUN} --only hot-key --only processes`).\n",
             ours("hot-key", "empty body, hand-overs")?,
             ours("processes", among)?,
             of("processes", among, "ours, no hand-off")?,

@@ -33,12 +33,12 @@ pub(crate) struct Options {
     pub(crate) wait: Option<Time>,
     pub(crate) backoff: Option<(Time, Time)>,
     pub(crate) max_hold: Option<Time>,
-    pub(crate) at_least: Option<Time>,
+    pub(crate) min_hold: Option<Time>,
     pub(crate) reentrant: Option<LitBool>,
     pub(crate) on_contended: OnContended,
     pub(crate) on_lost: OnLost,
     pub(crate) on_unavailable: OnUnavailable,
-    pub(crate) release: Release,
+    pub(crate) release: ReleaseMode,
     pub(crate) guard: Option<Ident>,
     pub(crate) manager: Option<Expr>,
     pub(crate) namespace: Option<Expr>,
@@ -74,7 +74,7 @@ pub(crate) enum OnLost {
 
 /// Whether a call whose body has ended waits for the server to let go.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Release {
+pub(crate) enum ReleaseMode {
     #[default]
     Awaited,
     Background,
@@ -147,7 +147,7 @@ impl Draft {
             "wait" => options.wait = Some(Time::parse("wait", &value, "5s")?),
             "backoff" => options.backoff = Some(duration::parse_range("backoff", &value)?),
             "max_hold" => options.max_hold = Some(values::lease("max_hold", &value, "10m")?),
-            "at_least" => options.at_least = Some(values::at_least(&value)?),
+            "min_hold" => options.min_hold = Some(values::min_hold(&value)?),
             "reentrant" => options.reentrant = Some(values::boolean("reentrant", &value)?),
             "on_contended" => options.on_contended = values::on_contended(value)?,
             "on_lost" => options.on_lost = values::on_lost(&value)?,

@@ -12,7 +12,7 @@ use crate::report::Report;
 
 /// Tells of each pair of parameters that cannot both be meant, at the one that loses.
 pub(crate) fn check(options: &Options, report: &mut Report) {
-    let Options { lease, renew, retry, backoff, max_hold, at_least, .. } = options;
+    let Options { lease, renew, retry, backoff, max_hold, min_hold, .. } = options;
     let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);
     if let (Some((lease, span)), Some((max_hold, _))) = (known(lease), known(max_hold))
         && lease > max_hold
@@ -32,14 +32,14 @@ pub(crate) fn check(options: &Options, report: &mut Report) {
         ));
     }
     let fixed = renew.as_ref().is_some_and(|renew| !renew.value);
-    if let (Some((lease, _)), Some((at_least, span)), true) = (known(lease), known(at_least), fixed)
-        && at_least > lease
+    if let (Some((lease, _)), Some((min_hold, span)), true) = (known(lease), known(min_hold), fixed)
+        && min_hold > lease
     {
-        let least = written(at_least);
+        let least = written(min_hold);
         report.push(Error::new(
             span,
             format!(
-                "with `renew = false` the `lease` ends before this `at_least`: write `lease = \"{least}\"` or more, or leave `renew = false` out"
+                "with `renew = false` the `lease` ends before this `min_hold`: write `lease = \"{least}\"` or more, or leave `renew = false` out"
             ),
         ));
     }

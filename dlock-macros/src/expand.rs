@@ -18,7 +18,7 @@ use syn::Lifetime;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use crate::args::{Args, KeySource, OnContended, OnLost, OnUnavailable, Release};
+use crate::args::{Args, KeySource, OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::checks;
 use crate::duration::Time;
 use crate::function::{Function, Parameter, TakenApart};
@@ -190,17 +190,17 @@ impl Expansion<'_> {
             args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
         let on_lost = (args.on_lost == OnLost::Finish)
             .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
-        let release = (args.release == Release::Background)
-            .then(|| quote_spanned!(span=> .release(#private::Release::Background)));
+        let release = (args.release == ReleaseMode::Background)
+            .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
         let only_whether = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
             .then(|| quote_spanned!(span=> .only_whether()));
         let max_hold = args.max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
-        let at_least = args.at_least.as_ref().map(|at_least| quote_spanned!(span=> .at_least(#at_least)));
+        let min_hold = args.min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
         let reentrant =
             args.reentrant.as_ref().map(|reentrant| quote_spanned!(span=> .reentrant(#reentrant)));
         quote_spanned! {span=>
             #private::Options::new()
-                #lease #renew #retry #wait #backoff #max_hold #at_least #reentrant #on_lost #release
+                #lease #renew #retry #wait #backoff #max_hold #min_hold #reentrant #on_lost #release
                 #only_whether
         }
     }

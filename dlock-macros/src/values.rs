@@ -9,7 +9,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitBool, Path};
 
-use crate::args::{OnContended, OnLost, OnUnavailable, Release};
+use crate::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::duration::Time;
 use crate::report::written;
 
@@ -28,12 +28,12 @@ pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time
     }
 }
 
-/// Reads `at_least`, which a server has to keep.
-pub(crate) fn at_least(value: &Expr) -> syn::Result<Time> {
-    let at_least = Time::parse("at_least", value, "50s")?;
-    match at_least.known() {
-        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long("at_least", "50s"))),
-        _ => Ok(at_least),
+/// Reads `min_hold`, which a server has to keep.
+pub(crate) fn min_hold(value: &Expr) -> syn::Result<Time> {
+    let min_hold = Time::parse("min_hold", value, "50s")?;
+    match min_hold.known() {
+        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long("min_hold", "50s"))),
+        _ => Ok(min_hold),
     }
 }
 
@@ -154,10 +154,10 @@ pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
 }
 
 /// Reads `release`.
-pub(crate) fn release(value: &Expr) -> syn::Result<Release> {
+pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
     match value {
-        Expr::Path(path) if path.path.is_ident("awaited") => Ok(Release::Awaited),
-        Expr::Path(path) if path.path.is_ident("background") => Ok(Release::Background),
+        Expr::Path(path) if path.path.is_ident("awaited") => Ok(ReleaseMode::Awaited),
+        Expr::Path(path) if path.path.is_ident("background") => Ok(ReleaseMode::Background),
         other => Err(Error::new(
             other.span(),
             "`release` is `awaited` (the call returns once the server has let go) or `background` (it returns at once): write `release = background`, or leave it out",

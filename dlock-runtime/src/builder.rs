@@ -19,7 +19,6 @@ use crate::error::Result;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
-use crate::protocol::share::Share;
 
 /// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
 ///
@@ -49,9 +48,9 @@ struct Changes {
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
     grant_lease: Option<Duration>,
-    hand_off: Option<Duration>,
-    poll: Option<Duration>,
-    share: Option<Share>,
+    handoff_budget: Option<Duration>,
+    poll_interval: Option<Duration>,
+    yield_to_foreign: Option<bool>,
     replica_acks: Option<u8>,
     tracking: Option<bool>,
     io: Option<Io>,
@@ -114,22 +113,25 @@ impl Builder {
     ///
     /// Whether others wait the server is asked in the second half of it, by a task that lets go, while the next one goes on; where nobody
     /// does they go on for another. With `layout=redisson` and over a quorum it cannot be asked, and the lock is free for a moment after each.
-    pub fn hand_off(mut self, budget: Duration) -> Self {
-        self.changes.hand_off = Some(budget);
+    pub fn handoff_budget(mut self, budget: Duration) -> Self {
+        self.changes.handoff_budget = Some(budget);
         self
     }
 
     /// Sets how often a lock is looked at whose holder tells nobody of its release, such as a client of another library. Default:
     /// 100 ms, spread by half. From 5 ms to 60 s.
-    pub fn poll(mut self, interval: Duration) -> Self {
-        self.changes.poll = Some(interval);
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.changes.poll_interval = Some(interval);
         self
     }
 
-    /// Sets who gets his turn at a lock beside the managers of this library. Default: [`Share::Ours`]. All managers of a fleet should
-    /// have the same. The guide on [fleets](crate::docs::fleets) says when to use which.
-    pub fn share(mut self, share: Share) -> Self {
-        self.changes.share = Some(share);
+    /// Sets whether waiters of this manager pause so that clients of other libraries, which poll, can acquire the lock. Default: `false`.
+    ///
+    /// If `true`, once managers have held a lock for 500 ms without a gap, the next release frees the lock, and their waiters do not
+    /// contend for a random 100 to 300 ms. All managers of a fleet should have the same value. See [`docs::fleets`](crate::docs::fleets).
+    #[doc(alias = "share")]
+    pub fn yield_to_foreign(mut self, yield_to_foreign: bool) -> Self {
+        self.changes.yield_to_foreign = Some(yield_to_foreign);
         self
     }
 
@@ -263,9 +265,9 @@ impl Builder {
             response_timeout,
             connect_timeout,
             grant_lease,
-            hand_off,
-            poll,
-            share,
+            handoff_budget,
+            poll_interval,
+            yield_to_foreign,
             replica_acks,
             tracking,
             io,
@@ -280,9 +282,9 @@ impl Builder {
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
         set(&mut settings.rules.grant_lease, grant_lease);
-        set(&mut settings.rules.hand_off, hand_off);
-        set(&mut settings.rules.poll, poll);
-        set(&mut settings.rules.share, share);
+        set(&mut settings.rules.handoff_budget, handoff_budget);
+        set(&mut settings.rules.poll_interval, poll_interval);
+        set(&mut settings.rules.yield_to_foreign, yield_to_foreign);
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.rules.tracking, tracking);
         set(&mut settings.io, io);
@@ -327,10 +329,10 @@ impl Builder {
             if target.settings.layout == Layout::Redisson {
                 return Err(config("layout", "a quorum has one of its own: leave it out"));
             }
-            if target.settings.rules.share == Share::SetNx {
+            if target.settings.rules.yield_to_foreign {
                 let problem =
                     "who waits for a quorum has no queue to come before those who poll: leave it out";
-                return Err(config("share", problem));
+                return Err(config("yield_to_foreign", problem));
             }
         }
         target.settings = target.settings.checked()?;
@@ -363,8 +365,8 @@ mod tests {
         ("response_timeout", 10, Builder::response_timeout),
         ("connect_timeout", 10, Builder::connect_timeout),
         ("grant_lease", 100, Builder::grant_lease),
-        ("hand_off", 0, Builder::hand_off),
-        ("poll", 5, Builder::poll),
+        ("handoff_budget", 0, Builder::handoff_budget),
+        ("poll_interval", 5, Builder::poll_interval),
     ];
 
     async fn set(set: Set, time: Duration) -> Result<LockManager> {
@@ -434,16 +436,16 @@ mod tests {
         for place in PLACES {
             for (option, part, not_of) in [
                 ("tracking=off", "tracking", &[][..]),
-                ("layout=native&share=ours&publish=auto&replica_acks=0", "layout", &[]),
+                ("layout=native&yield_to_foreign=off&publish=auto&replica_acks=0", "layout", &[]),
                 ("layout=redisson", "layout", &[QUORUM]),
                 ("layout=redisson&publish=both", "layout", &[QUORUM]),
-                ("share=setnx", "share", &[QUORUM]),
+                ("yield_to_foreign=on", "yield_to_foreign", &[QUORUM]),
                 ("replica_acks=2", "replica_acks", &[QUORUM, "memory://"]),
                 ("layout=redisson&replica_acks=2", "", &[QUORUM, "memory://"]),
                 ("io=thread", "io", &[]),
                 ("io=runtime", "io", &["memory://"]),
                 ("publish=spublish", "publish", &PLACES),
-                ("layout=redisson&share=setnx", "", &PLACES),
+                ("layout=redisson&yield_to_foreign=on", "", &PLACES),
                 ("tls_ca=ca.pem", "tls", &PLACES),
                 ("namespace=%7Ba%7D", "namespace", &PLACES),
             ] {

@@ -237,7 +237,7 @@ pub enum LossCause {
     /// The lock was granted by its last holder, and the server's confirmation of the grant came too late, or not at all.
     GrantUnconfirmed,
     /// The server says that the lock is not ours any more: it was deleted, flushed, overwritten, or had expired there.
-    NotOurs,
+    NotOwner,
     /// It was held for its `max_hold`; it was ours to the end.
     MaxHold,
     /// The manager was shut down while the body ran, and the deadline given to `shutdown` passed.
@@ -253,7 +253,7 @@ impl std::fmt::Display for LossCause {
         f.write_str(match self {
             Self::Expired => "its lease ran out",
             Self::GrantUnconfirmed => "the grant was not confirmed in time; raise `grant_lease`",
-            Self::NotOurs => "the server says that it is not ours any more",
+            Self::NotOwner => "the server says that it is not ours any more",
             Self::MaxHold => "its `max_hold` is over",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

@@ -183,7 +183,7 @@ impl LockGuard {
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
         match usable(held.key(), held.engine.reply(answer).await)? {
-            Reply::NotOurs => Err(not_ours(held)),
+            Reply::NotOwner => Err(not_ours(held)),
             _ => Ok(()),
         }
     }
@@ -213,7 +213,7 @@ async fn ask(held: &Held, command: Command) -> Result<Reply> {
 
 /// The loss of a hold that the server does not know.
 fn not_ours(held: &Held) -> Error {
-    held.lost_error((LossCause::NotOurs, held.held_for()))
+    held.lost_error((LossCause::NotOwner, held.held_for()))
 }
 
 /// Turns an answer that says nothing of the lock into an error.

@@ -89,13 +89,13 @@ mod held;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
-mod inspection;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod io;
 mod key;
 mod layout;
 mod lock;
+mod lock_info;
 mod manager;
 mod options;
 mod printable;
@@ -169,12 +169,11 @@ pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use held::in_current_scope;
-pub use inspection::Inspection;
 pub use io::Io;
 pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;
+pub use lock_info::LockInfo;
 pub use manager::LockManager;
-pub use options::{OnLost, Options, Release};
-pub use protocol::share::Share;
+pub use options::{OnLost, Options, ReleaseMode};
 pub use retry::RetryPolicy;

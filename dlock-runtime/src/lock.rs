@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options, Release};
+use crate::options::{OnLost, Options, ReleaseMode};
 use crate::run::{Entering, Leaving, Running};
 use crate::telemetry::Hold;
 
@@ -84,13 +84,13 @@ impl Lock {
     /// Sets for how long nobody else gets the lock, counted from when it was taken, though it may be released earlier: for jobs
     /// that must not run again too soon. Default: not at all. It outlives the process. What it does not outlive is a crash *before*
     /// the release: then the lock is free after the lease.
-    pub fn at_least(mut self, at_least: Duration) -> Self {
-        self.options.at_least = Some(at_least);
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold);
         self
     }
 
     /// Sets whether [`run`](Self::run) joins the hold that its call chain has of the key, or gets [`Error::Reentrant`]. Default: it
-    /// joins. A call that joins takes the hold as it is: its own lease, `max_hold` and `at_least` mean nothing then.
+    /// joins. A call that joins takes the hold as it is: its own lease, `max_hold` and `min_hold` mean nothing then.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
@@ -103,10 +103,10 @@ impl Lock {
     }
 
     /// Sets whether [`run`](Self::run) waits for the server to release the lock when the body has ended. Default: it does,
-    /// [`Release::Awaited`]; [`Release`] says what is given up else. A guard has its own way to say it:
+    /// [`ReleaseMode::Awaited`]; [`ReleaseMode`] says what is given up else. A guard has its own way to say it:
     /// [`release`](LockGuard::release) waits, and dropping it does not.
-    pub fn release(mut self, release: Release) -> Self {
-        self.options.release = release;
+    pub fn release_mode(mut self, release_mode: ReleaseMode) -> Self {
+        self.options.release_mode = release_mode;
         self
     }
 

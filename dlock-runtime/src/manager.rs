@@ -14,9 +14,9 @@ use crate::config::url::{Place, Target};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
-use crate::inspection::Inspection;
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
+use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::timer;
@@ -65,11 +65,11 @@ impl LockManager {
             Place::Memory { name } => {
                 timer::check_runtime()?;
                 tracing::warn!(
-                    name: "dlock.memory",
+                    name: "dlock.in_process_only",
                     target: "dlock",
                     world = name.as_deref(),
                     scope = "this process alone",
-                    "dlock.memory"
+                    "dlock.in_process_only"
                 );
                 Ok(Self::in_memory(&World::of_name(name.as_deref()), &settings))
             }
@@ -158,12 +158,12 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropping it changes nothing.
-    pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<Inspection>> {
+    pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
-            Reply::Seen(sight) => Ok(sight.map(|sight| Inspection::new(sight, engine.tokens.process()))),
+            Reply::Seen(sight) => Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process()))),
             _ => Ok(None),
         }
     }
@@ -201,7 +201,7 @@ impl LockManager {
         answer.map(drop).map_err(Failure::of_the_server)
     }
 
-    /// Returns what [`Inspection::holder`] shows for the locks of this manager, and the event `dlock.connected` in its field
+    /// Returns what [`LockInfo::holder`] shows for the locks of this manager, and the event `dlock.connected` in its field
     /// `manager`. It is drawn at random for each manager.
     #[must_use]
     pub fn id(&self) -> String {

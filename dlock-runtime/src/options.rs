@@ -17,10 +17,10 @@ pub struct Options {
     pub(crate) wait: Option<Duration>,
     pub(crate) backoff: RetryPolicy,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) at_least: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) reentrant: bool,
     pub(crate) on_lost: OnLost,
-    pub(crate) release: Release,
+    pub(crate) release_mode: ReleaseMode,
     /// Whether the call only asks whether it gets the lock, and not when it might.
     pub(crate) only_whether: bool,
 }
@@ -37,10 +37,10 @@ impl Options {
             wait: None,
             backoff: RetryPolicy::DEFAULT,
             max_hold: None,
-            at_least: None,
+            min_hold: None,
             reentrant: true,
             on_lost: OnLost::Abort,
-            release: Release::Awaited,
+            release_mode: ReleaseMode::Awaited,
             only_whether: false,
         }
     }
@@ -48,7 +48,7 @@ impl Options {
     /// Returns whether the options can be used, where calls that name no lease get `default`.
     pub(crate) fn checked(&self, default: Duration) -> Result<()> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
-        match self.contradiction().or_else(|| self.ends_before_at_least(self.terms(default).lease())) {
+        match self.contradiction().or_else(|| self.ends_before_min_hold(self.terms(default).lease())) {
             Some((part, problem)) => Err(Error::Config { part: part.into(), problem: problem.into() }),
             None => Ok(()),
         }
@@ -66,10 +66,10 @@ impl Options {
         {
             return Some(("max_hold", "`max_hold` is not between 100 ms and 365 days"));
         }
-        if let Some(at_least) = self.at_least
-            && is_longer(at_least, LONGEST_LEASE)
+        if let Some(min_hold) = self.min_hold
+            && is_longer(min_hold, LONGEST_LEASE)
         {
-            return Some(("at_least", "`at_least` is longer than 365 days"));
+            return Some(("min_hold", "`min_hold` is longer than 365 days"));
         }
         if let (Some(lease), Some(max_hold)) = (self.lease, self.max_hold)
             && is_longer(lease, max_hold)
@@ -77,16 +77,16 @@ impl Options {
             return Some(("lease", "`lease` is longer than `max_hold`, which ends the hold first"));
         }
         match self.lease {
-            Some(lease) => self.ends_before_at_least(lease),
+            Some(lease) => self.ends_before_min_hold(lease),
             None => None,
         }
     }
 
-    const fn ends_before_at_least(&self, lease: Duration) -> Option<(&'static str, &'static str)> {
-        match (self.at_least, self.renew) {
-            (Some(at_least), false) if is_longer(at_least, lease) => Some((
-                "at_least",
-                "`at_least` is longer than `lease`, and with `renew = false` a crash would end the lock before it",
+    const fn ends_before_min_hold(&self, lease: Duration) -> Option<(&'static str, &'static str)> {
+        match (self.min_hold, self.renew) {
+            (Some(min_hold), false) if is_longer(min_hold, lease) => Some((
+                "min_hold",
+                "`min_hold` is longer than `lease`, and with `renew = false` a crash would end the lock before it",
             )),
             _ => None,
         }
@@ -94,12 +94,12 @@ impl Options {
 
     /// Returns what the options ask of a hold, where calls that name no lease get `default`.
     pub(crate) fn terms(&self, default: Duration) -> Terms {
-        let Self { renew, max_hold, at_least, .. } = *self;
+        let Self { renew, max_hold, min_hold, .. } = *self;
         // A little longer, so that it is `max_hold` that ends the hold, and not the margin of the lease.
         let longest =
             max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
         let lease = self.lease.unwrap_or_else(|| default.min(longest));
-        Terms::of_lease(lease).renew(renew).max_hold(max_hold).at_least(at_least)
+        Terms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
     }
 
     /// Sets the lease: how long the server keeps the lock when nobody renews it.
@@ -126,8 +126,8 @@ impl Options {
 
     /// Sets for how long nobody else gets the lock after it was taken, though it may be let go of earlier.
     #[must_use]
-    pub const fn at_least(mut self, at_least: Duration) -> Self {
-        self.at_least = Some(at_least);
+    pub const fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = Some(min_hold);
         self
     }
 
@@ -140,7 +140,7 @@ impl Options {
     }
 
     /// Sets how many further tries follow the first, spaced by `backoff`. Without `wait` the call ends after a response timeout for each
-    /// try, and the delays between them, whatever the server does; `share=setnx` adds 300 ms to each try.
+    /// try, and the delays between them, whatever the server does; `yield_to_foreign=on` adds 300 ms to each try.
     #[must_use]
     pub const fn retry(mut self, retry: u32) -> Self {
         self.retry = retry;
@@ -168,11 +168,11 @@ impl Options {
         self
     }
 
-    /// Sets whether a call whose body has ended waits for the server to release the lock. Default: it does, [`Release::Awaited`].
-    /// [`Release`] says what is given up else. It is for bodies: a guard has [`release`](crate::LockGuard::release).
+    /// Sets whether a call whose body has ended waits for the server to release the lock. Default: it does, [`ReleaseMode::Awaited`].
+    /// [`ReleaseMode`] says what is given up else. It is for bodies: a guard has [`release`](crate::LockGuard::release).
     #[must_use]
-    pub const fn release(mut self, release: Release) -> Self {
-        self.release = release;
+    pub const fn release_mode(mut self, release_mode: ReleaseMode) -> Self {
+        self.release_mode = release_mode;
         self
     }
 
@@ -207,7 +207,7 @@ pub enum OnLost {
 
 /// Whether a call whose body has ended waits for the server to let go of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Release {
+pub enum ReleaseMode {
     /// The call returns once the server has answered, or has not within a response timeout. Whoever is told of the call's end finds
     /// the lock free.
     #[default]

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::held::{Opened, Scope};
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options, Release};
+use crate::options::{OnLost, Options, ReleaseMode};
 use crate::protocol::command::Reply;
 use crate::telemetry::Hold;
 
@@ -227,9 +227,9 @@ impl<'a> Leaving<'a> {
             telemetry.lost(held.key(), loss);
             None
         } else {
-            let told = match options.release {
-                Release::Awaited => Told::Caller,
-                Release::Background => Told::Log(telemetry),
+            let told = match options.release_mode {
+                ReleaseMode::Awaited => Told::Caller,
+                ReleaseMode::Background => Told::Log(telemetry),
             };
             match held.let_go_at(now, By::TheCall, told) {
                 LetGo::Asked(answer) => Some(answer),

@@ -7,17 +7,17 @@
 //! | `dlock.contended` | debug | somebody else held it to the end |
 //! | `dlock.lost` | error | the lock was lost: told when the body stops, or when a guard is released or dropped |
 //! | `dlock.release_failed` | warn | the server did not confirm the release |
-//! | `dlock.unlocked_run` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
-//! | `dlock.swallowed` | error | a function that cannot return an error returned its stand-in value for one; limited like `dlock.unavailable` if the server could not be asked |
-//! | `dlock.answered` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
+//! | `dlock.ran_without_lock` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
+//! | `dlock.error_suppressed` | error | a function that cannot return an error returned its stand-in value for one; limited like `dlock.unavailable` if the server could not be asked |
+//! | `dlock.error_response` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
 //! | `dlock.unavailable` | warn | a call ended because the server could not be asked; at most one per second and manager, with the number of `suppressed` ones |
 //! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
 //! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
 //! | `dlock.command_unsupported` | info | the server lacks a command that locks can do without; fields `server`, `command`, `reason` |
-//! | `dlock.not_listening` | info | the server did not let us subscribe to the channel of a namespace; told once; its waiters look at their locks every `poll` instead |
+//! | `dlock.subscribe_failed` | info | the server did not let us subscribe to the channel of a namespace; told once; its waiters look at their locks every `poll_interval` instead |
 //! | `dlock.namespaces_overlap` | info | locks of two namespaces are used that can have one key, as `a` and `a:b`; once per manager and pair |
-//! | `dlock.actor_failed` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
-//! | `dlock.memory` | warn | a manager of `memory://` was made: it excludes within this process alone |
+//! | `dlock.driver_panicked` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
+//! | `dlock.in_process_only` | warn | a manager of `memory://` was made: it excludes within this process alone |
 //!
 //! Events carry fields, never sentences. Tokens and passwords are in none of them.
 
@@ -163,11 +163,11 @@ impl Hold {
             _ => None,
         };
         tracing::error!(
-            name: "dlock.unlocked_run",
+            name: "dlock.ran_without_lock",
             target: "dlock",
             parent: self.id(),
             { lock.key = shown(key), lock.reason = reason },
-            "dlock.unlocked_run"
+            "dlock.ran_without_lock"
         );
     }
 
@@ -180,16 +180,16 @@ impl Hold {
     pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
             Reply::Ours => self.released(),
-            Reply::NotOurs => self.lost(key, (LossCause::NotOurs, held())),
+            Reply::NotOwner => self.lost(key, (LossCause::NotOwner, held())),
             reply => self.release_failed(key, reply),
         }
     }
 
     /// The same, of a release that the call did not wait for: whoever hears of it may be in a span of his own.
     pub(crate) fn let_go_behind(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
-        if let Reply::NotOurs = reply {
+        if let Reply::NotOwner = reply {
             self.outcome("lost");
-            lost(self.id(), key, (LossCause::NotOurs, held()));
+            lost(self.id(), key, (LossCause::NotOwner, held()));
         } else {
             self.let_go(key, reply, held);
         }
@@ -216,11 +216,11 @@ impl Hold {
             let error_text = error_text(error);
             let kind = error_outcome(error);
             tracing::error!(
-                name: "dlock.swallowed",
+                name: "dlock.error_suppressed",
                 target: "dlock",
                 parent: self.id(),
                 { lock.outcome = kind, error = error_text, suppressed },
-                "dlock.swallowed"
+                "dlock.error_suppressed"
             );
         }
     }
@@ -266,10 +266,10 @@ pub(crate) fn answered(error: &Error) {
     macro_rules! tell {
         ($level:ident) => {
             tracing::$level!(
-                name: "dlock.answered",
+                name: "dlock.error_response",
                 target: "dlock",
                 { lock.key = error.key().and_then(shown), lock.outcome = error_outcome(error), error = error_text(error) },
-                "dlock.answered"
+                "dlock.error_response"
             )
         };
     }
@@ -324,7 +324,7 @@ pub(crate) fn command_unsupported(
 /// The server does not tell us of grants.
 pub(crate) fn not_listening(reason: &str) {
     from_the_actor(
-        || tracing::info!(name: "dlock.not_listening", target: "dlock", reason, "dlock.not_listening"),
+        || tracing::info!(name: "dlock.subscribe_failed", target: "dlock", reason, "dlock.subscribe_failed"),
     );
 }
 
@@ -342,14 +342,14 @@ pub(crate) fn namespaces_overlap(namespace: &str, other: &str) {
 /// The server does not tell us of changes of keys.
 pub(crate) fn not_tracking(reason: &str) {
     from_the_actor(
-        || tracing::info!(name: "dlock.not_tracking", target: "dlock", reason, "dlock.not_tracking"),
+        || tracing::info!(name: "dlock.tracking_disabled", target: "dlock", reason, "dlock.tracking_disabled"),
     );
 }
 
 /// The actor of a server panicked and is started again.
 pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
     from_the_actor(
-        || tracing::error!(name: "dlock.actor_failed", target: "dlock", { %error }, "dlock.actor_failed"),
+        || tracing::error!(name: "dlock.driver_panicked", target: "dlock", { %error }, "dlock.driver_panicked"),
     );
 }
 

@@ -46,7 +46,7 @@ async fn a_frozen_replica_holds_up_neither_releases_nor_managers_that_do_not_ask
 async fn waiters_are_woken_in_each_namespace_with_replica_acks() {
     let pair = Pair::start().await;
     allow_namespaces(&pair.master);
-    let url = pair.master.url_with("?replica_acks=1&grant_lease=30s&poll=30s");
+    let url = pair.master.url_with("?replica_acks=1&grant_lease=30s&poll_interval=30s");
     let (ours, theirs) = (LockManager::connect(&url).await, LockManager::connect(&url).await);
     let (ours, theirs) = (ours.expect("it takes managers"), theirs.expect("it takes managers"));
 

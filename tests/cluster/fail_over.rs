@@ -100,7 +100,7 @@ async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_
     let switch = fleet.switched().await;
     let cause = within(LONG / 6, "the loss", held.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     assert!(switch.at.elapsed() < Duration::from_secs(1), "{:?}", switch.at.elapsed());
     kept.release().await.expect("its master is the same");
 }

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// What a wake-up may take on a busy machine, far below every look of these tests.
 const PROMPT: Duration = Duration::from_millis(500);
 /// Nobody looks by himself before a test is over: who is woken was told.
-const NEVER_LOOKS: &str = "?grant_lease=30s&poll=30s";
+const NEVER_LOOKS: &str = "?grant_lease=30s&poll_interval=30s";
 
 async fn manager_of(fleet: &ClusterFleet, options: &str) -> LockManager {
     LockManager::connect(&fleet.url_with(options)).await.expect("the cluster takes managers")
@@ -108,7 +108,7 @@ async fn a_lock_can_be_looked_at_freed_stolen_and_no_longer_waited_for_on_every_
         let stolen = stolen.expect("the lock is free");
         let server = fleet.server(fleet.owner(fleet.slot(&key)));
         server.call(&["SET", &name(&key), FOREIGN, "PX", "60000"]);
-        assert_eq!(within(LONG, "the loss", stolen.lost()).await, LossCause::NotOurs);
+        assert_eq!(within(LONG, "the loss", stolen.lost()).await, LossCause::NotOwner);
     }
 }
 

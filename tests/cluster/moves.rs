@@ -56,7 +56,7 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_no_replica_is_sent_on_as_it_is() {
     let fleet = ClusterFleet::start();
-    let (key, never_looks) = (fleet.key_in(0, "moved"), fleet.url_with("?grant_lease=30s&poll=30s"));
+    let (key, never_looks) = (fleet.key_in(0, "moved"), fleet.url_with("?grant_lease=30s&poll_interval=30s"));
     let connect = || LockManager::builder(&never_looks).replica_acks(1).connect();
     let ours = connect().await.expect("the cluster takes managers");
     let theirs = connect().await.expect("the cluster takes managers");

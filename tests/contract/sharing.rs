@@ -1,4 +1,4 @@
-//! With `share=setnx` a lock that our family has had for long is left to others for a while.
+//! With `yield_to_foreign=on` a lock that our family has had for long is left to others for a while.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn by_default_a_lock_that_one_of_ours_waits_for_is_never_free(world: World
 
 async fn sharing(world: &World) -> LockManager {
     // A waiter that nobody told that the lock was freed would find out after half of this.
-    let url = world.url_with("share=setnx&grant_lease=10s");
+    let url = world.url_with("yield_to_foreign=on&grant_lease=10s");
     LockManager::connect(&url).await.expect("the world takes managers")
 }
 

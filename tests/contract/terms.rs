@@ -1,4 +1,4 @@
-//! What a call asks of its hold beside the lease: `max_hold` ends it, `at_least` keeps it from others after its turn.
+//! What a call asks of its hold beside the lease: `max_hold` ends it, `min_hold` keeps it from others after its turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -145,7 +145,7 @@ async fn no_body_begins_beside_one_that_is_stopped(world: World) {
 
 async fn a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
-    let job = manager.lock("job").at_least(LONG);
+    let job = manager.lock("job").min_hold(LONG);
     job.run(async |_guard| ()).await.expect("it is free");
 
     assert!(matches!(other.force_release("job").await, Ok(true)));
@@ -157,7 +157,7 @@ async fn a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody(world:
 async fn a_call_that_is_cancelled_before_its_body_begins_keeps_nothing(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let held = other.lock("job").acquire().await.expect("it is free");
-    let lock = manager.lock("job").at_least(LONG).wait(LONG);
+    let lock = manager.lock("job").min_hold(LONG).wait(LONG);
 
     // Polled until it waits, granted without being polled again, and dropped then.
     let mut waiting = Box::pin(lock.acquire());
@@ -206,7 +206,7 @@ async fn granted_long_ago<T>(world: &World, call: impl Future<Output = T>) -> T 
 async fn a_lock_is_kept_though_its_body_outlives_its_lease(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
-    let lock = manager.lock("job").lease(LEASE / 2).max_hold(LEASE).at_least(MAX * 2).on_lost(OnLost::Finish);
+    let lock = manager.lock("job").lease(LEASE / 2).max_hold(LEASE).min_hold(MAX * 2).on_lost(OnLost::Finish);
 
     let body = lock.run(async |_guard| world.let_pass(MAX + LEASE).await);
     let next = async {
@@ -232,7 +232,7 @@ async fn a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then(world: W
     let (first, second) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
 
-    let value = first.lock("job").at_least(MAX).run(async |_guard| 7).await;
+    let value = first.lock("job").min_hold(MAX).run(async |_guard| 7).await;
     let returned = begun.elapsed();
     let granted = async |manager| {
         let guard: LockGuard = wait_for(manager, "job").await.expect("no panic").expect("it is handed over");
@@ -250,7 +250,7 @@ async fn a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then(world: W
 
 async fn who_does_not_wait_is_told_how_long_a_lock_is_kept(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
-    first.lock("job").at_least(LONG).run(async |_guard| ()).await.expect("it is free");
+    first.lock("job").min_hold(LONG).run(async |_guard| ()).await.expect("it is free");
 
     world.let_pass(LEASE).await;
     for manager in [first, second] {
@@ -264,7 +264,7 @@ async fn who_does_not_wait_is_told_how_long_a_lock_is_kept(world: World) {
 async fn an_at_least_that_is_over_changes_nothing(world: World) {
     let manager = world.manager().await;
 
-    let lock = manager.lock("job").lease(LONG).at_least(Duration::from_millis(30));
+    let lock = manager.lock("job").lease(LONG).min_hold(Duration::from_millis(30));
     lock.run(async |_guard| world.let_pass(Duration::from_millis(40)).await).await.expect("it is free");
 
     assert!(!is_held(&world, "job").await);
@@ -272,7 +272,7 @@ async fn an_at_least_that_is_over_changes_nothing(world: World) {
 
 async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) {
     let manager = world.manager().await;
-    let of = |key| manager.lock(key).lease(LEASE).at_least(LONG);
+    let of = |key| manager.lock(key).lease(LEASE).min_hold(LONG);
 
     let failed = of("failed").run(async |_guard| Err::<(), _>("the body's own error")).await;
     let panics = of("panicked");
@@ -281,7 +281,7 @@ async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) 
     let panicked = panicked.await;
     let cancelled = tokio::time::timeout(LEASE / 2, never(&of("cancelled"))).await;
     drop(of("dropped").acquire().await);
-    // Longer than the lease: it is the rest of `at_least` that keeps them.
+    // Longer than the lease: it is the rest of `min_hold` that keeps them.
     world.let_pass(LEASE * 2).await;
 
     assert!(matches!(failed, Ok(Err(_))) && panicked.is_err() && cancelled.is_err());
@@ -293,7 +293,7 @@ async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) 
 async fn a_lock_is_kept_after_its_max_hold(world: World) {
     let manager = world.manager().await;
 
-    let stopped = never(&manager.lock("job").max_hold(LEASE).at_least(LONG)).await;
+    let stopped = never(&manager.lock("job").max_hold(LEASE).min_hold(LONG)).await;
 
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
     assert!(is_held(&world, "job").await);
@@ -301,7 +301,7 @@ async fn a_lock_is_kept_after_its_max_hold(world: World) {
 
 async fn a_lock_that_was_stolen_is_left_to_the_thief(world: World) {
     let manager = world.manager().await;
-    let lock = manager.lock("job").lease(LONG).at_least(LEASE);
+    let lock = manager.lock("job").lease(LONG).min_hold(LEASE);
     let guard = lock.acquire().await.expect("it is free");
     let _thief = world.steal("job").await;
 
@@ -314,8 +314,8 @@ async fn a_lock_that_was_stolen_is_left_to_the_thief(world: World) {
 async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
-    manager.lock("ended").lease(LEASE).at_least(MAX).run(async |_guard| ()).await.expect("it is free");
-    let lock = manager.lock("stopped").lease(LEASE).at_least(MAX);
+    manager.lock("ended").lease(LEASE).min_hold(MAX).run(async |_guard| ()).await.expect("it is free");
+    let lock = manager.lock("stopped").lease(LEASE).min_hold(MAX);
     let (entered, has_entered) = oneshot::channel();
     let stopped = tokio::spawn(async move {
         lock.run(async |_guard| {
@@ -341,7 +341,7 @@ async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {
 async fn a_lock_is_kept_though_its_manager_goes_with_its_guard(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
-    let guard = manager.lock("job").lease(LONG).at_least(MAX).acquire().await.expect("it is free");
+    let guard = manager.lock("job").lease(LONG).min_hold(MAX).acquire().await.expect("it is free");
 
     drop(manager);
     drop(guard);
@@ -354,7 +354,7 @@ async fn a_lock_is_kept_though_its_manager_goes_with_its_guard(world: World) {
 async fn an_at_least_shorter_than_the_lease_ends_the_lease(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
-    first.lock("job").lease(LONG).at_least(MAX).run(async |_guard| ()).await.expect("it is free");
+    first.lock("job").lease(LONG).min_hold(MAX).run(async |_guard| ()).await.expect("it is free");
     drop(first);
 
     let granted = wait_for(&second, "job").await.expect("no panic");
@@ -369,10 +369,10 @@ async fn terms_that_contradict_each_other_are_refused(world: World) {
 
     let cases = [
         ("lease", lock().max_hold(LEASE)),
-        ("at_least", lock().renew(false).at_least(LONG * 2)),
-        ("at_least", manager.lock("order:7").renew(false).at_least(LONG * 2)),
+        ("min_hold", lock().renew(false).min_hold(LONG * 2)),
+        ("min_hold", manager.lock("order:7").renew(false).min_hold(LONG * 2)),
         ("max_hold", manager.lock("order:7").max_hold(Duration::from_millis(1))),
-        ("at_least", lock().at_least(LONG * 3_000_000)),
+        ("min_hold", lock().min_hold(LONG * 3_000_000)),
     ];
 
     for (wanted, lock) in cases {

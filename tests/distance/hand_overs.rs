@@ -118,7 +118,7 @@ async fn no_turn_is_lost_without_renewal_or_with_bounds() {
     let locks = [
         (|lock| lock.lease(Duration::from_secs(5)).renew(false).wait(LONG)) as fn(Lock) -> Lock,
         |lock| lock.max_hold(Duration::from_secs(5)).wait(LONG),
-        |lock| lock.at_least(millis(300)).wait(LONG),
+        |lock| lock.min_hold(millis(300)).wait(LONG),
     ];
     let all = locks.map(|lock| async move { assert_none_is_lost(&HandOvers { lock, ..few(350) }).await });
     join_all(all).await;
@@ -136,5 +136,5 @@ async fn no_turn_is_lost_on_the_runtime_of_the_caller() {
 
 #[tokio::test]
 async fn no_turn_is_lost_while_turns_are_left_to_foreign_clients() {
-    assert_none_is_lost(&HandOvers { options: "?share=setnx", ..few(300) }).await;
+    assert_none_is_lost(&HandOvers { options: "?yield_to_foreign=on", ..few(300) }).await;
 }

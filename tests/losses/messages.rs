@@ -85,7 +85,7 @@ async fn a_body_that_a_forged_grant_has_started_is_stopped_when_the_server_is_as
 
     let cause = within(SOON, "the loss", second.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOurs, "not that its time was over");
+    assert_eq!(cause, LossCause::NotOwner, "not that its time was over");
     assert!(first.guard.release().await.is_ok());
 }
 

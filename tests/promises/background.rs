@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager, Release, distributed_lock};
+use dlock_runtime::{Error, LockManager, ReleaseMode, distributed_lock};
 use dlock_tests::polls::poll_with;
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
@@ -47,7 +47,7 @@ async fn a_call_returns_before_its_release_is_answered() {
 async fn a_call_of_the_same_task_comes_after_the_release() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
-    let lock = manager.lock("order:7").release(Release::Background);
+    let lock = manager.lock("order:7").release_mode(ReleaseMode::Background);
 
     for call in 0..200 {
         let entered = lock.run(async |_guard| ()).await;
@@ -63,7 +63,8 @@ async fn a_release_beyond_the_bound_is_waited_for() {
     let may_end = Arc::new(Semaphore::new(0));
     let mut calls = JoinSet::new();
     for id in 0..MOST {
-        let lock = manager.lock(format!("order:{id}").as_str()).lease(LONG).release(Release::Background);
+        let lock =
+            manager.lock(format!("order:{id}").as_str()).lease(LONG).release_mode(ReleaseMode::Background);
         let (entered, may_end) = (entered.clone(), Arc::clone(&may_end));
         calls.spawn(async move {
             lock.run(async |_guard| {
@@ -74,7 +75,7 @@ async fn a_release_beyond_the_bound_is_waited_for() {
         });
     }
     let last_may_end = Notify::new();
-    let last = manager.lock("last").lease(LONG).release(Release::Background);
+    let last = manager.lock("last").lease(LONG).release_mode(ReleaseMode::Background);
     let mut last = pin!(last.run(async |_guard| {
         let _ = entered.send(());
         last_may_end.notified().await;
@@ -101,7 +102,7 @@ async fn a_release_beyond_the_bound_is_waited_for() {
 
     assert!(waited.is_ok(), "{waited:?}");
     // The others have been answered: there is room again.
-    let lock = manager.lock("again").release(Release::Background);
+    let lock = manager.lock("again").release_mode(ReleaseMode::Background);
     let again = lock.run(async |_guard| proxy.hold_replies());
     assert!(within(SOON, "there is room", again).await.is_ok());
 }
@@ -110,7 +111,7 @@ async fn a_release_beyond_the_bound_is_waited_for() {
 async fn a_shutdown_waits_for_what_is_released() {
     let (server, proxy, manager) = slow().await;
     proxy.hold_requests_after(1);
-    let lock = manager.lock("order:7").lease(LONG).release(Release::Background);
+    let lock = manager.lock("order:7").lease(LONG).release_mode(ReleaseMode::Background);
     let released = proxy.on_request(b"EVALSHA");
     within(SOON, "the call", lock.run(async |_guard| ())).await.expect("the lock is free");
     within(SOON, "the release is on its way", released).await;
@@ -134,7 +135,7 @@ async fn a_manager_that_goes_with_its_last_call_still_releases() {
     manager
         .lock("order:7")
         .lease(LONG)
-        .release(Release::Background)
+        .release_mode(ReleaseMode::Background)
         .run(async |_guard| ())
         .await
         .expect("it is free");

@@ -120,7 +120,7 @@ async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
 #[tokio::test]
 async fn a_lock_that_is_offered_to_the_dead_is_kept_for_its_time() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?hand_off=0ms")).await.expect("it is open");
+    let manager = LockManager::connect(&server.url_with("?handoff_budget=0ms")).await.expect("it is open");
     let lock = manager.lock("order:7").lease(LONG).wait(LONG);
     let held = lock.acquire().await.expect("the lock is free");
     let next = tokio::spawn(async move { lock.acquire().await });

@@ -87,7 +87,8 @@ async fn a_namespace_whose_channel_is_refused_polls_until_it_is_allowed() {
     acl::give_user(&server, acl::USER, &[], &["~shop:*", "~{shop:*"]);
     let url = format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port());
     let manager = |options| LockManager::connect(Box::leak(format!("{url}{options}").into_boxed_str()));
-    let (ours, theirs) = (manager("").await.expect("allowed"), manager("?poll=20ms").await.expect("allowed"));
+    let (ours, theirs) =
+        (manager("").await.expect("allowed"), manager("?poll_interval=20ms").await.expect("allowed"));
     let key = key_in("shop", "order:7");
     let held = ours.lock(&key).lease(LONG).acquire().await.expect("the lock is free");
     let waiting = theirs.lock(&key).lease(LONG).wait(LONG);
@@ -214,7 +215,7 @@ async fn a_grant_over_the_channel_of_another_namespace_is_ignored() {
 #[tokio::test]
 async fn values_of_an_older_build_are_foreign_and_exclude() {
     let server = RedisServer::start();
-    let manager = manager_with(&server, "?poll=20ms").await;
+    let manager = manager_with(&server, "?poll_interval=20ms").await;
     let holder = "dl1-0123456789abcdef000000000001";
     for value in [
         holder.to_owned(),

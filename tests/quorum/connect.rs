@@ -30,7 +30,7 @@ async fn two_hosts_are_no_quorum() {
 async fn options_that_a_quorum_has_no_use_for_are_told() {
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?replica_acks=1").await, "leave it out");
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?layout=redisson").await, "leave it out");
-    assert_config(LockManager::connect("redis+quorum://h1,h2,h3?share=setnx").await, "leave it out");
+    assert_config(LockManager::connect("redis+quorum://h1,h2,h3?yield_to_foreign=on").await, "leave it out");
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn what_a_majority_sees_is_what_an_operator_sees() {
 
     assert!(operator.force_release("order:7").await.expect("a majority answers"));
     assert!(operator.inspect("order:7").await.expect("a majority answers").is_none());
-    assert!(within(SOON, "the loss", held.lost()).await == dlock_runtime::LossCause::NotOurs);
+    assert!(within(SOON, "the loss", held.lost()).await == dlock_runtime::LossCause::NotOwner);
 }
 
 /// The guide on operating, of which the user of the next test is taken.
@@ -161,7 +161,7 @@ async fn the_documented_user_may_do_all_that_a_quorum_needs() {
     for server in fleet.servers() {
         assert_eq!(server.call(&words).text(), Some("OK"));
     }
-    let url = acl::as_user(&fleet.url_with("&poll=60s"));
+    let url = acl::as_user(&fleet.url_with("&poll_interval=60s"));
     assert_config(LockManager::connect(&url).await, "allow it `+info`");
     let words: Vec<_> = words.into_iter().chain(more).collect();
     for server in fleet.servers() {

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// So much later than they are said answers are heard.
 const DELAY: Duration = Duration::from_millis(20);
 /// Nobody looks by himself in a test.
-const NO_POLL: &str = "&poll=60s";
+const NO_POLL: &str = "&poll_interval=60s";
 
 fn listeners(server: &RedisServer, key: &str) -> i64 {
     match server.call(&["PUBSUB", "NUMSUB", &format!("dlock:free:{}", name(key))]) {

@@ -39,8 +39,8 @@ async fn a_lock_shows_its_holder_its_time_and_how_many_wait() {
 
         assert_eq!(free, None);
         assert_eq!(theirs.holder(), Some(&*holder.id()));
-        assert_eq!((theirs.is_ours(), theirs.is_foreign(), theirs.waiters()), (false, false, 1));
-        assert!(ours.is_ours(), "{ours:?}");
+        assert_eq!((theirs.is_held_here(), theirs.is_foreign(), theirs.waiters()), (false, false, 1));
+        assert!(ours.is_held_here(), "{ours:?}");
         let left = ours.remaining().expect("every lock has an end");
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
         assert_ne!(holder.id(), onlooker.id());
@@ -73,7 +73,7 @@ async fn looking_changes_nothing() {
     let foreign = manager.inspect("order:7").await.expect("it can be asked").expect("something stands there");
     let nothing = manager.inspect("order:8").await.expect("it can be asked");
 
-    assert!(foreign.is_foreign() && !foreign.is_ours(), "{foreign:?}");
+    assert!(foreign.is_foreign() && !foreign.is_held_here(), "{foreign:?}");
     assert_eq!((foreign.holder(), foreign.waiters(), foreign.remaining()), (None, 0, None));
     assert_eq!(nothing, None);
     assert_eq!(server.call(&["GET", "dlock:order:7"]).text(), Some(&*value));

@@ -44,7 +44,7 @@ async fn lacks(command: &'static str) {
             continue;
         }
         let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
-        use_locks(&proxy.url_with("?poll=20ms")).await;
+        use_locks(&proxy.url_with("?poll_interval=20ms")).await;
     }
 }
 
@@ -79,11 +79,11 @@ async fn locks_need_no_optional_command_at_all() {
     let server = RedisServer::start();
     for lack in [Lack::Unknown, Lack::Forbidden] {
         let proxy = FilterProxy::in_front_of(&server, &OPTIONAL.map(|command| (command, lack)));
-        use_locks(&proxy.url_with("?poll=20ms")).await;
+        use_locks(&proxy.url_with("?poll_interval=20ms")).await;
     }
     let closing: Vec<_> =
         OPTIONAL.into_iter().filter(|of| *of != "EVALSHA").map(|of| (of, Lack::Closes)).collect();
-    use_locks(&FilterProxy::in_front_of(&server, &closing).url_with("?poll=20ms")).await;
+    use_locks(&FilterProxy::in_front_of(&server, &closing).url_with("?poll_interval=20ms")).await;
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ async fn nobody_lets_go_of_the_lock_of_the_other() {
     guard.check().expect("still ours");
     for key in ["b", "c"] {
         let seen = ours.inspect(key).await.expect("the server answers").expect("held");
-        assert!(seen.is_foreign() && !seen.is_ours(), "{key}: {seen:?}");
+        assert!(seen.is_foreign() && !seen.is_held_here(), "{key}: {seen:?}");
     }
 }
 
@@ -87,7 +87,7 @@ async fn an_operator_sees_who_holds_and_can_free_it() {
 
     let seen = other.inspect("k").await.expect("the server answers").expect("held");
     assert_eq!(seen.holder(), Some(&*ours.id()));
-    assert!(!seen.is_ours() && seen.remaining().is_some_and(|left| left > LONG), "{seen:?}");
+    assert!(!seen.is_held_here() && seen.remaining().is_some_and(|left| left > LONG), "{seen:?}");
     assert!(other.force_release("k").await.expect("the server answers"));
 
     java.says("t1", "acquired").await;

@@ -69,7 +69,7 @@ async fn until_listened_to(servers: &[RedisServer], key: &str) {
 }
 
 /// Redisson's layout, with the names of Java's locks.
-const OPTIONS: &str = "?layout=redisson&namespace=&poll=10s";
+const OPTIONS: &str = "?layout=redisson&namespace=&poll_interval=10s";
 
 const WATCHDOG: Duration = Duration::from_secs(1);
 

@@ -21,7 +21,7 @@ async fn a_stranger_who_holds_for_ever_and_many_times_over_is_waited_for_and_lef
     let seen = ours.inspect(KEY).await.expect("the server answers").expect("it is held");
 
     assert!(tried.is_none() && matches!(waited, Err(Error::Contended { .. })), "{waited:?}");
-    assert_eq!((seen.holder(), seen.remaining(), seen.is_ours()), (None, None, false));
+    assert_eq!((seen.holder(), seen.remaining(), seen.is_held_here()), (None, None, false));
     assert_eq!(server.call(&["HGET", KEY, JAVA]).text(), Some("7"));
     assert!(ours.force_release(KEY).await.expect("the server answers"));
     assert!(ours.lock(KEY).try_acquire().await.expect("the server answers").is_some());
@@ -45,7 +45,7 @@ async fn a_lock_that_java_frees_by_force_is_lost_at_once() {
     server.call(&["HSET", KEY, JAVA, "1"]);
     let cause = within(LONG / 6, "the loss", guard.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     assert!(guard.release().await.is_err_and(|error| error.is_lost()));
     assert_eq!(server.call(&["HGET", KEY, JAVA]).text(), Some("1"));
 }
@@ -65,7 +65,7 @@ async fn a_hold_is_extended_bounded_and_kept_as_in_our_own_layout() {
     assert_eq!(within(LONG, "the end", bounded.lost()).await, LossCause::MaxHold);
     drop(bounded);
 
-    let kept = ours.lock(KEY).at_least(LONG).wait(LONG);
+    let kept = ours.lock(KEY).min_hold(LONG).wait(LONG);
     kept.run(async |_| ()).await.expect("it is free soon");
     assert!((1..=21_000).contains(&left()), "{}", left());
     assert!(ours.lock(KEY).try_acquire().await.expect("the server answers").is_none());

@@ -83,7 +83,7 @@ async fn every_thread_of_java_gets_its_turn_after_ours() {
 #[tokio::test]
 async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
-    let lock = ours.lock("k").lease(Duration::from_secs(30)).at_least(Duration::from_secs(1));
+    let lock = ours.lock("k").lease(Duration::from_secs(30)).min_hold(Duration::from_secs(1));
     let guard = lock.acquire().await.expect("free");
     let taken = Moment::now();
     java.tell("t1", "trylock k 20000 0");

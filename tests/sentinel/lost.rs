@@ -44,7 +44,7 @@ async fn a_lock_that_no_replica_heard_of_is_held_twice_after_the_fail_over_and_f
 
     assert_held_twice_and_fenced(&fleet, &unheard).await;
     let cause = within(LONG / 6, "the loss", told.lost()).await;
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     assert!(switch.at.elapsed() < Duration::from_secs(2), "told {:?} after the switch", switch.at.elapsed());
 }
 

@@ -31,7 +31,7 @@ async fn a_fail_over_that_loses_a_lock_is_told_and_so_is_what_is_done_to_another
     fleet.break_master(End::Kill);
     let switch = fleet.switched().await;
     let cause = within(LONG, "the loss", lost.lost()).await;
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     let took = switch.at.elapsed();
     assert!(took < Duration::from_millis(1_500), "{took:?} after the switch");
     assert!(kept.check().is_ok(), "{:?}", kept.check());

@@ -78,5 +78,5 @@ async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_
     sentinel.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let lost = within(LONG / 6, "the loss", held.lost()).await;
 
-    assert_eq!(lost, dlock_runtime::LossCause::NotOurs);
+    assert_eq!(lost, dlock_runtime::LossCause::NotOwner);
 }

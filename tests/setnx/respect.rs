@@ -38,7 +38,7 @@ async fn our_late_release_leaves_theirs_alone(mut place: Place) {
 
     let released = held.release().await;
 
-    assert!(matches!(released, Err(Error::Lost { cause: LossCause::NotOurs, .. })), "{released:?}");
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::NotOwner, .. })), "{released:?}");
     assert!(theirs != Reply::Nil && place.value() == theirs);
     assert_eq!(place.theirs.ask("extend").await, "extended");
     assert_eq!(place.theirs.ask("unlock").await, "unlocked");
@@ -54,7 +54,7 @@ async fn our_renewal_of_what_they_have_is_a_loss(mut place: Place) {
 
     let cause = dlock_tests::within(LONG, "the loss", held.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     assert!(theirs != Reply::Nil && place.value() == theirs);
     assert_eq!(place.theirs.ask("unlock").await, "unlocked");
 }

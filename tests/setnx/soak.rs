@@ -1,6 +1,6 @@
 //! All clients and two managers of ours at one lock, which guards a counter that is read, and written a while later.
 //!
-//! A lost update is two holders at once. Those who poll get their turns with `share=setnx`, and starve without it.
+//! A lost update is two holders at once. Those who poll get their turns with `yield_to_foreign=on`, and starve without it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ async fn everybody_has_turns_and_no_update_is_lost() {
     }
     let length = length();
 
-    let turns = soak(&server, &mut fleets, "?share=setnx", length).await;
+    let turns = soak(&server, &mut fleets, "?yield_to_foreign=on", length).await;
 
-    println!("{length:?} with share=setnx: {turns}");
+    println!("{length:?} with yield_to_foreign=on: {turns}");
     assert_eq!(counter(&server), turns.total(), "an update was lost: {turns}");
     assert!(turns.ours.iter().all(|turns| *turns > 0), "{turns}");
     assert!(turns.theirs.iter().all(|(_, turns)| *turns > 0), "{turns}");
@@ -43,9 +43,9 @@ async fn without_the_option_those_who_poll_starve() {
     };
 
     let ours = soak(&server, &mut fleet, "", STARVING).await;
-    let setnx = soak(&server, &mut fleet, "?share=setnx", STARVING).await;
+    let setnx = soak(&server, &mut fleet, "?yield_to_foreign=on", STARVING).await;
 
-    println!("{STARVING:?} with share=ours: {ours}; with share=setnx: {setnx}");
+    println!("{STARVING:?} with yield_to_foreign=off: {ours}; with yield_to_foreign=on: {setnx}");
     let (without, with) = (ours.theirs[0].1, setnx.theirs[0].1);
     assert!(with > 0 && without * 3 <= with, "without: {without}, with: {with}");
     assert_eq!(counter(&server), ours.total() + setnx.total(), "an update was lost");

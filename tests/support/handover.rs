@@ -10,7 +10,7 @@ use crate::resp::Reply;
 use crate::server::RedisServer;
 
 /// Options with which no waiter checks by itself before a test is over: whichever is woken was told.
-pub const NEVER_POLLS: &str = "?grant_lease=30s&poll=30s";
+pub const NEVER_POLLS: &str = "?grant_lease=30s&poll_interval=30s";
 
 /// The namespaces of tests that use several; the first is the default.
 pub const NAMESPACES: [&str; 3] = ["dlock", "shop", "billing:eu"];

@@ -52,7 +52,7 @@ impl QuorumFleet {
         Self { servers: (0..count).map(|_| server().start()).collect() }
     }
 
-    /// Returns the URL of all servers, with the fleet's lease and with `options`, such as `&poll=5s`.
+    /// Returns the URL of all servers, with the fleet's lease and with `options`, such as `&poll_interval=5s`.
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();

@@ -59,7 +59,7 @@ impl World {
         &self.url
     }
 
-    /// Returns the URL with more options, such as `share=setnx`.
+    /// Returns the URL with more options, such as `yield_to_foreign=on`.
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let separator = if self.url.contains('?') { '&' } else { '?' };

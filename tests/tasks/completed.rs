@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::testing::TestLocks;
-use dlock_runtime::{Error, LockManager, LossCause, OnLost, Release, distributed_lock, in_current_scope};
+use dlock_runtime::{Error, LockManager, LossCause, OnLost, ReleaseMode, distributed_lock, in_current_scope};
 use dlock_tests::RedisServer;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
@@ -126,7 +126,7 @@ async fn a_body_that_completes_when_its_lock_was_taken_is_told_so() {
 
     let lock = locks.manager().lock(KEY);
     let outcome = lock.run(async |_guard| locks.lose(KEY)).await;
-    assert!(is_completed(&outcome, LossCause::NotOurs), "{outcome:?}");
+    assert!(is_completed(&outcome, LossCause::NotOwner), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,7 +245,7 @@ async fn a_call_inside_a_lost_lock_keeps_the_value_of_its_own() {
         .await;
 
     assert!(matches!(inside, Some(Ok(true))), "{inside:?}");
-    assert!(is_completed(&outside, LossCause::NotOurs), "{outside:?}");
+    assert!(is_completed(&outside, LossCause::NotOwner), "{outside:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -321,7 +321,7 @@ async fn a_body_that_panics_when_its_lease_is_over_panics() {
 #[tokio::test]
 async fn a_loss_that_only_the_release_reveals_leaves_the_value() {
     let server = RedisServer::start();
-    for release in [Release::Awaited, Release::Background] {
+    for release in [ReleaseMode::Awaited, ReleaseMode::Background] {
         let lock = manager_of(&server).await.lock(KEY).release(release);
 
         let outcome =
@@ -384,7 +384,7 @@ async fn the_release_of_a_stolen_lock_says_that_it_was_lost() {
 
     let released = guard.release().await;
 
-    let is_lost = matches!(released, Err(Error::Lost { completed: false, cause: LossCause::NotOurs, .. }));
+    let is_lost = matches!(released, Err(Error::Lost { completed: false, cause: LossCause::NotOwner, .. }));
     assert!(is_lost, "{released:?}");
 }
 

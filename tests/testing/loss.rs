@@ -28,7 +28,7 @@ async fn a_loss_stops_the_body_at_once() {
     let outcome = call.await.expect("no panic");
 
     assert!(lost);
-    assert_lost(&outcome, LossCause::NotOurs);
+    assert_lost(&outcome, LossCause::NotOwner);
     assert_eq!(Arc::strong_count(&body), 1, "the body is kept");
     assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
 }
@@ -42,8 +42,8 @@ async fn a_guard_knows_of_a_loss_at_once_wherever_it_is_held() {
     let lost = (locks.lose("ours"), locks.lose("theirs"));
 
     assert_eq!(lost, (true, true));
-    assert_lost(&ours.check(), LossCause::NotOurs);
-    assert_lost(&theirs.check(), LossCause::NotOurs);
+    assert_lost(&ours.check(), LossCause::NotOwner);
+    assert_lost(&theirs.check(), LossCause::NotOwner);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,7 @@ async fn a_lost_lock_goes_to_who_waits_for_it() {
     locks.lose(KEY);
     let (held, ours, theirs) = (holder.await, waiter.await, waits_elsewhere.await);
 
-    assert_lost(&held.expect("no panic"), LossCause::NotOurs);
+    assert_lost(&held.expect("no panic"), LossCause::NotOwner);
     assert!(ours.expect("no panic").is_ok());
     assert!(theirs.expect("no panic").is_ok());
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
@@ -103,13 +103,13 @@ async fn a_lock_is_lost_during_an_outage_too() {
     let _outage = locks.outage();
     locks.lose(KEY);
 
-    assert_lost(&guard.check(), LossCause::NotOurs);
+    assert_lost(&guard.check(), LossCause::NotOwner);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_for_its_at_least_can_be_lost() {
     let locks = TestLocks::new();
-    let job = locks.manager().lock("job").at_least(Duration::from_secs(60));
+    let job = locks.manager().lock("job").min_hold(Duration::from_secs(60));
     job.run(async |_guard| ()).await.expect("it is free");
     assert!(locks.is_held("job"));
 

@@ -133,7 +133,7 @@ async fn what_is_released_in_an_outage_is_let_go_though_its_manager_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_for_its_at_least_is_kept_through_an_outage() {
     let locks = TestLocks::new();
-    let job = locks.manager().lock("job").at_least(Duration::from_secs(60));
+    let job = locks.manager().lock("job").min_hold(Duration::from_secs(60));
     let guard = job.acquire().await.expect("it is free");
 
     let outage = locks.outage();

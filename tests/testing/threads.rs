@@ -45,7 +45,7 @@ async fn disturbed(locks: &TestLocks, disturb: impl Fn()) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_waiting() {
-    let locks = TestLocks::with_url("memory://?hand_off=1ms&grant_lease=100ms");
+    let locks = TestLocks::with_url("memory://?handoff_budget=1ms&grant_lease=100ms");
     let outages = AtomicU64::new(0);
 
     let most = disturbed(&locks, || {
@@ -63,7 +63,7 @@ async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn losses_on_many_threads_leave_nobody_waiting() {
-    let locks = TestLocks::with_url("memory://?hand_off=1ms&grant_lease=100ms");
+    let locks = TestLocks::with_url("memory://?handoff_budget=1ms&grant_lease=100ms");
     let losses = AtomicU64::new(0);
 
     disturbed(&locks, || {
@@ -93,5 +93,5 @@ async fn a_call_on_another_thread_is_stopped_under_running_time() {
     let outcome = within(LONG, "the end of the call", call).await.expect("no panic");
 
     assert!(lost);
-    assert_lost(&outcome, LossCause::NotOurs);
+    assert_lost(&outcome, LossCause::NotOwner);
 }

@@ -34,7 +34,7 @@ async fn assert_told_at_once(server: &RedisServer, guard: &LockGuard, deeds: &[&
     let cause = within(LONG, "the loss", guard.lost()).await;
     let took = since.elapsed();
 
-    assert!(took < AT_ONCE && cause == LossCause::NotOurs, "{deeds:?}: {cause:?} after {took:?}");
+    assert!(took < AT_ONCE && cause == LossCause::NotOwner, "{deeds:?}: {cause:?} after {took:?}");
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_server_that_comes_back_empty_is_told_of_though_the_lease_is_fixed() {
     let cause = within(LONG, "the loss", guard.lost()).await;
 
     // Up to a second until the connection is made anew.
-    assert!(since.elapsed() < Duration::from_secs(2) && cause == LossCause::NotOurs, "{cause:?}");
+    assert!(since.elapsed() < Duration::from_secs(2) && cause == LossCause::NotOwner, "{cause:?}");
 }
 
 #[tokio::test]
@@ -197,7 +197,10 @@ async fn locks_that_are_held_for_a_moment_are_never_told_of() {
 
     for _ in 0..200 {
         let guard = manager.lock(KEY).acquire().await.expect("the lock is free");
-        assert_eq!(manager.inspect(KEY).await.expect("it is there").map(|seen| seen.is_ours()), Some(true));
+        assert_eq!(
+            manager.inspect(KEY).await.expect("it is there").map(|seen| seen.is_held_here()),
+            Some(true)
+        );
         guard.release().await.expect("it was held");
     }
 

@@ -13,7 +13,7 @@ const KEY: &str = "order:7";
 #[tokio::test]
 async fn a_strangers_release_wakes_who_waits_at_once() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll=10s")).await.expect("it is open");
+    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
     for _ in 0..3 {
         server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "60000"]);
         let lock = manager.lock(KEY).wait(LONG);
@@ -32,7 +32,7 @@ async fn a_strangers_release_wakes_who_waits_at_once() {
 #[tokio::test]
 async fn strangers_that_follow_each_other_are_all_told_of() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll=10s")).await.expect("it is open");
+    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
     server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "60000"]);
     let lock = manager.lock(KEY).wait(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -53,7 +53,7 @@ async fn strangers_that_follow_each_other_are_all_told_of() {
 #[tokio::test]
 async fn a_strangers_lock_that_runs_out_is_had_when_it_has() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll=10s")).await.expect("it is open");
+    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
     server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "500"]);
 
     let since = Moment::now();

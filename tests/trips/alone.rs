@@ -67,7 +67,7 @@ async fn a_call_inside_a_hold_sends_nothing() {
 #[tokio::test]
 async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
     let wire = Wire::start();
-    let manager = wire.manager_with("?tracking=off&hand_off=10s").await;
+    let manager = wire.manager_with("?tracking=off&handoff_budget=10s").await;
 
     let cost = wire
         .cost(async {
@@ -82,7 +82,7 @@ async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
 #[tokio::test]
 async fn whether_others_wait_is_asked_by_one_command_in_each_hand_off() {
     let wire = Wire::start();
-    let manager = wire.manager_with("?tracking=off&hand_off=1s").await;
+    let manager = wire.manager_with("?tracking=off&handoff_budget=1s").await;
     let first = hold(&manager, "order:7").await;
 
     let cost = wire
@@ -168,7 +168,7 @@ async fn a_release_by_force_is_one_command() {
 async fn a_lock_that_is_kept_after_its_body_is_one_command_when_the_body_ends_and_one_later() {
     let wire = Wire::start();
     let manager = wire.manager().await;
-    let kept = manager.lock("job").lease(LONG).at_least(Duration::from_millis(500));
+    let kept = manager.lock("job").lease(LONG).min_hold(Duration::from_millis(500));
     let guard = kept.acquire().await.expect("the lock is free");
 
     let body = wire.cost(release(guard)).await;

@@ -114,7 +114,7 @@ async fn assert_costs(sent: &str, ran: Option<&str>, mut cost: impl AsyncFnMut()
 
 #[tokio::test]
 async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
-    for options in [STEADY, &format!("{STEADY}&share=setnx")] {
+    for options in [STEADY, &format!("{STEADY}&yield_to_foreign=on")] {
         assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
             let (wire, [_, other], guard, waiter) = contended(options).await;
             wire.cost(async {
@@ -199,8 +199,9 @@ async fn a_hand_over_between_processes_that_ask_anew_each_time_is_two_commands()
 }
 
 /// Returns what twelve turns cost: one task of each of two processes has its turn, while five more in each wait.
-async fn cost_of_twelve_turns(hand_off: &str) -> Cost {
-    let (wire, managers, guard, waiter) = contended(&format!("{STEADY}&hand_off={hand_off}")).await;
+async fn cost_of_twelve_turns(handoff_budget: &str) -> Cost {
+    let (wire, managers, guard, waiter) =
+        contended(&format!("{STEADY}&handoff_budget={handoff_budget}")).await;
     let more = managers.each_ref().map(|manager| join_all((0..5).map(|_| call(manager, "order:7"))));
 
     wire.cost(async {

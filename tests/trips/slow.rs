@@ -38,7 +38,7 @@ async fn calls_of_sixty_four_tasks_take_the_trips_of_one() {
 #[tokio::test]
 async fn sixty_four_turns_in_one_process_take_the_trips_of_one() {
     let wire = Wire::start();
-    let manager = wire.manager_with(&format!("{STEADY}&hand_off=10s")).await;
+    let manager = wire.manager_with(&format!("{STEADY}&handoff_budget=10s")).await;
     wire.proxy.round_trip(ROUND_TRIP);
 
     let all = async || time(join_all((0..64).map(|_| call(&manager, "order:7")))).await;
@@ -48,7 +48,7 @@ async fn sixty_four_turns_in_one_process_take_the_trips_of_one() {
 #[tokio::test]
 async fn short_turns_in_one_process_do_not_wait_for_the_server_where_nobody_else_waits() {
     let wire = Wire::start();
-    let manager = wire.manager_with(&format!("{STEADY}&hand_off=20ms")).await;
+    let manager = wire.manager_with(&format!("{STEADY}&handoff_budget=20ms")).await;
     wire.proxy.round_trip(ROUND_TRIP);
 
     // Eighty turns of 5 ms: twenty times as long as the lock is theirs where others want it.
@@ -126,7 +126,7 @@ async fn all_tasks_of_a_process_that_is_handed_the_lock_have_their_turn_after_th
     let wire = Wire::start();
     let (holder, other) = (
         wire.manager().await,
-        wire.manager_with("?tracking=off&grant_lease=4s&hand_off=10s&response_timeout=5s").await,
+        wire.manager_with("?tracking=off&grant_lease=4s&handoff_budget=10s&response_timeout=5s").await,
     );
     wire.proxy.round_trip(ROUND_TRIP);
 

@@ -32,7 +32,7 @@ async fn in_redissons_layout_a_call_sends_two_commands_in_two_trips() {
 #[tokio::test]
 async fn in_redissons_layout_who_waits_listens_looks_and_tries_again() {
     let wire = Wire::to(RedisServer::builder().line("save \"\"").start());
-    let options = "?tracking=off&layout=redisson&poll=60s";
+    let options = "?tracking=off&layout=redisson&poll_interval=60s";
     let (holder, other) = (wire.manager_with(options).await, wire.manager_with(options).await);
     let guard = hold(&holder, "order:7").await;
 
@@ -65,7 +65,7 @@ impl Voters {
     async fn start() -> Self {
         let wires: Vec<_> = (0..5).map(|_| Wire::start()).collect();
         let hosts: Vec<_> = wires.iter().map(|wire| format!("127.0.0.1:{}", wire.proxy.port())).collect();
-        let url = format!("redis+quorum://{}?tracking=off&lease=2s&poll=60s", hosts.join(","));
+        let url = format!("redis+quorum://{}?tracking=off&lease=2s&poll_interval=60s", hosts.join(","));
         // Twice the lease that is waited for, so that a busy server's answer is waited for twice as long.
         QuorumFleet::until_old_enough().await;
         QuorumFleet::until_old_enough().await;

@@ -37,7 +37,7 @@ async fn a_fraction() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", at_least = "1d")]
+#[distributed_lock(key = "a", min_hold = "1d")]
 async fn days() -> Result<(), Error> {
     Ok(())
 }

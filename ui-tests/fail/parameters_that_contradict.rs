@@ -7,7 +7,7 @@ async fn a_lease_over_max_hold() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", lease = "30s", renew = false, at_least = "50s")]
+#[distributed_lock(key = "a", lease = "30s", renew = false, min_hold = "50s")]
 async fn an_at_least_over_a_fixed_lease() -> Result<(), Error> {
     Ok(())
 }

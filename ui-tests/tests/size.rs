@@ -66,7 +66,7 @@ functions! {
         id
     }
 
-    #[distributed_lock(key = "a", at_least = "5s")]
+    #[distributed_lock(key = "a", min_hold = "5s")]
     async fn a_large_body() -> Result<u8, Error> {
         let large = [7_u8; 4096];
         pause().await;

@@ -181,7 +181,7 @@ impl World {
             let mut effects = Effects::default();
             // As if he had just asked.
             let asked = Request::new(Name::clone(key), token, Command::Fence);
-            engine.replies(now, now, [(asked, Reply::NotOurs)], &mut effects);
+            engine.replies(now, now, [(asked, Reply::NotOwner)], &mut effects);
             effects.wake();
         }
         true

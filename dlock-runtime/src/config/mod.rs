@@ -23,7 +23,6 @@ use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::Rules;
-use crate::protocol::share::Share;
 
 /// Every option that is not part of the server's address.
 #[derive(Clone, Debug)]
@@ -69,11 +68,11 @@ impl Settings {
         from(10, "response_timeout", self.rules.response_timeout)?;
         from(10, "connect_timeout", self.connect_timeout)?;
         from(100, "grant_lease", self.rules.grant_lease)?;
-        from(0, "hand_off", self.rules.hand_off)?;
-        from(5, "poll", self.rules.poll)?;
-        if self.layout == Layout::Redisson && self.rules.share == Share::SetNx {
+        from(0, "handoff_budget", self.rules.handoff_budget)?;
+        from(5, "poll_interval", self.rules.poll_interval)?;
+        if self.layout == Layout::Redisson && self.rules.yield_to_foreign {
             let problem = "a lock that stands as Redisson's is none that clients of the `SET NX` family take: leave it out";
-            return Err(config("share", problem));
+            return Err(config("yield_to_foreign", problem));
         }
         if self.layout == Layout::Native && self.publish != Publish::Auto {
             let problem = "it is for Redisson's layout alone: add `layout=redisson`, or leave it out";

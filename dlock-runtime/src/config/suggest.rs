@@ -28,14 +28,14 @@ mod tests {
 
     #[test]
     fn a_misspelled_name_finds_the_nearest() {
-        let names = ["lease", "namespace", "tls_ca", "poll"];
+        let names = ["lease", "namespace", "tls_ca", "poll_interval"];
 
         for (name, meant) in [
             ("leas", Some("lease")),
             ("laese", Some("lease")),
             ("namepsace", Some("namespace")),
             ("tls-ca", Some("tls_ca")),
-            ("pol", Some("poll")),
+            ("pol", Some("poll_interval")),
             ("timeout", None),
             ("", None),
         ] {

@@ -8,8 +8,8 @@
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "hand_off" | "poll" ) "=" duration
-//!          | "share=" ( "ours" | "setnx" )
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" ) "=" duration
+//!          | "yield_to_foreign=" ( "on" | "off" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
 //!          | "tracking=" ( "on" | "off" )
 //!          | "io=" ( "thread" | "runtime" )
@@ -38,7 +38,6 @@ use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentine
 use crate::error::Result;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
-use crate::protocol::share::Share;
 
 /// What a URL says.
 #[derive(Debug)]
@@ -321,23 +320,14 @@ fn settings(url: &Url) -> Result<Settings> {
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
             "grant_lease" => settings.rules.grant_lease = time()?,
-            "hand_off" => settings.rules.hand_off = time()?,
-            "poll" => settings.rules.poll = time()?,
-            "share" => {
-                settings.rules.share =
-                    Share::parse(&value).ok_or_else(|| config("share", "it must be `ours` or `setnx`"))?;
-            }
+            "handoff_budget" => settings.rules.handoff_budget = time()?,
+            "poll_interval" => settings.rules.poll_interval = time()?,
+            "yield_to_foreign" => settings.rules.yield_to_foreign = on_or_off(&name, &value)?,
             "replica_acks" => {
                 let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
             }
-            "tracking" => {
-                settings.rules.tracking = match &*value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(config(&name, "it is `on` or `off`")),
-                };
-            }
+            "tracking" => settings.rules.tracking = on_or_off(&name, &value)?,
             "io" => settings.io = one_of(&name, &value, &Io::ALL)?,
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
@@ -349,7 +339,7 @@ fn settings(url: &Url) -> Result<Settings> {
                     format!("`{name}` is no option here: write `redis://user:password@host:port/database`");
                 return Err(config("options", problem));
             }
-            "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "at_least" | "reentrant"
+            "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "min_hold" | "reentrant"
             | "on_contended" | "on_lost" | "on_unavailable" => {
                 let problem = format!(
                     "`{name}` is no option of a manager but one of each call: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
@@ -365,7 +355,10 @@ fn settings(url: &Url) -> Result<Settings> {
                 let of_sockets: &[&str] =
                     if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
                 let known = || OPTIONS.iter().chain(of_sockets).copied();
-                let problem = if let Some(near) = nearest(unknown, known()) {
+                let renamed = RENAMED.iter().find(|(old, _)| *old == unknown);
+                let problem = if let Some((_, new)) = renamed {
+                    format!("`{unknown}` is now written `{new}`")
+                } else if let Some(near) = nearest(unknown, known()) {
                     format!("{shown} not known: did you mean `{near}`")
                 } else {
                     let allowed: Vec<_> = known().map(|name| format!("`{name}`")).collect();
@@ -377,6 +370,15 @@ fn settings(url: &Url) -> Result<Settings> {
         seen.push(name);
     }
     Ok(settings)
+}
+
+/// Reads the value of a switch.
+fn on_or_off(name: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(config(name, "it is `on` or `off`")),
+    }
 }
 
 /// Reads the value of an option that has a name for each.
@@ -413,9 +415,9 @@ const OPTIONS: [&str; 17] = [
     "response_timeout",
     "connect_timeout",
     "grant_lease",
-    "hand_off",
-    "poll",
-    "share",
+    "handoff_budget",
+    "poll_interval",
+    "yield_to_foreign",
     "replica_acks",
     "tracking",
     "io",
@@ -423,6 +425,13 @@ const OPTIONS: [&str; 17] = [
     "tls_cert",
     "tls_key",
     "tls_name",
+];
+
+/// Names that options had before 0.1.0, and what to write instead.
+const RENAMED: [(&str, &str); 3] = [
+    ("hand_off", "handoff_budget"),
+    ("poll", "poll_interval"),
+    ("share", "yield_to_foreign=on` or `yield_to_foreign=off"),
 ];
 
 #[cfg(test)]
@@ -489,8 +498,9 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let settings = parse("redis://host?namespace=&layout=redisson&publish=both&hand_off=0ms&poll=1s")
-            .map(|target| target.settings);
+        let settings =
+            parse("redis://host?namespace=&layout=redisson&publish=both&handoff_budget=0ms&poll_interval=1s")
+                .map(|target| target.settings);
 
         let settings = settings.unwrap_or_default();
         assert_eq!(
@@ -498,21 +508,37 @@ mod tests {
                 &*settings.namespace,
                 settings.layout,
                 settings.publish,
-                settings.rules.hand_off,
-                settings.rules.poll
+                settings.rules.handoff_budget,
+                settings.rules.poll_interval
             ),
             ("", Layout::Redisson, Publish::Both, Duration::ZERO, Duration::from_secs(1))
         );
     }
 
     #[test]
-    fn the_share_is_read() {
-        for (url, share) in [
-            ("memory://", Share::Ours),
-            ("memory://?share=ours", Share::Ours),
-            ("redis://host?share=setnx", Share::SetNx),
+    fn an_old_option_name_is_refused_with_the_new_one() {
+        for (option, new) in [
+            ("hand_off=0ms", "`handoff_budget`"),
+            ("poll=20ms", "`poll_interval`"),
+            ("share=setnx", "`yield_to_foreign=on`"),
         ] {
-            assert_eq!(parse(url).map(|target| target.settings.rules.share).ok(), Some(share), "{url}");
+            let refused = parse(&format!("redis://host?{option}")).expect_err("the name is old").to_string();
+            assert!(refused.contains(new), "{option}: {refused}");
+        }
+    }
+
+    #[test]
+    fn yield_to_foreign_is_read() {
+        for (url, expected) in [
+            ("memory://", false),
+            ("memory://?yield_to_foreign=off", false),
+            ("redis://host?yield_to_foreign=on", true),
+        ] {
+            assert_eq!(
+                parse(url).map(|target| target.settings.rules.yield_to_foreign).ok(),
+                Some(expected),
+                "{url}"
+            );
         }
     }
 
@@ -608,8 +634,8 @@ mod tests {
             ("unix:///run/redis.sock?password=hunter2", "redis+unix:///path"),
             ("redis+socket:///run/redis.sock", "redis+unix:///path"),
             ("redis://host?tls_ca=a&tls_ca=b", "tls_ca"),
-            ("redis://host?share=hunter2", "share"),
-            ("redis://host?share=SETNX", "share"),
+            ("redis://host?yield_to_foreign=hunter2", "yield_to_foreign"),
+            ("redis://host?yield_to_foreign=ON", "yield_to_foreign"),
             ("redis://host?layout=hunter2", "`redisson`"),
             ("redis://host?publish=hunter2", "`spublish`"),
             ("redis://host?io=hunter2", "`thread`, `runtime`"),

@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub(crate) grant_lease: Duration,
     /// The lease of a call that names none.
     pub(crate) lease: Duration,
-    pub(crate) poll: Duration,
+    pub(crate) poll_interval: Duration,
     /// How many replicas must confirm a lock.
     pub(crate) replica_acks: u8,
     pub(crate) topology: Topology,
@@ -269,7 +269,7 @@ pub(super) mod tests {
             response_timeout: Duration::from_millis(500),
             grant_lease: Duration::from_secs(1),
             lease: Duration::from_secs(30),
-            poll: Duration::from_millis(100),
+            poll_interval: Duration::from_millis(100),
             replica_acks: 0,
             topology: Topology::One,
         }

@@ -202,7 +202,7 @@ pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
             Finding::new(Fine, CHECK, "we may listen for releases", "a release wakes the next who waits")
         }
         Err(why) => {
-            let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll));
+            let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll_interval));
             let cure = format!("allow by `ACL SETUSER` `+subscribe` on the channels `&{}`", terms.channels);
             Finding::new(Warning, CHECK, format!("we may not listen for releases: {why}"), meaning)
                 .advice(cure)
@@ -215,9 +215,9 @@ fn millis(time: Duration) -> String {
 }
 
 const NOT_TOLD: &str =
-    "nobody who waits is told of a release: locks are handed over late, as each looks every `poll`";
+    "nobody who waits is told of a release: locks are handed over late, as each looks every `poll_interval`";
 const NOT_TRACKED: &str = "a lock that is taken away is found out at its next renewal, a third of its lease later; who waits for a client \
-                           of another library looks each `poll`";
+                           of another library looks each `poll_interval`";
 /// Clocks that are kept by NTP are closer than this.
 const APART: Duration = Duration::from_secs(1);
 /// So far apart are clocks that nobody keeps.
@@ -319,6 +319,6 @@ mod tests {
     fn nobody_is_woken_where_nobody_may_listen() {
         assert_is(&channel(&answers(), &terms()), Fine, "we may listen");
         let deaf = Answers { listening: Err("NOPERM".into()), ..answers() };
-        assert_is(&channel(&deaf, &terms()), Warning, "every `poll`, 100.00 ms");
+        assert_is(&channel(&deaf, &terms()), Warning, "every `poll_interval`, 100.00 ms");
     }
 }

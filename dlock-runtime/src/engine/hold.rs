@@ -79,7 +79,7 @@ impl Held {
     /// Returns whether the server has said that the hold, which is nested in no other, is not ours.
     pub(super) fn is_denied(&self) -> bool {
         let denied = |phase: &mut Phase| match phase {
-            Phase::Lost(lost) => (lost.cause == LossCause::NotOurs).then_some(()),
+            Phase::Lost(lost) => (lost.cause == LossCause::NotOwner).then_some(()),
             _ => None,
         };
         self.nested.is_none() && self.turn.look(None, denied).is_some()

@@ -503,10 +503,10 @@ mod tests {
             drop(seat.admit((deadline, BootTime::NEVER), false, 1, at(0)));
             assert_eq!(turn.believed(at(1)), Ok(()));
 
-            drop(if is_lost { seat.lose(LossCause::NotOurs, None, at(1)) } else { turn.end(at(1)).wakers });
+            drop(if is_lost { seat.lose(LossCause::NotOwner, None, at(1)) } else { turn.end(at(1)).wakers });
             seat.prolong(Deadline::of_lease(at(2), lease), BootTime::NEVER);
 
-            let cause = if is_lost { LossCause::NotOurs } else { LossCause::Released };
+            let cause = if is_lost { LossCause::NotOwner } else { LossCause::Released };
             assert_eq!(turn.believed(at(3)).map_err(|(cause, _)| cause), Err(cause));
         }
     }

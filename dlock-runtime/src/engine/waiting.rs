@@ -60,7 +60,7 @@ impl Waiting {
         let seat = Seat(Turn::new(key));
         let rules = &engine.rules;
         // Who tries once asks at once.
-        let away = if options.retry == 0 { Duration::ZERO } else { rules.share.longest_away() };
+        let away = if options.retry == 0 { Duration::ZERO } else { rules.longest_cooldown() };
         let limits = Limits {
             retries: options.retry,
             wait: options.wait,
@@ -224,7 +224,7 @@ mod tests {
     use crate::engine::waves::Notes;
     use crate::protocol::Rules;
     use crate::protocol::command::Reply;
-    use crate::protocol::share::{Offer, Share, Streak};
+    use crate::protocol::share::{Offer, Streak};
     use crate::token::{Token, TokenSource};
 
     struct Silent;
@@ -274,7 +274,7 @@ mod tests {
         let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
         engine.granted(key.name(), token, offer, at(100), &mut effects);
         effects.wake();
-        answer(&engine, &notes, Reply::NotOurs);
+        answer(&engine, &notes, Reply::NotOwner);
         (engine, notes, waiting)
     }
 
@@ -321,10 +321,11 @@ mod tests {
 
     #[test]
     fn a_call_ends_when_its_tries_have_had_their_time_though_no_answer_comes() {
-        for (share, retry, limit) in
-            [(Share::Ours, 0, 500), (Share::SetNx, 0, 500), (Share::Ours, 3, 2_000), (Share::SetNx, 3, 3_200)]
+        for (yield_to_foreign, retry, limit) in
+            [(false, 0, 500), (true, 0, 500), (false, 3, 2_000), (true, 3, 3_200)]
         {
-            let (clock, rules) = (Clock::Set(Arc::<SetClock>::default()), Rules { share, ..Rules::DEFAULT });
+            let (clock, rules) =
+                (Clock::Set(Arc::<SetClock>::default()), Rules { yield_to_foreign, ..Rules::DEFAULT });
             let (lease, tokens) = (Duration::from_secs(30), TokenSource::of_process(1));
             let engine = Arc::new(Engine::new(Arc::<Notes>::default(), clock, tokens, rules, lease));
             let key = LockKey::new("order:7").expect("a key");
@@ -338,7 +339,7 @@ mod tests {
                 waiting.held.as_ref().is_some_and(|held| held.turn().0.look(None, refused).is_some())
             };
 
-            assert!(!has_ended(limit - 1) && has_ended(limit), "{share:?}, retry = {retry}");
+            assert!(!has_ended(limit - 1) && has_ended(limit), "{yield_to_foreign}, retry = {retry}");
         }
     }
 }

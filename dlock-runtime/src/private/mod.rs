@@ -16,7 +16,7 @@ pub use outcome::{
 pub use crate::body::Body;
 use crate::error::Error;
 use crate::key::{AsLockKey, IntoLockKey, LockKey};
-pub use crate::options::{OnLost, Options, Release};
+pub use crate::options::{OnLost, Options, ReleaseMode};
 
 /// A whole key that is the same in every call. What looks like a hole in it is none.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use crate::protocol::inquiry::{Inquiry, RESOLUTION};
 use crate::protocol::lane::{Cx, Heard, Lane, Refusal, Stage};
 use crate::protocol::queue::Waiter;
 use crate::protocol::round_trip::RoundTrip;
-use crate::protocol::share::{Offer, Share, Streak};
+use crate::protocol::share::{Offer, Streak};
 use crate::token::Token;
 
 /// One contender: a token and how far it has come.
@@ -195,19 +195,19 @@ impl<S: Clone + PartialEq> Lane<S> {
             }
             (Step::Queued { inquiry, .. }, Command::Enqueue { .. }, Reply::Gone) => {
                 // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place, or has.
-                match (inquiry, cx.rules.share) {
+                match (inquiry, cx.rules.yield_to_foreign) {
                     (Inquiry::UnderWay { spare: Some(spare) }, _) => {
                         let (whose, spare) = (whose.clone(), cx.tokens.numbered(spare.get()));
                         self.stage = Stage::Asking(Asking::new(whose, spare, Step::Trying, Streak::UNKNOWN));
                     }
-                    (_, Share::Ours) => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
-                    (_, Share::SetNx) => {
+                    (_, false) => self.enqueue(cx.tokens.next(), Streak::UNKNOWN, cx),
+                    (_, true) => {
                         let whose = whose.clone();
                         self.stay_away(&whose, cx);
                     }
                 }
             }
-            (Step::Confirming { .. }, Command::Renew { .. }, Reply::NotOurs) => {
+            (Step::Confirming { .. }, Command::Renew { .. }, Reply::NotOwner) => {
                 // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
                 *step = Step::queued(BootTime::START, cx.now);
                 self.ask_again(true, cx);
@@ -458,7 +458,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             return;
         };
         let look = || {
-            let poll = (cx.rules.poll / 2).saturating_add(cx.at_random(cx.rules.poll));
+            let poll = (cx.rules.poll_interval / 2).saturating_add(cx.at_random(cx.rules.poll_interval));
             cx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(FLOOR))
         };
         let (seat, until) = (head.seat.clone(), head.patience.next_try().unwrap_or_else(look));

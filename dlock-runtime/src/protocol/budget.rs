@@ -54,9 +54,9 @@ impl Budget {
     pub(super) fn next(self, now: BootTime, is_contended: bool, rules: &Rules) -> Next {
         let had = now.since(self.since());
         match self.0 & NOTES {
-            IS_ASKED if had < rules.hand_off.saturating_add(rules.response_timeout) => Next::HandOn,
-            _ if had >= rules.hand_off => Next::Offer,
-            0 if !is_contended && rules.has_queue() && had >= rules.hand_off / 2 => Next::HandOnAndAsk,
+            IS_ASKED if had < rules.handoff_budget.saturating_add(rules.response_timeout) => Next::HandOn,
+            _ if had >= rules.handoff_budget => Next::Offer,
+            0 if !is_contended && rules.has_queue() && had >= rules.handoff_budget / 2 => Next::HandOnAndAsk,
             _ => Next::HandOn,
         }
     }
@@ -70,7 +70,7 @@ impl Budget {
     pub(super) fn answered(self, sent: BootTime, now: BootTime, nobody: bool, rules: &Rules) -> Self {
         match nobody {
             _ if self.0 & NOTES != IS_ASKED => self, // it is the answer to a question before the last offer
-            true => Self::begun(sent.plus(rules.hand_off / 2).max(now)),
+            true => Self::begun(sent.plus(rules.handoff_budget / 2).max(now)),
             false => Self(self.0 & !NOTES | MAY_WAIT),
         }
     }

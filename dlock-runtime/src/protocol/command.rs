@@ -26,19 +26,19 @@ pub(crate) enum Command {
         /// Which enqueue of the token it is.
         mode: Enqueue,
     },
-    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
     Renew {
         /// The least time to live afterwards.
         lease: Duration,
     },
-    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
     Check,
-    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
     Keep {
         /// The time to live afterwards.
         ttl: Duration,
     },
-    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOurs`].
+    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
     Release,
     /// A release that tells the waiter who gets the lock for how long our family has had it.
     PassOn {
@@ -50,21 +50,21 @@ pub(crate) enum Command {
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
     Leave,
     /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
-    /// [`Reply::Yielded`], or [`Reply::NotOurs`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
-    /// the time that others have to take it, or [`Reply::NotOurs`].
+    /// [`Reply::Yielded`], or [`Reply::NotOwner`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
+    /// the time that others have to take it, or [`Reply::NotOwner`].
     Yield {
         /// The token that waits for our next turn.
         next: Token,
         /// What the waiter who gets the lock is told of how long our family has had it.
         streak: Streak,
     },
-    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOurs`] when nobody
+    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOwner`] when nobody
     /// held it.
     ForceRelease,
-    /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOurs`].
+    /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOwner`].
     Fence,
     /// Raises the counter of the holder's fencing tokens to `fence`, where it is lower: what several servers issued is to be known to
-    /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOurs`].
+    /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOwner`].
     Register {
         /// What no later token may be below.
         fence: u64,
@@ -123,7 +123,7 @@ pub(crate) enum Reply {
     /// The token is neither holder nor queued: it is dead.
     Gone,
     /// The token does not hold the lock.
-    NotOurs,
+    NotOwner,
     /// The lock went to the first waiter, and the next token is queued.
     Yielded,
     /// The fencing token.

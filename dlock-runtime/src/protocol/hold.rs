@@ -13,7 +13,7 @@ use crate::protocol::hint::Check;
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::nesting::Levels;
 use crate::protocol::queue::Waiter;
-use crate::protocol::share::{Offer, Share, Streak};
+use crate::protocol::share::{Offer, Streak};
 use crate::protocol::terms::Terms;
 use crate::protocol::{acquire, renew};
 use crate::token::Token;
@@ -312,7 +312,7 @@ impl<S: Clone + PartialEq> Lane<S> {
             self.ask(cx);
             return Released::ToServer(token, keep);
         }
-        if cx.rules.share == Share::SetNx && hold.streak(cx.now).is_over() {
+        if cx.rules.yield_to_foreign && hold.streak(cx.now).is_over() {
             self.stay_away(seat, cx);
             return Released::ToServer(token, Command::Free);
         }
@@ -337,7 +337,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         Released::Kept
     }
 
-    /// The seat was let in and does not want its turn: nothing ran under it that `at_least` could be for.
+    /// The seat was let in and does not want its turn: nothing ran under it that `min_hold` could be for.
     pub(crate) fn decline(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> Released {
         if let Stage::Held(hold) = &mut self.stage
             && hold.seat == *seat
@@ -365,7 +365,7 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// token until the server says that the lock was kept.
     fn offer_to_others(&mut self, cx: &mut Cx<'_, S>) {
         let Stage::Held(hold) = &self.stage else { return };
-        let (next, streak) = (cx.tokens.next(), cx.rules.share.told(hold.streak(cx.now)));
+        let (next, streak) = (cx.tokens.next(), hold.streak(cx.now).told(cx.rules));
         cx.send(hold.token(cx), Command::Yield { next, streak });
         self.stage = Stage::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
     }
@@ -398,7 +398,7 @@ impl<S: Clone + PartialEq> Lane<S> {
                 let whose = hold.seat.clone();
                 self.queued_by_yield(whose, next, sent, cx);
             }
-            (Command::Yield { .. }, Reply::NotOurs) => self.ask(cx),
+            (Command::Yield { .. }, Reply::NotOwner) => self.ask(cx),
             // Where nobody queues, the lock was let go of for others to take.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
                 self.taken(ttl, cx);
@@ -454,13 +454,13 @@ impl<S: Clone + PartialEq> Lane<S> {
                     ends: hold.ends(),
                 });
             }
-            (Command::Renew { .. } | Command::Check | Command::Fence, Reply::NotOurs) => {
-                self.lose(LossCause::NotOurs, cx);
+            (Command::Renew { .. } | Command::Check | Command::Fence, Reply::NotOwner) => {
+                self.lose(LossCause::NotOwner, cx);
             }
             (Command::Renew { .. } | Command::Check | Command::Inspect, Reply::Refused(failure))
                 if failure.kind == FailureKind::WrongKind =>
             {
-                self.lose(LossCause::NotOurs, cx);
+                self.lose(LossCause::NotOwner, cx);
             }
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.unconfirmed(lease, cx.now);
@@ -498,7 +498,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         hold.close(cx);
         let (token, kept_until, deadline) = (hold.token(cx), hold.kept_until(), hold.deadline.at());
         let left = Left { token, kept_until, deadline };
-        let left = (cause != LossCause::NotOurs).then_some(left);
+        let left = (cause != LossCause::NotOwner).then_some(left);
         let seat = hold.seat.clone();
         cx.actions.push(Action::Lose { seat: seat.clone(), cause, left });
         if let Some(left) = left {

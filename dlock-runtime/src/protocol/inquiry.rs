@@ -21,7 +21,6 @@ use crate::protocol::acquire::{Asking, Step};
 use crate::protocol::command::{Command, Enqueue, Reply};
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::{Cx, Lane, Stage};
-use crate::protocol::share::Share;
 use crate::token::Token;
 
 /// The question whether a token is still queued.
@@ -57,8 +56,8 @@ impl Inquiry {
     fn again<S>(sent: BootTime, ttl: Option<Duration>, cx: &Cx<'_, S>) -> Self {
         let half = cx.rules.grant_lease / 2;
         let expires = ttl.map_or(half, |ttl| until_expiry(ttl, cx.now.since(sent)));
-        let free_after = match (ttl, cx.rules.share) {
-            (Some(ttl), Share::Ours) => u32::try_from(ttl.as_millis()).unwrap_or(NOT_FREE),
+        let free_after = match (ttl, cx.rules.yield_to_foreign) {
+            (Some(ttl), false) => u32::try_from(ttl.as_millis()).unwrap_or(NOT_FREE),
             _ => NOT_FREE, // others who share by `SET NX` are to have a chance then
         };
         Self::Due { at: sent.plus(half.min(expires)), free_after }

@@ -1,7 +1,7 @@
-//! Locks whose turn is over and that nobody gets yet: those whose `at_least` is not over, and those whose body is not gone.
+//! Locks whose turn is over and that nobody gets yet: those whose `min_hold` is not over, and those whose body is not gone.
 //!
 //! ```text
-//!  taken          turn over                       at_least over          key expires
+//!  taken          turn over                       min_hold over          key expires
 //!    |--- body ------>|--- kept: the server knows how long --->| release       |
 //!                     |------------------ time to live ----------------------->|
 //! ```
@@ -9,7 +9,7 @@
 //! A turn that is lost while the lock is ours (`max_hold`, shutdown) leaves it to its body: it is let go of when the body is gone, and
 //! else the key expires.
 //!
-//! For `at_least` the server is told how long the key has to live, so the time is kept though this process may end. The release is
+//! For `min_hold` the server is told how long the key has to live, so the time is kept though this process may end. The release is
 //! sent when the time has come, a little before the key would expire, so that it wakes whoever waits. Meanwhile the lane goes on as if
 //! a stranger held the lock: who wants it asks the server, which knows best whether it is still kept.
 //!
@@ -41,7 +41,7 @@ pub(crate) struct Kept<S> {
 enum WhatFor {
     /// The body of a turn that is lost, which lets go itself; after the deadline the key expires.
     Body { kept_until: BootTime },
-    /// The rest of an `at_least`.
+    /// The rest of an `min_hold`.
     AtLeast,
 }
 
@@ -87,7 +87,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.queue.keep(kept);
     }
 
-    /// Another server has the lock, which may not have been told: what is kept for an `at_least` is told again.
+    /// Another server has the lock, which may not have been told: what is kept for an `min_hold` is told again.
     pub(super) fn tell_another_server(&mut self, cx: &mut Cx<'_, S>) {
         self.queue.retain_kept(|kept| {
             if kept.is_for_at_least(cx.now) {
@@ -140,7 +140,7 @@ impl<S: Clone + PartialEq> Lane<S> {
         self.queue.retain_kept(|kept| {
             match reply {
                 _ if kept.token != token => true,
-                Reply::NotOurs => false, // nothing is left to keep
+                Reply::NotOwner => false, // nothing is left to keep
                 Reply::Refused(failure) if failure.kind == FailureKind::WrongKind => false,
                 Reply::Unknown(_) | Reply::Refused(_) => {
                     let left = kept.until.since(cx.now);

@@ -6,7 +6,7 @@
 //!   inquiry    whether it is still queued there, and what follows that question
 //!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
 //!   budget     for how long tasks hand it to each other before other processes get their turn
-//!   keep       nobody has it until its `at_least` is over
+//!   keep       nobody has it until its `min_hold` is over
 //!   hint       somebody may have changed the key
 //!   put_off    what can wait while many others are renewed
 //!   share      room for clients that only poll
@@ -58,21 +58,20 @@ pub(crate) mod waits;
 
 use std::time::Duration;
 
-use crate::protocol::share::Share;
-
 /// What the rules go by; all of it can be set in the URL.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent option or fact of the backend")]
 pub(crate) struct Rules {
     /// How long a granted waiter has to confirm.
     pub(crate) grant_lease: Duration,
     /// How long tasks of one process may hand the lock to each other before others get their turn.
-    pub(crate) hand_off: Duration,
+    pub(crate) handoff_budget: Duration,
     /// How long a server may take for one answer.
     pub(crate) response_timeout: Duration,
     /// How often a holder that tells nobody of its release is looked at.
-    pub(crate) poll: Duration,
+    pub(crate) poll_interval: Duration,
     /// Whether clients of other libraries get their turn.
-    pub(crate) share: Share,
+    pub(crate) yield_to_foreign: bool,
     /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do. Zero where they
     /// queue up at the server, which gives it to the first.
     pub(crate) hold_back: Duration,
@@ -95,10 +94,10 @@ impl Rules {
 
     pub(crate) const DEFAULT: Self = Self {
         grant_lease: Duration::from_secs(1),
-        hand_off: Duration::from_millis(15),
+        handoff_budget: Duration::from_millis(15),
         response_timeout: Duration::from_millis(500),
-        poll: Duration::from_millis(100),
-        share: Share::Ours,
+        poll_interval: Duration::from_millis(100),
+        yield_to_foreign: false,
         hold_back: Duration::ZERO,
         replica_acks: 0,
         tracking: false,

@@ -64,7 +64,7 @@ impl Record {
             | Command::Register { .. }
                 if value.holder() != token =>
             {
-                return Reply::NotOurs;
+                return Reply::NotOwner;
             }
             Command::Renew { lease } => {
                 *ends = (*ends).max(now.plus(lease));
@@ -94,7 +94,7 @@ impl Record {
         };
         let yields = matches!(command, Command::Yield { .. });
         match let_go {
-            LetGo::NotOurs => Reply::NotOurs,
+            LetGo::NotOwner => Reply::NotOwner,
             LetGo::Freed if yields => Reply::Ours,
             LetGo::Freed => {
                 self.0 = None;
@@ -116,7 +116,7 @@ impl Record {
             Command::Enqueue { .. } => Reply::Gone,
             Command::Inspect => Reply::Seen(None),
             Command::Ping => Reply::Ours,
-            _ => Reply::NotOurs,
+            _ => Reply::NotOwner,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-pub(super) const RULES: Rules = Rules { hand_off: Duration::ZERO, ..Rules::DEFAULT };
+pub(super) const RULES: Rules = Rules { handoff_budget: Duration::ZERO, ..Rules::DEFAULT };
 pub(super) const TERMS: Terms = Terms::of_lease(LEASE);
 
 pub(super) const ACQUIRE: Command = Command::Acquire { lease: LEASE };

@@ -1,4 +1,4 @@
-//! Room for clients that only poll: with `share=setnx` a family that has had a lock for long frees it, and stays away for a while.
+//! Room for clients that only poll: with `yield_to_foreign=on` a family that has had a lock for long frees it, and stays away for a while.
 //!
 //! ```text
 //!  our family: all managers that hand the lock to each other, in memory, by yields and by grants
@@ -18,49 +18,17 @@
 
 use std::time::Duration;
 
+use crate::protocol::Rules;
 use crate::protocol::acquire::{Asking, Step};
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootTime;
 use crate::protocol::lane::{Cx, Heard, Lane, Stage};
 use crate::protocol::queue::Waiter;
 
-/// Who gets his turn at a lock, beside the managers of this library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Share {
-    /// Nobody in particular: who lets go hands over to the first of ours that waits, and the lock is never free in between. A client
-    /// of another library, which polls, gets it only when none of ours waits. Default.
-    #[default]
-    Ours,
-    /// Clients that take a lock by `SET NX` and poll for it: once managers of ours have had a lock for 500 ms without a break, the
-    /// first turn that ends frees it, and those of ours that wait stay away for a random 100 to 300 ms.
-    SetNx,
-}
-
-impl Share {
-    /// Reads the value of the option.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "ours" => Some(Self::Ours),
-            "setnx" => Some(Self::SetNx),
-            _ => None,
-        }
-    }
-
+impl Rules {
     /// Returns for how long a try may be put off at most, for others to have their chance.
-    pub(crate) const fn longest_away(self) -> Duration {
-        match self {
-            Self::Ours => Duration::ZERO,
-            Self::SetNx => LEAST_AWAY.saturating_add(MOST_MORE),
-        }
-    }
-
-    /// Returns what whoever gets the lock is told of the family's streak.
-    pub(super) fn told(self, streak: Streak) -> Streak {
-        match self {
-            Self::Ours => Streak::UNKNOWN,
-            Self::SetNx => streak,
-        }
+    pub(crate) const fn longest_cooldown(&self) -> Duration {
+        if self.yield_to_foreign { LEAST_AWAY.saturating_add(MOST_MORE) } else { Duration::ZERO }
     }
 }
 
@@ -76,6 +44,11 @@ impl Streak {
 
     pub(crate) fn of(time: Duration) -> Self {
         Self(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+    }
+
+    /// Returns what whoever gets the lock is told of it.
+    pub(super) fn told(self, rules: &Rules) -> Self {
+        if rules.yield_to_foreign { self } else { Self::UNKNOWN }
     }
 
     /// Returns the streak that has gone on for `time` more.
@@ -135,17 +108,13 @@ impl<S: Clone + PartialEq> Lane<S> {
     /// A holder whom nobody here follows lets go. Returns what the server is to be told.
     pub(super) fn let_go_alone(&mut self, seat: &S, cx: &Cx<'_, S>) -> Command {
         let streak = self.stage.streak(cx.now);
-        match cx.rules.share {
-            Share::Ours => {
-                self.stage = Stage::Idle;
-                Command::Release
-            }
-            Share::SetNx => {
-                let until = cx.now.plus(LEAST_AWAY);
-                self.stage = Stage::Away(Away { seat: seat.clone(), streak, until });
-                Command::PassOn { streak }
-            }
+        if !cx.rules.yield_to_foreign {
+            self.stage = Stage::Idle;
+            return Command::Release;
         }
+        let until = cx.now.plus(LEAST_AWAY);
+        self.stage = Stage::Away(Away { seat: seat.clone(), streak, until });
+        Command::PassOn { streak }
     }
 
     /// Gives others a chance: nobody here asks for a random while, not even who comes within it and has the time.

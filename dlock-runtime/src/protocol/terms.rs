@@ -13,14 +13,14 @@ pub(crate) struct Terms {
     /// The longest where it has no end of its own.
     max_hold: Span,
     /// None where nobody is kept out; to be kept for no time is that.
-    at_least: Span,
+    min_hold: Span,
     renew: bool,
 }
 
 impl Terms {
     /// Those of a turn that the watchdog renews, and that has no bounds. The server keeps its key for `lease` when nobody renews it.
     pub(crate) const fn of_lease(lease: Duration) -> Self {
-        Self { lease: Span::of(lease), max_hold: Span::LONGEST, at_least: Span::ZERO, renew: true }
+        Self { lease: Span::of(lease), max_hold: Span::LONGEST, min_hold: Span::ZERO, renew: true }
     }
 
     /// Whether the watchdog renews it.
@@ -35,9 +35,9 @@ impl Terms {
     }
 
     /// Nobody else gets the lock before this has passed, though the turn may be over.
-    pub(crate) const fn at_least(self, at_least: Option<Duration>) -> Self {
-        let at_least = if let Some(at_least) = at_least { Span::of(at_least) } else { Span::ZERO };
-        Self { at_least, ..self }
+    pub(crate) const fn min_hold(self, min_hold: Option<Duration>) -> Self {
+        let min_hold = if let Some(min_hold) = min_hold { Span::of(min_hold) } else { Span::ZERO };
+        Self { min_hold, ..self }
     }
 
     pub(crate) const fn lease(&self) -> Duration {
@@ -50,7 +50,7 @@ impl Terms {
 
     /// Returns whether a turn has an end of its own, or a time that it is kept for.
     pub(super) fn has_bounds(&self) -> bool {
-        self.max_hold < Span::LONGEST || self.at_least > Span::ZERO
+        self.max_hold < Span::LONGEST || self.min_hold > Span::ZERO
     }
 
     /// When a turn that begins at `since` is over.
@@ -60,7 +60,7 @@ impl Terms {
 
     /// Until when the lock of a turn that begins at `since` is kept from others.
     pub(super) fn kept_until(&self, since: BootTime) -> BootTime {
-        if self.at_least == Span::ZERO { BootTime::START } else { since.plus(self.at_least.get()) }
+        if self.min_hold == Span::ZERO { BootTime::START } else { since.plus(self.min_hold.get()) }
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum LetGo {
     /// This waiter is the holder now, for a grant lease, and is told of it.
     Granted(Token),
     /// The token held nothing: nothing changed.
-    NotOurs,
+    NotOwner,
 }
 
 /// What became of a token that wanted to stand in the queue.
@@ -94,7 +94,7 @@ impl LockValue {
     /// and the next is granted in the same step, so the lock is never free in between.
     pub(crate) fn release(&mut self, token: Token, mut told: impl FnMut(Token) -> bool) -> LetGo {
         if self.holder != token {
-            return LetGo::NotOurs;
+            return LetGo::NotOwner;
         }
         while let Some(next) = self.waiters.pop_front() {
             if told(next) {
@@ -108,7 +108,7 @@ impl LockValue {
     /// Lets `token` go, and all who wait with it: each is given to `told`.
     pub(crate) fn free(&mut self, token: Token, told: impl FnMut(Token)) -> LetGo {
         if self.holder != token {
-            return LetGo::NotOurs;
+            return LetGo::NotOwner;
         }
         self.waiters.drain(..).for_each(told);
         LetGo::Freed

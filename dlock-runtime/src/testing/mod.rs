@@ -198,7 +198,7 @@ impl TestLocks {
     }
 
     /// Deletes the lock of `key`, and its holder notices at once: the body is dropped at its next await, and its call returns
-    /// [`Error::Lost`](crate::Error::Lost) with [`LossCause::NotOurs`](crate::LossCause::NotOurs). Returns whether somebody held it.
+    /// [`Error::Lost`](crate::Error::Lost) with [`LossCause::NotOwner`](crate::LossCause::NotOwner). Returns whether somebody held it.
     ///
     /// Nobody has it then, so the next to ask gets it.
     ///

@@ -126,7 +126,7 @@ fn effect_of(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
     // What is kept is kept though everybody is gone: that is what it is for.
     let leaves_nothing =
         matches!(request.command, Command::Check | Command::Inspect | Command::Ping | Command::Keep { .. });
-    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOurs);
+    let nothing = matches!(reply, Reply::Taken | Reply::NotQueued { .. } | Reply::Gone | Reply::NotOwner);
     let lets_go = request.command.lets_go();
     let undone =
         (lets_go || matches!(request.command, Command::ForceRelease)) && matches!(reply, Reply::Ours);

@@ -108,7 +108,7 @@ mod tests {
     fn who_undoes_is_woken_when_a_leave_is_to_be_said_again() {
         let refused = || Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"));
         for (reply, epoch, is_said_again) in
-            [(refused(), 1, true), (Reply::NotOurs, 2, true), (Reply::NotOurs, 1, false)]
+            [(refused(), 1, true), (Reply::NotOwner, 2, true), (Reply::NotOwner, 1, false)]
         {
             let (undoing, token) = (Undoing::default(), TokenSource::new().next());
             undoing.add(vec![("k".into(), token)], Some(1));

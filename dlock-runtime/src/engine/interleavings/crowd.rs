@@ -164,7 +164,7 @@ impl Scene {
         let grant_lease = if crowd.losses > 0 { SHORT } else { LONG };
         let rules = Rules {
             grant_lease,
-            hand_off: HAND_OFF,
+            handoff_budget: HAND_OFF,
             response_timeout: LONG,
             tracking: crowd.losses > 0,
             ..Rules::DEFAULT

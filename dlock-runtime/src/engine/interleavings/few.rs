@@ -103,7 +103,7 @@ fn loss_is_told() {
     let (turn, other) = (SharedTurn::clone(held.root()), Arc::clone(&engine));
 
     let loses = thread::spawn(move || {
-        other.on_lane(turn.key.name(), |lane, cx| lane.lose(LossCause::NotOurs, cx));
+        other.on_lane(turn.key.name(), |lane, cx| lane.lose(LossCause::NotOwner, cx));
     });
     let looker = held.root().looker();
     let cause = block_on(std::future::poll_fn(|cx| {
@@ -114,7 +114,7 @@ fn loss_is_told() {
         lost.map_or(Poll::Pending, Poll::Ready)
     }));
 
-    assert_eq!(cause, LossCause::NotOurs);
+    assert_eq!(cause, LossCause::NotOwner);
     assert!(held.believed().is_err());
     loses.join().expect("it is lost");
 }

@@ -136,7 +136,7 @@ fn engine_over(backend: Arc<dyn Backend>, rules: Rules) -> Arc<Engine> {
 
 fn engine() -> (Arc<Engine>, Arc<Grants>) {
     let grants = Arc::<Grants>::default();
-    let rules = Rules { hand_off: LONG, ..Rules::DEFAULT };
+    let rules = Rules { handoff_budget: LONG, ..Rules::DEFAULT };
     (engine_over(Arc::<Grants>::clone(&grants), rules), grants)
 }
 

@@ -16,7 +16,7 @@ use super::weather::PATIENT;
 use crate::error::{Error, LossCause};
 use crate::lock::Lock;
 use crate::sync::lock;
-use crate::{LockGuard, LockManager, OnLost, Release, in_current_scope};
+use crate::{LockGuard, LockManager, OnLost, ReleaseMode, in_current_scope};
 
 /// What a body panics with where that is part of the plan.
 pub(super) struct Planned;
@@ -305,14 +305,14 @@ impl Caller {
         let mut lock = self.manager.lock(format!("key:{key}")).lease(millis(lease)).renew(renew);
         lock = lock.on_lost(if finishes { OnLost::Finish } else { OnLost::Abort });
         if self.chance(weather.background) {
-            lock = lock.release(Release::Background);
+            lock = lock.release_mode(ReleaseMode::Background);
         }
         if weather.max_hold > 0 {
             lock = lock.max_hold(millis(lease + weather.max_hold));
         }
-        let at_least = if renew { weather.at_least } else { weather.at_least.min(lease) };
-        if at_least > 0 {
-            lock = lock.at_least(millis(at_least));
+        let min_hold = if renew { weather.min_hold } else { weather.min_hold.min(lease) };
+        if min_hold > 0 {
+            lock = lock.min_hold(millis(min_hold));
         }
         // A call that is nested and waits for a sibling of its own chain has no other limit than a lease.
         let (lock, limit) = match self.up_to(4) {
@@ -399,7 +399,7 @@ impl Caller {
 /// The most that a world may take after its weather, if nobody waits in vain.
 pub(super) fn longest(weather: &super::weather::Weather) -> u64 {
     let calls = u64::try_from(weather.processes).unwrap_or_default() * weather.tasks * weather.rounds;
-    let each = 12 * (weather.work + 100) + weather.at_least + 4 * weather.lease + weather.max_hold;
+    let each = 12 * (weather.work + 100) + weather.min_hold + 4 * weather.lease + weather.max_hold;
     (calls * each + 10 * (weather.lease + weather.uneven + 2_000)).min(PATIENT / 10) * MS
 }
 

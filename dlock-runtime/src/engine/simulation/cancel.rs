@@ -22,7 +22,7 @@ use super::weather::Weather;
 use super::world::{Event, World};
 use crate::__private::{Body, Call, Site};
 use crate::sync::lock;
-use crate::{LockGuard, Options, Release, in_current_scope};
+use crate::{LockGuard, Options, ReleaseMode, in_current_scope};
 
 /// A public future, and what is around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,13 @@ enum Future {
     Run,
     RunOfHeld,
     RunInBackground,
-    RunAtLeast,
+    RunMinHold,
     RunNested,
     RunSpawned,
     Annotated,
     AnnotatedAcquire,
     Release,
-    ReleaseAtLeast,
+    ReleaseMinHold,
     FencingToken,
     Extend,
     Lost,
@@ -60,13 +60,13 @@ const FUTURES: [Future; 22] = [
     Future::Run,
     Future::RunOfHeld,
     Future::RunInBackground,
-    Future::RunAtLeast,
+    Future::RunMinHold,
     Future::RunNested,
     Future::RunSpawned,
     Future::Annotated,
     Future::AnnotatedAcquire,
     Future::Release,
-    Future::ReleaseAtLeast,
+    Future::ReleaseMinHold,
     Future::FencingToken,
     Future::Extend,
     Future::Lost,
@@ -95,7 +95,7 @@ enum Ended {
 
 impl Future {
     fn holds_before(self) -> bool {
-        matches!(self, Self::Release | Self::ReleaseAtLeast | Self::FencingToken | Self::Extend | Self::Lost)
+        matches!(self, Self::Release | Self::ReleaseMinHold | Self::FencingToken | Self::Extend | Self::Lost)
     }
 
     fn is_held_elsewhere(self) -> bool {
@@ -123,8 +123,8 @@ impl Future {
             (Self::TryAcquire | Self::TryAcquireOfHeld, _) => drop(lock.try_acquire().await),
             (Self::Run, _) => drop(lock.run(body).await),
             (Self::RunOfHeld, _) => drop(lock.wait(LONG).run(body).await),
-            (Self::RunInBackground, _) => drop(lock.release(Release::Background).run(body).await),
-            (Self::RunAtLeast, _) => drop(lock.at_least(millis(50)).run(body).await),
+            (Self::RunInBackground, _) => drop(lock.release_mode(ReleaseMode::Background).run(body).await),
+            (Self::RunMinHold, _) => drop(lock.min_hold(millis(50)).run(body).await),
             (Self::RunNested, _) => {
                 let inner = lock.clone().wait(LONG);
                 let both = async |_: &LockGuard| {
@@ -153,7 +153,7 @@ impl Future {
                 let call = Call::under(manager, &SITE).key("key:0");
                 drop(call.acquire().await);
             }
-            (Self::Release | Self::ReleaseAtLeast, Some(guard)) => drop(guard.release().await),
+            (Self::Release | Self::ReleaseMinHold, Some(guard)) => drop(guard.release().await),
             (Self::FencingToken, Some(guard)) => drop(guard.fencing_token().await),
             (Self::Extend, Some(guard)) => drop(guard.extend(LEASE).await),
             (Self::Lost, Some(guard)) => drop(guard.lost().await),
@@ -168,7 +168,7 @@ impl Future {
 
 /// Makes a call and drops it once it has been polled so often.
 fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<Ended, String> {
-    let weather = Weather { lease: 2_000, at_least: 60, ..Weather::calm() };
+    let weather = Weather { lease: 2_000, min_hold: 60, ..Weather::calm() };
     let mut world = World::new(polls, weather.clone(), false);
     let (caller, other) = (world.caller(0), world.caller(1));
     let (ours, theirs) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(None)));
@@ -177,8 +177,8 @@ fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<End
     {
         if is_held {
             let mut asked = caller.manager.lock("key:0").lease(LEASE);
-            if future == Future::ReleaseAtLeast {
-                asked = asked.at_least(Duration::from_millis(50));
+            if future == Future::ReleaseMinHold {
+                asked = asked.min_hold(Duration::from_millis(50));
             }
             let slot = Rc::clone(slot);
             let take = async move { *slot.borrow_mut() = asked.acquire().await.ok() };

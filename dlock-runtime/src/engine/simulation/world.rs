@@ -21,7 +21,7 @@ use crate::engine::pace::{Few, Pace};
 use crate::key::Name;
 use crate::protocol::Rules;
 use crate::protocol::command::{Command, Reply};
-use crate::protocol::share::{Offer, Share};
+use crate::protocol::share::Offer;
 use crate::sync::lock;
 use crate::token::{Token, TokenSource};
 
@@ -87,9 +87,9 @@ impl World {
             let tokens = TokenSource::of_process(number << 32 | (seed & 0xffff));
             let rules = Rules {
                 grant_lease: Duration::from_millis(weather.grant_lease),
-                hand_off: Duration::from_millis(weather.hand_off),
+                handoff_budget: Duration::from_millis(weather.handoff_budget),
                 response_timeout: Duration::from_nanos(TIMEOUT),
-                share: if weather.shares { Share::SetNx } else { Share::Ours },
+                yield_to_foreign: weather.shares,
                 hold_back: Duration::from_millis(weather.hold_back),
                 replica_acks: weather.replica_acks,
                 tracking: weather.tracking,
@@ -221,7 +221,7 @@ impl World {
         }
         let excused = {
             let state = lock(&self.net.state);
-            !state.judges.forgotten.is_empty() || !state.judges.forked.is_empty() || weather.at_least > 0
+            !state.judges.forgotten.is_empty() || !state.judges.forked.is_empty() || weather.min_hold > 0
         };
         let left = {
             let state = lock(&self.net.state);
@@ -234,7 +234,7 @@ impl World {
             return Err(self.tell(&format!("J6: a while later the server still has {left:?}")));
         }
         let lease = weather.lease + weather.uneven + 2_200; // an `extend` may have asked for more
-        let longest = (lease + weather.max_hold).max(weather.at_least) * 11 / 10 + 200;
+        let longest = (lease + weather.max_hold).max(weather.min_hold) * 11 / 10 + 200;
         self.run_until(self.net.now() + longest * MS, false)?;
         let left = lock(&self.net.state).server.tokens(self.net.now());
         if !left.is_empty() {

@@ -18,11 +18,11 @@ fn abandoned_on(epoch: u64) -> (AbandonList, Token) {
 #[test]
 fn what_is_abandoned_anew_after_its_leave_is_left_now_and_once_more_a_while_later() {
     let (mut list, token) = abandoned_on(1);
-    list.left(token, &Reply::NotOurs, 2, at(10));
+    list.left(token, &Reply::NotOwner, 2, at(10));
 
     list.add("k".into(), token, 1);
     assert_eq!(list.due_now(at(90)).len(), 1);
-    list.left(token, &Reply::NotOurs, 2, at(100));
+    list.left(token, &Reply::NotOwner, 2, at(100));
 
     assert_eq!(list.due(), at(1_100));
 }
@@ -33,12 +33,12 @@ fn two_leaves_that_were_sent_together_are_not_one_and_one_more_a_while_later() {
     list.add("k".into(), token, 1);
     assert_eq!(list.due_now(at(5)).len(), 1);
 
-    list.left(token, &Reply::NotOurs, 2, at(10));
-    list.left(token, &Reply::NotOurs, 2, at(15));
+    list.left(token, &Reply::NotOwner, 2, at(10));
+    list.left(token, &Reply::NotOwner, 2, at(15));
 
     assert_eq!(list.due(), at(1_015));
     assert_eq!(list.due_now(at(1_015)).len(), 1);
-    list.left(token, &Reply::NotOurs, 2, at(1_020));
+    list.left(token, &Reply::NotOwner, 2, at(1_020));
     assert!(list.is_empty());
 }
 
@@ -63,7 +63,7 @@ fn a_leave_that_a_rule_stops_half_way_is_said_again_and_one_that_may_not_begin_i
 fn a_leave_on_the_same_connection_is_proof() {
     let (mut list, token) = abandoned_on(1);
 
-    assert!(list.left(token, &Reply::NotOurs, 1, at(10)));
+    assert!(list.left(token, &Reply::NotOwner, 1, at(10)));
 
     assert!(list.is_empty());
 }
@@ -76,7 +76,7 @@ fn a_leave_on_another_connection_is_said_once_more_a_second_later() {
 
     assert_eq!(list.due(), at(1_010));
     assert_eq!(list.due_now(at(1_010)).len(), 1);
-    list.left(token, &Reply::NotOurs, 2, at(1_010));
+    list.left(token, &Reply::NotOwner, 2, at(1_010));
     assert!(list.is_empty());
 }
 
@@ -143,13 +143,13 @@ fn a_token_stands_in_the_list_until_it_is_proved_that_nothing_of_it_is_left() {
     assert!(!list.is_empty(), "its leave is on its way");
 
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
-    for (ms, reply) in [(10, unknown), (2_000, Reply::NotOurs)] {
+    for (ms, reply) in [(10, unknown), (2_000, Reply::NotOwner)] {
         assert!(list.left(token, &reply, 2, at(ms)));
         assert!(!list.is_empty(), "{reply:?}");
         assert_eq!(list.due_now(at(ms + 1_000)).len(), 1);
     }
 
-    assert!(list.left(token, &Reply::NotOurs, 2, at(3_010)));
+    assert!(list.left(token, &Reply::NotOwner, 2, at(3_010)));
     assert!(list.is_empty());
-    assert!(!list.left(token, &Reply::NotOurs, 2, at(3_020)), "another's");
+    assert!(!list.left(token, &Reply::NotOwner, 2, at(3_020)), "another's");
 }

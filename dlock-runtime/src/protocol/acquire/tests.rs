@@ -357,7 +357,7 @@ fn who_is_queued_and_hears_nothing_soon_asks_again_and_is_told_of_the_failure_wh
 fn who_cannot_queue_looks_again_after_about_a_poll_and_not_in_step_with_others() {
     let looks: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
 
-    let poll = Rules::DEFAULT.poll;
+    let poll = Rules::DEFAULT.poll_interval;
     let (soonest, latest) = (at(2).plus(poll / 2), at(2).plus(poll / 2).plus(poll));
     assert!(looks.iter().all(|look| (soonest..=latest).contains(look)), "{looks:?}");
     assert!(looks.iter().any(|look| *look != looks[0]), "{looks:?}");
@@ -496,7 +496,7 @@ fn denied_grant_costs_a_contender_nothing_but_time() {
         let offer = Offer { lease: rules.grant_lease, streak: Streak::UNKNOWN };
 
         happens(500, &|lane, cx| assert!(lane.granted(token, offer, cx)));
-        let denied = happens(510, &|lane, cx| lane.reply(token, RENEW, at(500), Reply::NotOurs, cx));
+        let denied = happens(510, &|lane, cx| lane.reply(token, RENEW, at(500), Reply::NotOwner, cx));
         let again = enqueue(Enqueue::Again);
         assert!(
             matches!(denied[..], [Action::Send { token: of, command }] if of == token && command == again),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::scene::at;
 
-const RULES: Rules = Rules { hand_off: Duration::from_millis(20), ..Rules::DEFAULT };
+const RULES: Rules = Rules { handoff_budget: Duration::from_millis(20), ..Rules::DEFAULT };
 
 /// A budget that began at 100 ms, asked at 110 ms.
 fn asked() -> Budget {
@@ -109,7 +109,7 @@ fn that_somebody_waits_is_known_to_the_task_that_follows() {
 #[test]
 fn where_nobody_queues_or_nothing_is_handed_on_the_server_is_not_asked() {
     let unqueued = Rules { hold_back: Duration::from_millis(5), ..RULES };
-    let none = Rules { hand_off: Duration::ZERO, ..RULES };
+    let none = Rules { handoff_budget: Duration::ZERO, ..RULES };
     let budget = Budget::begun(at(100));
 
     assert_eq!(budget.next(at(119), false, &unqueued), Next::HandOn);

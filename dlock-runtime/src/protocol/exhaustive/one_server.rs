@@ -55,7 +55,7 @@ const UNIT: Duration = Duration::from_millis(100);
 /// Two units, and a little: in the last one a server says that it has none left.
 const LEASE: Duration = Duration::from_micros(200_500);
 const RULES: Rules =
-    Rules { grant_lease: Duration::from_micros(100_500), hand_off: Duration::ZERO, ..Rules::DEFAULT };
+    Rules { grant_lease: Duration::from_micros(100_500), handoff_budget: Duration::ZERO, ..Rules::DEFAULT };
 /// How long a task waits, which is long enough for every turn of the others.
 const WAIT: Duration = Duration::from_secs(6);
 

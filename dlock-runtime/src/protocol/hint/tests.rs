@@ -114,9 +114,9 @@ fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_g
 
     happen(&mut lane, 200, Lane::touched);
     let actions =
-        happen(&mut lane, 201, |lane, cx| lane.reply(token, Command::Check, at(200), Reply::NotOurs, cx));
+        happen(&mut lane, 201, |lane, cx| lane.reply(token, Command::Check, at(200), Reply::NotOwner, cx));
 
-    assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, .. }]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Lose { cause: LossCause::NotOwner, .. }]), "{actions:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn granted_to(terms: Terms) -> (Lane<u32>, Token) {
 
 /// Has the task of `seat` let go where a lock may be handed on for so many seconds while others wait.
 fn let_go_within(seconds: u64, lane: &mut Lane<u32>, seat: u32, ms: u64) -> Vec<Action<u32>> {
-    let rules = Rules { hand_off: Duration::from_secs(seconds), ..RULES };
+    let rules = Rules { handoff_budget: Duration::from_secs(seconds), ..RULES };
     happen(lane, ms, |lane, cx| {
         lane.release(&seat, &mut cx.under(&rules));
     })
@@ -162,7 +162,7 @@ fn an_answer_about_another_token_does_not_concern_a_hold() {
     let (_, other) = held(TERMS);
 
     let renew = Command::Renew { lease: TERMS.lease() };
-    let actions = happen(&mut lane, 50, |lane, cx| lane.reply(other, renew, at(40), Reply::NotOurs, cx));
+    let actions = happen(&mut lane, 50, |lane, cx| lane.reply(other, renew, at(40), Reply::NotOwner, cx));
 
     assert!(actions.is_empty() && matches!(lane.stage, Stage::Held(_)), "{actions:?}");
 }
@@ -178,7 +178,7 @@ fn a_hold_is_lost_to_what_is_no_lock_and_not_to_a_server_that_refuses() {
 
         let actions = happen(&mut lane, 50, |lane, cx| lane.reply(token, renew, at(40), refused, cx));
 
-        let lost = matches!(actions[..], [Action::Lose { cause: LossCause::NotOurs, left: None, .. }]);
+        let lost = matches!(actions[..], [Action::Lose { cause: LossCause::NotOwner, left: None, .. }]);
         assert_eq!(lost, is_lost, "{kind:?}: {actions:?}");
     }
 }
@@ -206,7 +206,7 @@ fn a_lock_that_was_lost_when_it_was_offered_is_asked_for_anew() {
     let (mut lane, old, next) = yielding();
 
     let actions =
-        happen(&mut lane, 110, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::NotOurs, cx));
+        happen(&mut lane, 110, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::NotOwner, cx));
 
     assert!(
         matches!(actions[..], [Action::Send { token, command: Command::Acquire { .. } }] if token != old && token != next),
@@ -407,7 +407,7 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
         (TERMS, at_once),
         (TERMS.renew(false), RULES),
         (TERMS.max_hold(minute), RULES),
-        (TERMS.at_least(minute), RULES),
+        (TERMS.min_hold(minute), RULES),
     ] {
         let (mut lane, old, next) = yielding_to(terms);
         happen(&mut lane, 101, |lane, cx| lane.reply(old, offer_of(next), at(100), Reply::Yielded, cx));
@@ -427,8 +427,8 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
 #[test]
 fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
     let (mut lane, token) = granted_to(TERMS);
-    let at_least = Some(Duration::from_secs(60));
-    happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, TERMS.at_least(at_least)), cx));
+    let min_hold = Some(Duration::from_secs(60));
+    happen(&mut lane, 111, |lane, cx| lane.join(waiter(3, TERMS.min_hold(min_hold)), cx));
 
     let handed_on = let_go_within_a_second(&mut lane, 2, 112);
 
@@ -516,7 +516,7 @@ fn confirming() -> (Lane<u32>, Token, Terms) {
     let (mut lane, held) = held(TERMS);
     let terms = Terms::of_lease(2 * TERMS.lease());
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, terms), cx));
-    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+    let rules = Rules { handoff_budget: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 100, |lane, cx| {
         let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
@@ -528,7 +528,7 @@ fn confirming() -> (Lane<u32>, Token, Terms) {
 fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
     let (mut lane, held, terms) = confirming();
     let renew = Command::Renew { lease: terms.lease() };
-    happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOurs, cx));
+    happen(&mut lane, 101, |lane, cx| lane.reply(held, renew, at(100), Reply::NotOwner, cx));
 
     let again = Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::Enqueue::Again };
     let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
@@ -639,7 +639,7 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
     let (mut lane, _) = held(TERMS);
     let terms = TERMS.max_hold(Some(Duration::from_secs(1)));
     happen(&mut lane, 1, |lane, cx| lane.join(waiter(2, terms), cx));
-    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+    let rules = Rules { handoff_budget: Duration::from_secs(1), ..RULES };
 
     let actions = happen(&mut lane, 400, |lane, cx| {
         let mut cx = cx.under(&rules);
@@ -654,7 +654,7 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
 fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
     let minute = Some(Duration::from_secs(60));
 
-    for (terms, has_more) in [(TERMS, false), (TERMS.max_hold(minute), true), (TERMS.at_least(minute), true)]
+    for (terms, has_more) in [(TERMS, false), (TERMS.max_hold(minute), true), (TERMS.min_hold(minute), true)]
     {
         let (lane, _) = held(terms);
         let Stage::Held(hold) = &lane.stage else { panic!("{lane:?}") };

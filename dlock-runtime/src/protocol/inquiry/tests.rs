@@ -58,7 +58,7 @@ fn asks_as_it_expires((mut lane, token): (Lane<u32>, Token), ms: u64) -> (Lane<u
 
 #[test]
 fn where_others_share_by_set_nx_they_have_a_chance_to_take_what_expires() {
-    let rules = Rules { share: Share::SetNx, ..Rules::DEFAULT };
+    let rules = Rules { yield_to_foreign: true, ..Rules::DEFAULT };
     let (mut lane, token) = queued(waiter(1, TERMS));
     let (again, ending) = (enqueue(Enqueue::Again), Reply::Queued { ttl: Some(Duration::ZERO) });
     happen(&mut lane, 10, |lane, cx| lane.reply(token, again, at(10), ending, &mut cx.under(&rules)));
@@ -133,7 +133,7 @@ fn no_acquire_follows_where_nothing_is_known_of_the_time_to_live() {
 
     let renew = Command::Renew { lease: TERMS.lease() };
     let asked =
-        happen(&mut lane, 60 * DAYS, |lane, cx| lane.reply(token, renew, at(60 * DAYS), Reply::NotOurs, cx));
+        happen(&mut lane, 60 * DAYS, |lane, cx| lane.reply(token, renew, at(60 * DAYS), Reply::NotOwner, cx));
 
     assert!(matches!(asked[..], [Action::Send { command: Command::Enqueue { .. }, .. }]), "{asked:?}");
 }

@@ -9,7 +9,7 @@ use crate::protocol::scene::{RULES, TERMS, at, happen, held, waiter};
 use crate::protocol::share::{Offer, Streak};
 use crate::protocol::terms::Terms;
 
-const JOB: Terms = TERMS.at_least(Some(Duration::from_secs(50)));
+const JOB: Terms = TERMS.min_hold(Some(Duration::from_secs(50)));
 
 /// A lane whose task has let go 10 s after it took the lock, its token, and what the server was told.
 fn kept() -> (Lane<u32>, Token, Command) {
@@ -67,7 +67,7 @@ fn a_turn_that_was_handed_on_has_an_at_least_of_its_own() {
     let (mut lane, token) = held(TERMS);
     happen(&mut lane, 50, |lane, cx| lane.join(waiter(2, JOB), cx));
     let hand_off = |lane: &mut Lane<u32>, cx: &mut Cx<'_, u32>| {
-        let rules = crate::protocol::Rules { hand_off: Duration::from_secs(1), ..RULES };
+        let rules = crate::protocol::Rules { handoff_budget: Duration::from_secs(1), ..RULES };
         let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);
     };
@@ -150,7 +150,7 @@ fn a_server_that_did_not_answer_or_refused_for_now_is_told_again_what_is_left() 
 fn what_is_not_ours_any_more_or_no_lock_is_not_kept() {
     let wrong_kind = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
 
-    for reply in [Reply::NotOurs, wrong_kind] {
+    for reply in [Reply::NotOwner, wrong_kind] {
         let (mut lane, token, keep) = kept();
         happen(&mut lane, 10_002, |lane, cx| lane.reply(token, keep, at(10_001), reply, cx));
         assert!(lane.is_idle());
@@ -162,7 +162,7 @@ fn an_answer_that_may_be_older_than_the_grant_does_not_end_what_is_kept() {
     let (mut lane, token, _) = kept();
 
     let renew = Command::Renew { lease: JOB.lease() };
-    happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renew, at(0), Reply::NotOurs, cx));
+    happen(&mut lane, 10_002, |lane, cx| lane.reply(token, renew, at(0), Reply::NotOwner, cx));
 
     assert!(lane.keeps(token), "a late grant would be passed on, and the lock let go of");
 }
@@ -173,7 +173,7 @@ fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_
     let (mut stolen, _) = held(JOB);
 
     let lost = happen(&mut stopped, 100, |lane, cx| lane.lose(LossCause::Shutdown, cx));
-    let gone = happen(&mut stolen, 100, |lane, cx| lane.lose(LossCause::NotOurs, cx));
+    let gone = happen(&mut stolen, 100, |lane, cx| lane.lose(LossCause::NotOwner, cx));
 
     // The server is told at once, since the body may outlive the key.
     let [Action::Lose { left: Some(left), .. }, Action::Send { command: Command::Keep { .. }, .. }] =
@@ -192,7 +192,7 @@ fn a_turn_that_is_stopped_is_kept_once_its_body_is_gone_and_one_that_was_stolen_
 }
 
 /// What a task asks of its hold that is to be kept for less than a lease.
-const SHORT_JOB: Terms = TERMS.at_least(Some(Duration::from_secs(10)));
+const SHORT_JOB: Terms = TERMS.min_hold(Some(Duration::from_secs(10)));
 
 /// The last millisecond in which a turn of such a task is kept for it, and the first in which it is not.
 const WITHIN_AND_AFTER: [(u64, bool); 2] = [(10_000, true), (10_001, false)];
@@ -258,7 +258,7 @@ fn what_happens_to_one_kept_lock_does_not_concern_another() {
     let (mut body_gone, [first, second]) = two_stopped();
 
     happen(&mut answered, 400, |lane, cx| {
-        lane.reply(of_the_second.token, keep, at(300), Reply::NotOurs, cx);
+        lane.reply(of_the_second.token, keep, at(300), Reply::NotOwner, cx);
     });
     let let_go = happen(&mut body_gone, 400, |lane, cx| lane.let_go_of(&1, first, true, cx));
 

@@ -29,7 +29,7 @@ fn yielding() -> (Lane<u32>, Token) {
 
 /// Lanes as far with the lock as they can be, one of each kind.
 fn lanes() -> [Lane<u32>; 6] {
-    let (mut kept, _) = held(TERMS.at_least(Some(TERMS.lease())));
+    let (mut kept, _) = held(TERMS.min_hold(Some(TERMS.lease())));
     happen(&mut kept, 10, |lane, cx| {
         lane.release(&1, cx);
     });
@@ -66,8 +66,8 @@ fn what_an_answer_that_nobody_waits_for_any_more_tells_of_is_undone_however_far_
         (ENQUEUE, Reply::Ours, Dead::Left),
         (ENQUEUE, Reply::Queued { ttl: None }, Dead::Left),
         (ACQUIRE, Reply::Taken, Dead::Rests),
-        (offer, Reply::NotOurs, Dead::Rests),
-        (renew, Reply::NotOurs, Dead::Rests),
+        (offer, Reply::NotOwner, Dead::Rests),
+        (renew, Reply::NotOwner, Dead::Rests),
         (renew, unknown(), Dead::Rests),
     ];
 

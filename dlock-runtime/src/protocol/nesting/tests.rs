@@ -84,7 +84,7 @@ fn nobody_joins_a_hold_that_is_over() {
 
         let over = happen(&mut lane, 20, |lane, cx| {
             if is_lost {
-                lane.lose(crate::error::LossCause::NotOurs, cx);
+                lane.lose(crate::error::LossCause::NotOwner, cx);
             } else {
                 lane.release(&1, cx);
             }
@@ -103,7 +103,7 @@ fn nobody_joins_a_hold_that_is_over() {
 fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
     let (mut lane, _) = held(TERMS);
     happen(&mut lane, 10, |lane, cx| lane.join(waiter(7, TERMS), cx));
-    let rules = Rules { hand_off: Duration::from_secs(1), ..RULES };
+    let rules = Rules { handoff_budget: Duration::from_secs(1), ..RULES };
     happen(&mut lane, 20, |lane, cx| {
         let mut cx = cx.under(&rules);
         lane.release(&1, &mut cx);

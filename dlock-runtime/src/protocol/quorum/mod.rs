@@ -114,7 +114,9 @@ impl Ballot {
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
                 Some(if ours { Follow::Unsure } else { Follow::Abandon })
             }
-            (Command::Renew { lease }, Reply::NotOurs) if ours && !self.let_go => Some(Follow::Repair(lease)),
+            (Command::Renew { lease }, Reply::NotOwner) if ours && !self.let_go => {
+                Some(Follow::Repair(lease))
+            }
             (command, Reply::Unknown(_) | Reply::Refused(_))
                 if command.lets_go() || matches!(command, Command::Yield { .. }) =>
             {
@@ -183,7 +185,7 @@ impl Ballot {
             return Some(Reply::Ours);
         }
         if not_ours >= self.majority() {
-            return Some(Reply::NotOurs);
+            return Some(Reply::NotOwner);
         }
         let open = ours.max(not_ours) + self.outstanding() >= self.majority();
         (!open).then(|| failed(self.failure()))
@@ -196,7 +198,7 @@ impl Ballot {
         }
         self.confirmed(Reply::Unknown).map(|reply| match reply {
             Reply::Unknown(_) if self.ours() > 0 => Reply::Ours,
-            Reply::Unknown(_) => Reply::NotOurs,
+            Reply::Unknown(_) => Reply::NotOwner,
             reply => reply,
         })
     }
@@ -208,7 +210,7 @@ impl Ballot {
         }
         let answered = self.count(|vote| !vote.is_missing());
         let heard = self.votes().find(|vote| matches!(vote.reply, Reply::NotQueued { .. }));
-        (answered >= self.majority()).then(|| heard.map_or(Reply::NotOurs, |vote| vote.reply.clone()))
+        (answered >= self.majority()).then(|| heard.map_or(Reply::NotOwner, |vote| vote.reply.clone()))
     }
 
     /// The greatest of the majority's numbers.
@@ -222,7 +224,7 @@ impl Ballot {
             return self.votes().filter_map(number).max().map(Reply::Fenced);
         }
         if self.not_ours() >= self.majority() {
-            return Some(Reply::NotOurs);
+            return Some(Reply::NotOwner);
         }
         let open = numbers.max(self.not_ours()) + self.outstanding() >= self.majority();
         (!open).then(|| Reply::Refused(self.failure()))
@@ -308,7 +310,7 @@ impl Ballot {
     /// Where something else stands, ours does not.
     fn not_ours(&self) -> usize {
         self.count(|vote| match &vote.reply {
-            Reply::NotOurs => true,
+            Reply::NotOwner => true,
             Reply::Refused(failure) => failure.kind == FailureKind::WrongKind,
             _ => false,
         })
@@ -341,7 +343,7 @@ pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
             | Command::Fence
             | Command::Register { .. }
     );
-    of_holder && matches!(outcome, Reply::NotOurs)
+    of_holder && matches!(outcome, Reply::NotOwner)
 }
 
 /// Returns how many of so many servers any two of which must have one in common.

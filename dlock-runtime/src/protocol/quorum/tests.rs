@@ -120,14 +120,14 @@ fn a_server_that_has_just_come_up_gives_no_yes_that_counts_and_is_undone_with_th
 
 #[test]
 fn a_renewal_puts_the_key_again_where_it_is_gone_and_only_while_the_lock_is_ours() {
-    let (outcome, _, follows) = held(RENEW, &[Reply::NotOurs, Reply::Ours, Reply::Ours]);
+    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::Ours, Reply::Ours]);
     assert!(matches!(outcome, Some(Reply::Ours)));
     assert_eq!(follows, [(0, Follow::Repair(LEASE))]);
 
-    let (outcome, _, follows) = held(RENEW, &[Reply::NotOurs, Reply::NotOurs, Reply::Ours]);
-    assert!(matches!(outcome, Some(Reply::NotOurs)));
+    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::NotOwner, Reply::Ours]);
+    assert!(matches!(outcome, Some(Reply::NotOwner)));
     assert_eq!(follows, []);
-    assert!(is_lost(RENEW, &Reply::NotOurs) && !is_lost(Command::Release, &Reply::NotOurs));
+    assert!(is_lost(RENEW, &Reply::NotOwner) && !is_lost(Command::Release, &Reply::NotOwner));
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn nothing_is_put_again_after_the_lock_is_let_go_of() {
     ballot.let_go();
 
     ballot.vote(1, Reply::Ours, true, &mut follows);
-    ballot.vote(2, Reply::NotOurs, true, &mut follows);
+    ballot.vote(2, Reply::NotOwner, true, &mut follows);
 
     assert_eq!(follows, []);
 }
 
 #[test]
 fn a_renewal_without_a_majority_either_way_is_unknown() {
-    let (outcome, after, _) = held(RENEW, &[Reply::Ours, Reply::NotOurs, unknown()]);
+    let (outcome, after, _) = held(RENEW, &[Reply::Ours, Reply::NotOwner, unknown()]);
 
     assert!(matches!(outcome, Some(Reply::Unknown(_))));
     assert_eq!(after, 3);
@@ -163,7 +163,7 @@ fn a_look_says_when_a_majority_will_be_free() {
 
 #[test]
 fn a_fencing_token_is_the_greatest_of_a_majority() {
-    let (outcome, after, _) = held(Command::Fence, &[Reply::Fenced(7), Reply::NotOurs, Reply::Fenced(9)]);
+    let (outcome, after, _) = held(Command::Fence, &[Reply::Fenced(7), Reply::NotOwner, Reply::Fenced(9)]);
 
     assert!(matches!(outcome, Some(Reply::Fenced(9))));
     assert_eq!(after, 3);
@@ -187,7 +187,7 @@ fn who_holds_is_whom_a_majority_sees() {
 
 #[test]
 fn a_release_that_one_confirms_was_one() {
-    let (outcome, _, follows) = held(Command::Release, &[Reply::Ours, Reply::NotOurs, unknown()]);
+    let (outcome, _, follows) = held(Command::Release, &[Reply::Ours, Reply::NotOwner, unknown()]);
 
     assert!(matches!(outcome, Some(Reply::Ours)));
     assert_eq!(follows, [(2, Follow::Abandon)]);
@@ -259,17 +259,17 @@ fn a_yield_is_done_when_a_majority_has_answered_and_waits_for_whoever_heard_it()
     let next = TokenSource::of_process(1).next();
     let offer = Command::Yield { next, streak: Streak::UNKNOWN };
     let cases = [
-        ([Reply::NotOurs, Reply::NotOurs, kept(1)], None, 2),
-        ([Reply::NotOurs, kept(1), Reply::NotOurs], Some(1), 2),
-        ([unknown(), kept(1), Reply::NotOurs], Some(1), 3),
-        ([Reply::NotOurs, refused(FailureKind::Passing), Reply::NotOurs], None, 3),
+        ([Reply::NotOwner, Reply::NotOwner, kept(1)], None, 2),
+        ([Reply::NotOwner, kept(1), Reply::NotOwner], Some(1), 2),
+        ([unknown(), kept(1), Reply::NotOwner], Some(1), 3),
+        ([Reply::NotOwner, refused(FailureKind::Passing), Reply::NotOwner], None, 3),
     ];
     for (votes, moment, decided) in cases {
         let (outcome, after, _) = held(offer, &votes);
 
         let given = match outcome {
             Some(Reply::NotQueued { ttl }) => ttl,
-            Some(Reply::NotOurs) => None,
+            Some(Reply::NotOwner) => None,
             _ => panic!("{votes:?}: {outcome:?}"),
         };
         assert_eq!((given, after), (moment.map(Duration::from_secs), decided), "{votes:?}");
@@ -281,7 +281,7 @@ fn a_yield_that_too_few_servers_answer_is_undone_where_it_may_have_been_heard() 
     let next = TokenSource::of_process(1).next();
     let offer = Command::Yield { next, streak: Streak::UNKNOWN };
 
-    let (outcome, after, follows) = held(offer, &[unknown(), unknown(), Reply::NotOurs]);
+    let (outcome, after, follows) = held(offer, &[unknown(), unknown(), Reply::NotOwner]);
 
     assert!(matches!(outcome, Some(Reply::Refused(_))), "{outcome:?}");
     assert_eq!((after, follows), (2, vec![(0, Follow::Abandon), (1, Follow::Abandon)]));
@@ -319,7 +319,7 @@ fn what_lasts_on_two_of_five_servers_may_pass() {
 fn who_gets_no_majority_is_told_why() {
     let young = [(Reply::Ours, OLD), (Reply::Ours, YOUNG), (Reply::Ours, YOUNG)];
     let away = [(Reply::Ours, YOUNG), (unknown(), OLD), (Reply::Ours, OLD)];
-    let split = [(Reply::Ours, OLD), (Reply::NotOurs, OLD), (Reply::Ours, OLD), (Reply::NotOurs, OLD)];
+    let split = [(Reply::Ours, OLD), (Reply::NotOwner, OLD), (Reply::Ours, OLD), (Reply::NotOwner, OLD)];
     let forgetful = "2 of 3 servers: 2 came up less than a lease ago, and may have forgotten who holds";
     let cases = [
         (ACQUIRE, &young[..], forgetful),
@@ -337,11 +337,11 @@ fn who_gets_no_majority_is_told_why() {
 
 #[test]
 fn a_hold_is_lost_where_something_else_stands_and_not_where_nobody_can_say() {
-    let (foreign, after, _) = held(RENEW, &[refused(FailureKind::WrongKind), Reply::NotOurs, Reply::Ours]);
-    assert!(matches!(foreign, Some(Reply::NotOurs)), "{foreign:?}");
+    let (foreign, after, _) = held(RENEW, &[refused(FailureKind::WrongKind), Reply::NotOwner, Reply::Ours]);
+    assert!(matches!(foreign, Some(Reply::NotOwner)), "{foreign:?}");
     assert_eq!(after, 2);
 
-    let (away, after, _) = held(RENEW, &[refused(FailureKind::Passing), Reply::NotOurs, Reply::Ours]);
+    let (away, after, _) = held(RENEW, &[refused(FailureKind::Passing), Reply::NotOwner, Reply::Ours]);
     assert!(matches!(away, Some(Reply::Unknown(_))), "{away:?}");
     assert_eq!(after, 3);
 }
@@ -360,7 +360,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
 fn a_check_puts_no_key_again() {
     let (mut ballot, mut follows) = (Ballot::new(Command::Check, 3), Vec::new());
 
-    for (server, reply) in [Reply::NotOurs, Reply::Ours, Reply::Ours].into_iter().enumerate() {
+    for (server, reply) in [Reply::NotOwner, Reply::Ours, Reply::Ours].into_iter().enumerate() {
         ballot.vote(server, reply, true, &mut follows);
     }
 

@@ -113,7 +113,7 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
         let mut record = held(a, &[b]);
         for other in [b, stranger] {
             let refused = run(&mut record, other, command, 1_000);
-            assert!(matches!(refused, Reply::NotOurs), "{command:?}: {refused:?}");
+            assert!(matches!(refused, Reply::NotOwner), "{command:?}: {refused:?}");
             assert_eq!(ends(&record), at(30_000), "{command:?}");
         }
 
@@ -128,7 +128,7 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
         assert_eq!(ends(&record), then, "{command:?}");
 
         let late = run(&mut record, a, command, 100_000);
-        assert!(matches!(late, Reply::NotOurs), "a hold that is over is not revived: {command:?}: {late:?}");
+        assert!(matches!(late, Reply::NotOwner), "a hold that is over is not revived: {command:?}: {late:?}");
         assert!(record.is_empty(at(100_000)), "{command:?}");
     }
 }
@@ -139,7 +139,7 @@ fn who_leaves_the_queue_takes_nothing_from_the_holder_and_who_leaves_as_holder_h
     let mut record = held(a, &[b, c]);
 
     let nowhere = run(&mut record, stranger, Command::Leave, 1_000);
-    assert!(matches!(nowhere, Reply::NotOurs), "{nowhere:?}");
+    assert!(matches!(nowhere, Reply::NotOwner), "{nowhere:?}");
     let queued = run(&mut record, b, Command::Leave, 1_000);
     assert!(matches!(queued, Reply::Ours), "{queued:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![a, c], Some(at(30_000))));
@@ -181,7 +181,7 @@ fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_b
     assert!(matches!(yielded, Reply::Yielded), "{yielded:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![b, c, next], Some(at(2_000))));
     let not_ours = run(&mut record, a, Command::Release, 1_000);
-    assert!(matches!(not_ours, Reply::NotOurs), "{not_ours:?}");
+    assert!(matches!(not_ours, Reply::NotOwner), "{not_ours:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Unit tests of `share`.
+//! Unit tests of `yield_to_foreign`.
 
 use super::*;
 use crate::protocol::Rules;
@@ -11,7 +11,7 @@ use crate::protocol::terms::Terms;
 use crate::retry::RetryPolicy;
 use crate::token::Token;
 
-const RULES: Rules = Rules { share: Share::SetNx, ..Rules::DEFAULT };
+const RULES: Rules = Rules { yield_to_foreign: true, ..Rules::DEFAULT };
 
 /// Lets `event` happen to a lane that shares.
 fn sharing<R>(
@@ -129,7 +129,7 @@ fn who_waits_elsewhere_is_told_asks_and_stays_away() {
     let (known, asks) = sharing(&mut lane, 100, |lane, cx| lane.granted(token, Offer::NONE, cx));
     let [Action::Send { command: confirm, .. }] = asks[..] else { panic!("{asks:?}") };
     let ((), again) =
-        sharing(&mut lane, 101, |lane, cx| lane.reply(token, confirm, at(100), Reply::NotOurs, cx));
+        sharing(&mut lane, 101, |lane, cx| lane.reply(token, confirm, at(100), Reply::NotOwner, cx));
     let [Action::Send { command: enqueue, .. }] = again[..] else { panic!("{again:?}") };
     let ((), then) = sharing(&mut lane, 102, |lane, cx| lane.reply(token, enqueue, at(101), Reply::Gone, cx));
 
@@ -218,19 +218,6 @@ fn by_default_nothing_is_told_and_nobody_stays_away() {
 }
 
 #[test]
-fn the_option_is_read_as_one_of_its_two_names_and_as_nothing_else() {
-    for (text, share) in [
-        ("ours", Some(Share::Ours)),
-        ("setnx", Some(Share::SetNx)),
-        ("", None),
-        ("SETNX", None),
-        ("theirs", None),
-    ] {
-        assert_eq!(Share::parse(text), share, "{text}");
-    }
-}
-
-#[test]
 fn a_streak_is_told_in_milliseconds_and_one_that_is_not_known_is_not_told() {
     assert_eq!(Streak::NEW.millis(), Some(0));
     assert_eq!(Streak::of(Duration::from_micros(399_900)).millis(), Some(399));
@@ -241,7 +228,7 @@ fn a_streak_is_told_in_milliseconds_and_one_that_is_not_known_is_not_told() {
 
 #[test]
 fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before() {
-    let rules = Rules { hand_off: std::time::Duration::from_secs(10), ..RULES };
+    let rules = Rules { handoff_budget: std::time::Duration::from_secs(10), ..RULES };
     let (mut lane, token) = held(TERMS);
     let [shorter, longer] = [10, 40].map(std::time::Duration::from_secs);
     for (seat, lease) in [(2, shorter), (3, longer), (4, shorter)] {

@@ -6,7 +6,7 @@ const LEASE: Duration = Duration::from_secs(30);
 fn a_turn_without_bounds_never_ends_and_keeps_nobody_out() {
     let since = BootTime::from_nanos(7);
     for terms in
-        [Terms::of_lease(LEASE), Terms::of_lease(LEASE).max_hold(None).at_least(Some(Duration::ZERO))]
+        [Terms::of_lease(LEASE), Terms::of_lease(LEASE).max_hold(None).min_hold(Some(Duration::ZERO))]
     {
         assert!(!terms.has_bounds() && terms.is_renewed());
         assert_eq!(terms.lease(), LEASE);
@@ -19,7 +19,7 @@ fn a_turn_with_bounds_has_them_from_its_begin() {
     let (since, at) =
         (BootTime::from_nanos(7), |seconds| BootTime::from_nanos(7).plus(Duration::from_secs(seconds)));
     let ends = Terms::of_lease(LEASE).max_hold(Some(Duration::from_secs(9)));
-    let kept = Terms::of_lease(LEASE).at_least(Some(Duration::from_secs(5))).renew(false);
+    let kept = Terms::of_lease(LEASE).min_hold(Some(Duration::from_secs(5))).renew(false);
 
     assert!(ends.has_bounds() && kept.has_bounds() && !kept.is_renewed());
     assert_eq!((ends.ends(since), kept.kept_until(since)), (at(9), at(5)));

@@ -36,8 +36,8 @@ fn a_release_that_is_not_the_holders_changes_nothing() {
     value.append(b);
     let before = value.clone();
 
-    assert_eq!(value.release(b, |_| true), LetGo::NotOurs);
-    assert_eq!(value.hand_on(b, c, |_| true), LetGo::NotOurs);
+    assert_eq!(value.release(b, |_| true), LetGo::NotOwner);
+    assert_eq!(value.hand_on(b, c, |_| true), LetGo::NotOwner);
     assert_eq!(value, before);
 }
 
@@ -49,7 +49,7 @@ fn its_holder_alone_frees_a_lock_and_all_who_wait_are_told() {
     value.append(c);
     let mut told = Vec::new();
 
-    assert_eq!(value.free(b, |waiter| told.push(waiter)), LetGo::NotOurs);
+    assert_eq!(value.free(b, |waiter| told.push(waiter)), LetGo::NotOwner);
     assert!(told.is_empty());
     assert_eq!(value.free(a, |waiter| told.push(waiter)), LetGo::Freed);
 
@@ -64,7 +64,7 @@ fn who_leaves_the_queue_is_never_granted_and_who_leaves_as_holder_hands_over() {
     value.append(b);
     value.append(c);
 
-    assert_eq!(value.leave(b, |_| true), LetGo::NotOurs);
+    assert_eq!(value.leave(b, |_| true), LetGo::NotOwner);
     assert_eq!(value.place_of(b), Place::Gone);
     assert_eq!(value.leave(a, |_| true), LetGo::Granted(c));
 }

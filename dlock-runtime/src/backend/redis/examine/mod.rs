@@ -107,7 +107,7 @@ fn terms(settings: &Settings, topology: Topology, usage: &Usage) -> Terms {
         response_timeout: rules.response_timeout,
         grant_lease: rules.grant_lease,
         lease: settings.lease,
-        poll: rules.poll,
+        poll_interval: rules.poll_interval,
         replica_acks: rules.replica_acks,
         topology,
     }

@@ -122,7 +122,7 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         },
         (Command::Check, Value::BulkString(value)) => {
             let is_ours = value.len() <= LONGEST_VALUE && value.starts_with(&request.token.written());
-            Some(if is_ours { Reply::Ours } else { Reply::NotOurs })
+            Some(if is_ours { Reply::Ours } else { Reply::NotOwner })
         }
         (Command::Inspect, Value::Int(0)) => Some(Reply::Seen(None)),
         (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Seen(Some(sight))),
@@ -134,7 +134,7 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
             | Command::Ping,
             _,
         ) => None,
-        (_, Value::Int(0)) => Some(Reply::NotOurs),
+        (_, Value::Int(0)) => Some(Reply::NotOwner),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
         (Command::Fence | Command::Register { .. }, Value::BulkString(text)) => fenced(text, LAST_FENCE),
         (Command::Fence | Command::Register { .. }, Value::Int(-1)) => {

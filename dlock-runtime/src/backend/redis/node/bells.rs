@@ -1,11 +1,11 @@
 //! Bells: one channel per key, which rings when its lock is let go of, for layouts that queue nobody in the server.
 //!
 //! ```text
-//!  try: taken --> subscribe, confirmed --> look --> sleep until it rings (or `poll` has passed)
+//!  try: taken --> subscribe, confirmed --> look --> sleep until it rings (or `poll_interval` has passed)
 //! ```
 //!
 //! Whoever is going to sleep listens first and looks once more then, so that no release falls between the two. A ring proves nothing,
-//! and anybody may ring: it only brings the next look forward. Where a bell cannot be heard, looking every `poll` does.
+//! and anybody may ring: it only brings the next look forward. Where a bell cannot be heard, looking every `poll_interval` does.
 //!
 //! A bell is listened to for as long as somebody here wants its key, and a second longer: a hot key is subscribed to once.
 //!

@@ -9,7 +9,7 @@
 //!
 //! Only what lives for a while is armed (`protocol::hint`): a lock that is taken and let go of at once costs nothing here, and before the
 //! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
-//! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll`.
+//! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll_interval`.
 //!
 //! Which holds are armed their lanes know, as far as it matters: one that has been checked has its renewals sent over this connection, and
 //! each arms its key. What is remembered here is which locks of strangers are, since the server says each key that it forgets.
@@ -280,7 +280,7 @@ impl Node {
                 [Value::Int(-2), _] => 0,
                 [_, Value::BulkString(value)] if is_ours(value) => value.len() / Token::WIDTH,
                 [.., Value::ServerError(_)] => {
-                    lock(&self.tracking.state).forget(key); // it was not read, and is looked at every `poll`
+                    lock(&self.tracking.state).forget(key); // it was not read, and is looked at every `poll_interval`
                     continue;
                 }
                 _ => continue,

@@ -12,7 +12,7 @@ use crate::backend::redis::simulation::judges::Holding;
 use crate::backend::redis::simulation::world::{CALM, Profile, World, drifts, name, sim_time};
 use crate::lock::Lock;
 use crate::manager::LockManager;
-use crate::options::Release;
+use crate::options::ReleaseMode;
 use crate::{LockGuard, OnLost};
 
 /// The process of a client.
@@ -143,10 +143,10 @@ impl Task {
             lock = lock.max_hold(lease.mul_f64(1.2));
         }
         if draws.chance(10) {
-            lock = lock.at_least(lease.mul_f64(0.3));
+            lock = lock.min_hold(lease.mul_f64(0.3));
         }
         if draws.chance(30) {
-            lock = lock.release(Release::Background);
+            lock = lock.release_mode(ReleaseMode::Background);
         }
         lock.backoff(Duration::from_millis(5), Duration::from_millis(50))
     }

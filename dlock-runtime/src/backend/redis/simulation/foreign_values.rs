@@ -136,7 +136,7 @@ fn is_foreign(command: Command, reply: &Reply) -> bool {
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
         Command::Inspect => matches!(reply, Reply::Seen(Some(sight)) if sight.holder.is_none()),
         Command::ForceRelease => matches!(reply, Reply::Ours),
-        _ => matches!(reply, Reply::NotOurs),
+        _ => matches!(reply, Reply::NotOwner),
     }
 }
 
@@ -232,7 +232,7 @@ fn a_million_fields_cost_no_time() {
         Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::ForceRelease => {
             is_wrong_kind(command, reply)
         }
-        _ => matches!(reply, Reply::NotOurs),
+        _ => matches!(reply, Reply::NotOwner),
     };
     scene.assert_quick(REDISSON, "a million fields", &commands, |_| {}, is_refused);
     let owner = owner(&mut scene);
@@ -271,8 +271,8 @@ fn long_fields_and_values_of_a_hash_cost_no_time() {
         Command::Acquire { .. } => matches!(reply, Reply::Taken),
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
         Command::Inspect | Command::ForceRelease => is_wrong_kind(command, reply),
-        Command::Check => matches!(reply, Reply::Ours | Reply::NotOurs),
-        _ => matches!(reply, Reply::NotOurs),
+        Command::Check => matches!(reply, Reply::Ours | Reply::NotOwner),
+        _ => matches!(reply, Reply::NotOwner),
     };
     let long = "local long = '1' while #long < 67108864 do long = long .. long end return redis.call('HSET', KEYS[1], ";
     scene.eval(&format!("{long} long, 1)"), KEY, &[]);

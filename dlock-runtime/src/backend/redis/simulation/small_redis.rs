@@ -302,7 +302,7 @@ impl SmallRedis {
                 let waiters = i64::try_from(sight.waiters).ok()?;
                 Said::List(vec![Said::Text(holder?.to_string()), Said::Int(waiters), ttl(sight.ttl)])
             }
-            (Script::Inspect, Reply::Seen(None)) | (_, Reply::NotOurs) => Said::Int(0),
+            (Script::Inspect, Reply::Seen(None)) | (_, Reply::NotOwner) => Said::Int(0),
             (Script::Yield, Reply::Yielded) => Said::Int(2),
             (_, Reply::Ours) => Said::Int(1),
             _ => return None,
@@ -323,7 +323,7 @@ impl SmallRedis {
         let entry = self.keys.entry(key.to_owned()).or_insert(Entry::Lock(Record::default()));
         let Entry::Lock(record) = entry else {
             self.strange.push(format!("{command:?} of a counter"));
-            return Reply::NotOurs;
+            return Reply::NotOwner;
         };
         let (clients, namespace) = (&self.clients, self.namespaces.own());
         let reply = record.run(token, command, now, grant_lease, |token, Offer { lease, streak }| {

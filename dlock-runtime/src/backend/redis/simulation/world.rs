@@ -75,9 +75,9 @@ impl Profile {
         option("response_timeout", response_timeout);
         option("connect_timeout", connect_timeout);
         option("grant_lease", draws.millis(100, 400));
-        option("hand_off", Duration::from_millis(20 * draws.below(3)));
-        option("poll", draws.millis(20, 100));
-        url.push_str(draws.one_of(&["", "", "&tracking=off", "&share=setnx"]));
+        option("handoff_budget", Duration::from_millis(20 * draws.below(3)));
+        option("poll_interval", draws.millis(20, 100));
+        url.push_str(draws.one_of(&["", "", "&tracking=off", "&yield_to_foreign=on"]));
         let most = draws.one_of(&[0, 10, 40]);
         let drift = draws.one_of(&[0, 4_000]);
         Self {

@@ -10,7 +10,7 @@
 //! J10 no hold is lost while nothing goes wrong, however far away the server is, if its lease has room for three round trips
 //! ```
 //!
-//! Beside these: nobody is let in before the `at_least` of another turn is over, and tasks of one process are let in in their order.
+//! Beside these: nobody is let in before the `min_hold` of another turn is over, and tasks of one process are let in in their order.
 //! Where a fault is beyond what can be promised, J1 counts instead: who was granted the lock by a server that has forgotten it may
 //! believe beside others, and nobody else.
 
@@ -135,8 +135,8 @@ impl Judges {
         let forgotten = self.granted_in.get(&hold.token).is_some_and(|of| *of < life);
         if weather.beyond != Beyond::Drift && !forgotten && self.kept.is_some_and(is_kept) {
             return wrong(
-                "at_least",
-                format!("task {seat} is let in before the `at_least` of another turn is over"),
+                "min_hold",
+                format!("task {seat} is let in before the `min_hold` of another turn is over"),
             );
         }
         self.admitted_at.insert(hold.token, now);
@@ -212,8 +212,8 @@ impl Judges {
     }
 
     /// A lock is kept until then.
-    pub(super) fn keeps(&mut self, token: Token, asked: u64, at_least: u64, life: u32) {
-        let admitted = self.admitted_at.get(&token).map_or(0, |at| at + at_least);
+    pub(super) fn keeps(&mut self, token: Token, asked: u64, min_hold: u64, life: u32) {
+        let admitted = self.admitted_at.get(&token).map_or(0, |at| at + min_hold);
         self.kept = Some((token, admitted.min(asked), life));
     }
 

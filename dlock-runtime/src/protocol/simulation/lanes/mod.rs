@@ -43,7 +43,7 @@ fn noticed(bug: Bug) -> Option<(u64, Box<Wrong>)> {
 fn every_rule_that_is_broken_is_noticed_by_its_judge() {
     for (bug, judge) in [
         (Bug::DeadlineFromTheReply, "J1"),
-        (Bug::AnybodyReleases, "J1 at_least"),
+        (Bug::AnybodyReleases, "J1 min_hold"),
         (Bug::EveryGrantIsBelieved, "J1"),
         (Bug::ClockStopsInSleep, "J1 J2"),
         (Bug::NobodyWatches, "J2"),
@@ -54,7 +54,7 @@ fn every_rule_that_is_broken_is_noticed_by_its_judge() {
         (Bug::StaysThoughGone, "J8"),
         (Bug::NobodyRenews, "J10"),
         (Bug::RenewedIntoBeing, "nobody"),
-        (Bug::NothingIsKept, "at_least"),
+        (Bug::NothingIsKept, "min_hold"),
     ] {
         let Some((seed, wrong)) = noticed(bug) else { panic!("{bug:?} is not noticed") };
         println!("{bug:?} is noticed at seed {seed} by {}: {}", wrong.judge, wrong.said);

@@ -44,7 +44,7 @@ impl Server {
         }
         let mut reply = self.record.run(token, command, server_time, grant_lease, &mut told);
         if bug == Bug::RenewedIntoBeing
-            && let (Command::Renew { lease }, Reply::NotOurs) = (command, &reply)
+            && let (Command::Renew { lease }, Reply::NotOwner) = (command, &reply)
             && self.record.is_empty(server_time)
         {
             reply = self.record.run(token, Command::Acquire { lease }, server_time, grant_lease, told);

@@ -17,13 +17,13 @@ pub(super) struct Weather {
     pub(super) lease: u64,
     /// How much longer every second lease is: only what is alike is handed on in memory.
     pub(super) uneven: u64,
-    pub(super) hand_off: u64,
+    pub(super) handoff_budget: u64,
     pub(super) grant_lease: u64,
     pub(super) work: u64,
     pub(super) renew: bool,
     /// None where 0.
     pub(super) max_hold: u64,
-    pub(super) at_least: u64,
+    pub(super) min_hold: u64,
     /// The longest delay between tries.
     pub(super) back_off: u64,
     /// How many processes leave turns to others.
@@ -86,12 +86,12 @@ impl Weather {
             arrivals: pick(&[100, 600, 600, 12_000]),
             lease: pick(&[200, 600, 1_500, 5_000]),
             uneven: pick(&[0, 0, 50]),
-            hand_off: pick(&[0, 20, 400]),
+            handoff_budget: pick(&[0, 20, 400]),
             grant_lease: pick(&[100, 300, 1_000]),
             work: pick(&[1, 50, 400, 3_000]),
             renew: pick(&[0, 1, 1]) == 1,
             max_hold: pick(&[0, 0, 0, 150, 900]),
-            at_least: pick(&[0, 0, 0, 100, 1_200]),
+            min_hold: pick(&[0, 0, 0, 100, 1_200]),
             back_off: pick(&[2, 50, 400]),
             sharing: pick(&[0, 0, 1, u64::from(PROCESSES)]),
             fenced: pick(&[0, 50, 100]),
@@ -167,7 +167,7 @@ impl Weather {
             beyond: Beyond::Nothing, restarts: 0, kills: 0, freezes: 0, doubled: 0, lost_requests: 0, lost_replies: 0, lost_grants: 0,
             gives_up: 0, declines: 0, hints: 0, forged: 0, unseen: 0, drift: 0, tracking: false, acks: 0, sharing: 0,
             confirm_at_once: false, distance: 0,
-            max_hold: 0, at_least: 0, uneven: 0, hand_off: 0, fenced: 0, renew: false, delay: 1,
+            max_hold: 0, min_hold: 0, uneven: 0, handoff_budget: 0, fenced: 0, renew: false, delay: 1,
             grant_lease: 1_000, lease: 600, arrivals: 100, work: 400, back_off: 400,
         }
         milder
@@ -184,6 +184,6 @@ impl Weather {
     /// The longest time for which nobody is let in, though somebody waits, once the weather is calm: what is left of the dead expires
     /// within a lease, and what a rule waits for itself is shorter.
     pub(super) fn longest_gap(&self) -> u64 {
-        self.lease + self.uneven + self.at_least + 3 * self.grant_lease + 20 * self.distance + 3_000
+        self.lease + self.uneven + self.min_hold + 3 * self.grant_lease + 20 * self.distance + 3_000
     }
 }

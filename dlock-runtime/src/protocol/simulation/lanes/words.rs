@@ -33,7 +33,7 @@ pub(super) fn answers(command: Command, reply: &Reply, until: Option<u64>) -> St
         (_, Reply::Taken | Reply::NotQueued { .. }) => format!("says that it is taken{}", until()),
         (_, Reply::Queued { .. }) => format!("has it wait: the lock is taken{}", until()),
         (_, Reply::Gone) => "does not know that it waits".to_owned(),
-        (_, Reply::NotOurs) => "says that it has nothing".to_owned(),
+        (_, Reply::NotOwner) => "says that it has nothing".to_owned(),
         (_, Reply::Yielded) => "has it wait for its next turn".to_owned(),
         (_, Reply::Seen(sight)) => format!("says that {} wait", sight.map_or(0, |sight| sight.waiters)),
         (_, Reply::Fenced(number)) => format!("gives it {}", number % 1_000_000_000),

@@ -20,7 +20,7 @@ use crate::protocol::hold::{Left, Released};
 use crate::protocol::lane::{Action, Cx, Lane, Stage};
 use crate::protocol::patience::{Limits, Patience};
 use crate::protocol::queue::Waiter;
-use crate::protocol::share::{Offer, Share};
+use crate::protocol::share::Offer;
 use crate::protocol::simulation::agenda::Agenda;
 use crate::protocol::simulation::chance::Chance;
 use crate::protocol::simulation::story::Story;
@@ -178,7 +178,7 @@ impl<'a> World<'a> {
             weather,
             bug,
             rules: Rules {
-                hand_off: Duration::from_millis(weather.hand_off),
+                handoff_budget: Duration::from_millis(weather.handoff_budget),
                 grant_lease: Duration::from_millis(weather.grant_lease),
                 told_is_given: weather.unseen == 0 || bug == Bug::EveryGrantIsBelieved,
                 tracking: weather.tracking,
@@ -437,7 +437,7 @@ impl<'a> World<'a> {
         let terms = Terms::of_lease(Duration::from_millis(self.weather.lease_of(seat)))
             .renew(self.weather.renew)
             .max_hold(some(self.weather.max_hold))
-            .at_least(some(self.weather.at_least));
+            .min_hold(some(self.weather.min_hold));
         let waiter = Waiter { seat, terms, patience };
         self.tell(|| format!("task {seat} of process {process} wants the lock"));
         self.judges.joins(seat, process, self.now);
@@ -565,7 +565,7 @@ impl<'a> World<'a> {
         let slept = if self.bug == Bug::ClockStopsInSleep { current.slept } else { 0 };
         let now = current.clock(self.now - slept);
         let shares = (process as u64) < self.weather.sharing;
-        let rules = Rules { share: if shares { Share::SetNx } else { Share::Ours }, ..self.rules };
+        let rules = Rules { yield_to_foreign: shares, ..self.rules };
         let contended = &mut current.contended;
         let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.lane, &mut cx);
@@ -773,8 +773,8 @@ impl<'a> World<'a> {
         if let (Command::Keep { ttl }, Reply::Ours) = (command, &reply) {
             // It may be asked for longer, for a body that is not gone; and a fast clock has it over a little earlier.
             let asked = at + self.processes[process].span(millis(ttl)).saturating_sub(100);
-            let at_least = self.processes[process].span(self.weather.at_least);
-            self.judges.keeps(token, asked, at_least, self.server.life);
+            let min_hold = self.processes[process].span(self.weather.min_hold);
+            self.judges.keeps(token, asked, min_hold, self.server.life);
         }
         if answered {
             let delay = self.weather.distance + self.delay(Thing::ReplyDelay, process, 1);
@@ -907,7 +907,7 @@ impl<'a> World<'a> {
         if alive.any(|process| left.iter().any(|token| token.process() == process.tokens.process())) {
             return wrong("J6 nothing left", "something of a living process is left in the server");
         }
-        let longest = self.weather.lease + self.weather.uneven + self.weather.at_least + 100;
+        let longest = self.weather.lease + self.weather.uneven + self.weather.min_hold + 100;
         match self.server.until(self.now) {
             Some(until) if until > self.now + longest.max(self.weather.grant_lease) => {
                 wrong("P4 a key has a time to live", format!("the key lives until {until} ms"))

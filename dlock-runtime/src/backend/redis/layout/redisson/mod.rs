@@ -106,7 +106,7 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         },
         (_, Value::ServerError(_)) => None,
         (Command::Check, Value::Int(1)) => Some(Reply::Ours),
-        (Command::Check, Value::Int(0)) => Some(Reply::NotOurs),
+        (Command::Check, Value::Int(0)) => Some(Reply::NotOwner),
         (Command::Check, _) => Some(codec::no_answer(server)),
         (Command::Fence, Value::BulkString(text)) => codec::fenced(text, LAST_FENCE_OF_REDISSON),
         (Command::Fence, Value::Int(-1)) => {

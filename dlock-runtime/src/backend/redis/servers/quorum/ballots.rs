@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_fencing_token_is_known_to_a_majority_before_it_is_told() {
         let (mut ballots, token) = (Ballots::default(), TokenSource::of_process(1).next());
-        let votes = [Reply::Fenced(7), Reply::Fenced(9), Reply::NotOurs];
+        let votes = [Reply::Fenced(7), Reply::Fenced(9), Reply::NotOwner];
 
         let mut counted = ballot(&mut ballots, token, Command::Fence, votes);
 
@@ -229,7 +229,7 @@ mod tests {
         let acquired = ballot(&mut ballots, token, acquire, [Reply::Ours, Reply::Ours, unknown()]);
         assert_eq!(acquired[2].follows, [(2, Follow::Unsure)]);
 
-        let votes = [Reply::Ours, Reply::Ours, Reply::NotOurs];
+        let votes = [Reply::Ours, Reply::Ours, Reply::NotOwner];
         let released = ballot(&mut ballots, token, Command::Release, votes);
 
         assert_eq!(released[2].follows, [(2, Follow::Abandon)]);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_hold_that_a_majority_has_lost_leaves_all_servers() {
         let (mut ballots, token) = (Ballots::default(), TokenSource::of_process(1).next());
-        let votes = [Reply::NotOurs, Reply::Ours, Reply::NotOurs];
+        let votes = [Reply::NotOwner, Reply::Ours, Reply::NotOwner];
 
         let mut counted = ballot(&mut ballots, token, Command::Renew { lease: LEASE }, votes);
 
@@ -247,7 +247,7 @@ mod tests {
         let leave = counted[2].next.take().expect("a majority has lost it");
         assert_eq!(leave.command, Command::Leave);
         for server in 0..3 {
-            let counted = ballots.vote(server, &leave, Reply::NotOurs, true);
+            let counted = ballots.vote(server, &leave, Reply::NotOwner, true);
             assert!(counted.outcome.is_none() && !counted.is_over, "nobody asked for it");
         }
         assert!(ballots.open.iter().all(Option::is_none));
@@ -259,7 +259,7 @@ mod tests {
         let renew = Command::Renew { lease: LEASE };
         let number = ballots.open(Request::new("k".into(), token, renew), BootTime::START, 3);
         let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, renew) };
-        ballots.vote(0, &asked, Reply::NotOurs, true);
+        ballots.vote(0, &asked, Reply::NotOwner, true);
 
         ballots.open(Request::new("k".into(), token, Command::Release), BootTime::START, 3);
         ballots.vote(1, &asked, Reply::Ours, true);

@@ -11,14 +11,14 @@ use crate::token::ProcessId;
 ///
 /// It names holders by their managers and shows nobody's token, so it can be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inspection {
+pub struct LockInfo {
     holder: Option<String>,
     ours: bool,
     remaining: Option<Duration>,
     waiters: usize,
 }
 
-impl Inspection {
+impl LockInfo {
     pub(crate) fn new(sight: Sight, us: ProcessId) -> Self {
         let Sight { holder, waiters, ttl } = sight;
         Self { holder: holder.map(ProcessId::shown), ours: holder == Some(us), remaining: ttl, waiters }
@@ -30,9 +30,9 @@ impl Inspection {
         self.holder.as_deref()
     }
 
-    /// Returns whether this very manager holds it, or keeps it for an `at_least`.
+    /// Returns whether this very manager holds it, or keeps it for an `min_hold`.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
+    pub fn is_held_here(&self) -> bool {
         self.ours
     }
 
