@@ -192,8 +192,8 @@ impl Expansion<'_> {
             .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
         let release = (args.release == ReleaseMode::Background)
             .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
-        let only_whether = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
-            .then(|| quote_spanned!(span=> .only_whether()));
+        let try_only = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
+            .then(|| quote_spanned!(span=> .try_only()));
         let max_hold = args.max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
         let min_hold = args.min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
         let reentrant =
@@ -201,7 +201,7 @@ impl Expansion<'_> {
         quote_spanned! {span=>
             #private::Options::new()
                 #lease #renew #retry #wait #backoff #max_hold #min_hold #reentrant #on_lost #release
-                #only_whether
+                #try_only
         }
     }
 

@@ -24,7 +24,7 @@ pin_project! {
         },
         /// It has ended.
         Done {
-            // Until it is taken.
+            // AtomicDeadline it is taken.
             value: Option<F::Output>,
         },
         /// It was stopped.

@@ -11,8 +11,8 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
-use crate::config::quorum::Voters;
-use crate::config::url::{self, Place, Target};
+use crate::config::quorum::QuorumEndpoint;
+use crate::config::url::{self, ConnectSpec, Endpoint};
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::doctor::{self, Report};
 use crate::error::Result;
@@ -255,7 +255,7 @@ impl Builder {
     }
 
     /// Reads the URL, and sets what is set here.
-    fn target(self) -> Result<Target> {
+    fn target(self) -> Result<ConnectSpec> {
         let mut target = url::parse(&self.url)?;
         let Changes {
             namespace,
@@ -295,18 +295,20 @@ impl Builder {
         set(&mut settings.certificates.key, key.map(Some));
         set(&mut settings.certificates.name, name.map(Some));
         let (speaks_tls, cure) = match &target.place {
-            Place::Redis(server) if server.socket.is_some() => {
+            Endpoint::Redis(server) if server.socket.is_some() => {
                 (false, "a unix socket has no TLS: leave them out")
             }
-            Place::Redis(server) => (server.tls, "the URL asks for no TLS: write `rediss://`"),
-            Place::Sentinel(watched) => {
+            Endpoint::Redis(server) => (server.tls, "the URL asks for no TLS: write `rediss://`"),
+            Endpoint::Sentinel(watched) => {
                 (watched.master.tls, "the URL asks for no TLS: write `rediss+sentinel://`")
             }
-            Place::Cluster(seeds) => (seeds.access.tls, "the URL asks for no TLS: write `rediss+cluster://`"),
-            Place::Quorum(Voters(servers)) => {
+            Endpoint::Cluster(seeds) => {
+                (seeds.access.tls, "the URL asks for no TLS: write `rediss+cluster://`")
+            }
+            Endpoint::Quorum(QuorumEndpoint(servers)) => {
                 (servers.iter().all(|server| server.tls), "the URL asks for no TLS: write `rediss+quorum://`")
             }
-            Place::Memory { .. } => (false, "`memory://` has no TLS: leave them out"),
+            Endpoint::Memory { .. } => (false, "`memory://` has no TLS: leave them out"),
         };
         if settings.certificates.are_given() && !speaks_tls {
             return Err(config("tls", format!("certificates are given, and {cure}")));
@@ -315,17 +317,17 @@ impl Builder {
             return Err(config("tls_name", format!("it is for TLS, and {cure}")));
         }
         let replicas = match &target.place {
-            Place::Redis(_) | Place::Sentinel(_) | Place::Cluster(_) => Ok(()),
-            Place::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
-            Place::Memory { .. } => Err("`memory://` has none: leave it out"),
+            Endpoint::Redis(_) | Endpoint::Sentinel(_) | Endpoint::Cluster(_) => Ok(()),
+            Endpoint::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
+            Endpoint::Memory { .. } => Err("`memory://` has none: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
         }
-        if let (Place::Memory { .. }, Io::Runtime) = (&target.place, settings.io) {
+        if let (Endpoint::Memory { .. }, Io::Runtime) = (&target.place, settings.io) {
             return Err(config("io", "`memory://` has no connections: leave it out"));
         }
-        if let Place::Quorum(_) = target.place {
+        if let Endpoint::Quorum(_) = target.place {
             if target.settings.layout == Layout::Redisson {
                 return Err(config("layout", "a quorum has one of its own: leave it out"));
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
 /// A source of time.
@@ -28,7 +28,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    pub(crate) fn now(&self) -> BootTime {
+    pub(crate) fn now(&self) -> BootInstant {
         match self {
             Self::Boot => boot_time(),
             Self::Tokio(clock) => clock.now(),
@@ -52,14 +52,14 @@ pub(crate) struct SetClock {
 
 #[cfg(test)]
 impl SetClock {
-    fn now(&self) -> BootTime {
+    fn now(&self) -> BootInstant {
         let look = self.looks.fetch_add(1, Ordering::Relaxed);
         if look == self.jump.0.load(Ordering::Relaxed) && look > 0 {
             self.now.fetch_add(self.jump.1.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let now = self.now.load(Ordering::Relaxed);
         self.shown.store(now, Ordering::Relaxed);
-        BootTime::from_nanos(now)
+        BootInstant::from_nanos(now)
     }
 
     /// Returns the time without a look that anybody would know of.
@@ -103,13 +103,13 @@ impl TokioClock {
         Self { start: tokio::time::Instant::now(), shown: Mutex::default() }
     }
 
-    pub(crate) fn now(&self) -> BootTime {
+    pub(crate) fn now(&self) -> BootInstant {
         let mut shown = lock(&self.shown);
         // Read under the lock: of two threads the later one never reads an earlier time.
         let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if shown.behind.is_empty() && own >= shown.latest {
             shown.latest = own; // nearly always, and then it does not matter whose clock it is
-            return BootTime::from_nanos(own);
+            return BootInstant::from_nanos(own);
         }
         let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
         let at = shown.behind.iter().position(|(runtime, _)| *runtime == here);
@@ -125,7 +125,7 @@ impl TokioClock {
             }
             shown.behind.push_back((here, behind));
         }
-        BootTime::from_nanos(shown.latest)
+        BootInstant::from_nanos(shown.latest)
     }
 }
 
@@ -133,12 +133,12 @@ impl TokioClock {
 const MOST_RUNTIMES: usize = 64;
 
 /// Returns the time on the boot clock.
-pub(crate) fn boot_time() -> BootTime {
+pub(crate) fn boot_time() -> BootInstant {
     #[cfg(any(test, dlock_shuttle))]
     if let Some(now) = crate::simulated::now() {
         return now;
     }
-    BootTime::from_nanos(u64::try_from(read().as_nanos()).unwrap_or(u64::MAX))
+    BootInstant::from_nanos(u64::try_from(read().as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -197,7 +197,7 @@ mod tests {
 
         let nanos =
             said.split_once("it is ").and_then(|(_, rest)| rest.split_once(" now")).map(|(nanos, _)| nanos);
-        let theirs = BootTime::from_nanos(nanos.and_then(|nanos| nanos.parse().ok()).expect(&said));
+        let theirs = BootInstant::from_nanos(nanos.and_then(|nanos| nanos.parse().ok()).expect(&said));
 
         assert!(theirs.since(boot_time()) > SUSPENDED / 2, "{theirs:?}");
     }

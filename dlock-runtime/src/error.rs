@@ -243,7 +243,7 @@ pub enum LossCause {
     /// The manager was shut down while the body ran, and the deadline given to `shutdown` passed.
     Shutdown,
     /// The guard was released while something still used the hold.
-    Released,
+    ReleaseOutcome,
     /// The current process was forked from the one that holds the lock, which still holds it.
     Forked,
 }
@@ -256,7 +256,7 @@ impl std::fmt::Display for LossCause {
             Self::NotOwner => "the server says that it is not ours any more",
             Self::MaxHold => "its `max_hold` is over",
             Self::Shutdown => "the lock manager was shut down",
-            Self::Released => "it was released",
+            Self::ReleaseOutcome => "it was released",
             Self::Forked => "this process was forked from the one that holds it",
         })
     }

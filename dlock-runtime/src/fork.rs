@@ -147,11 +147,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InOneProcess<S> {
 
 /// A static of which each process has its own: a child finds it empty, whoever used its parent's at the `fork`.
 pub(crate) struct PerProcess<T> {
-    node: OnceBox<Node<T>>,
+    node: OnceBox<ProcessValue<T>>,
 }
 
 /// What one process has, and behind it what its child has.
-struct Node<T> {
+struct ProcessValue<T> {
     value: T,
     detector: ForkDetector,
     child: PerProcess<T>,
@@ -182,11 +182,11 @@ impl<T: Default> PerProcess<T> {
         latest
     }
 
-    fn node(&self) -> &Node<T> {
+    fn node(&self) -> &ProcessValue<T> {
         // Without a lock: where several threads are first, one of them wins.
         self.node.get_or_init(|| {
             let (value, detector) = (T::default(), ForkDetector::new());
-            Box::new(Node { value, detector, child: Self::new() })
+            Box::new(ProcessValue { value, detector, child: Self::new() })
         })
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         let is_late = std::thread::scope(|scope| {
             let other_thread = scope.spawn(move || {
                 let _waits = lock_all(engine);
-                of_held.look(None, |_| {
+                of_held.poll_state(None, |_| {
                     locked.send(()).expect("the test listens");
                     Some(has_ended.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout))
                 })

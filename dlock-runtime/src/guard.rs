@@ -6,9 +6,9 @@ use std::fmt;
 use std::future::poll_fn;
 use std::time::Duration;
 
-use crate::engine::answer::Told;
-use crate::engine::hold::{Alarm, Held, HoldObserver};
-use crate::engine::turn::Phase;
+use crate::engine::acquisition::AcquisitionState;
+use crate::engine::hold_guard::{HoldGuard, HoldObserver, LossTimer};
+use crate::engine::release_completion::ReleaseReport;
 use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
 use crate::options::checked_lease;
@@ -16,13 +16,13 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 
 /// A lock that is held. Dropping it releases the lock: at once, without blocking, from any thread.
 ///
-/// Until [`deadline`](Self::deadline) nobody else holds the lock, within the promises of the topology. The watchdog moves the
+/// AtomicDeadline [`deadline`](Self::deadline) nobody else holds the lock, within the promises of the topology. The watchdog moves the
 /// deadline on unless the lock was taken with `renew = false`. A guard alone does not stop your code when the lock is lost: ask
 /// [`check`](Self::check) before what must not happen twice, or run the code with [`Lock::run`](crate::Lock::run) or the attribute,
 /// which do stop it.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
-    hold: std::result::Result<Held, Box<Unlocked>>,
+    hold: std::result::Result<HoldGuard, Box<Unlocked>>,
 }
 
 /// Why there is no hold where `on_unavailable = run` has a body run without one.
@@ -32,7 +32,7 @@ struct Unlocked {
 }
 
 impl LockGuard {
-    pub(crate) fn new(held: Held) -> Self {
+    pub(crate) fn new(held: HoldGuard) -> Self {
         Self { hold: Ok(held) }
     }
 
@@ -42,7 +42,7 @@ impl LockGuard {
     }
 
     /// Returns the hold, if there is one.
-    pub(crate) fn held(&self) -> Option<&Held> {
+    pub(crate) fn held(&self) -> Option<&HoldGuard> {
         self.hold.as_ref().ok()
     }
 
@@ -62,7 +62,7 @@ impl LockGuard {
     /// some milliseconds later, once the server has confirmed it, it is that of the lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.held().map_or(Duration::ZERO, Held::remaining)
+        self.held().map_or(Duration::ZERO, HoldGuard::remaining)
     }
 
     /// Returns the instant until which the hold may be believed, as of now: for `tokio::time::timeout_at` and the like.
@@ -80,12 +80,12 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] once it may not; [`Error::Unavailable`] where the body runs without the lock (`on_unavailable = run`).
     pub fn check(&self) -> Result<()> {
-        self.believed().map(|_| ())
+        self.check_valid().map(|_| ())
     }
 
-    /// Waits until the lock is lost, and returns how. It never ends while the lock is held.
+    /// WaitGraph until the lock is lost, and returns how. It never ends while the lock is held.
     ///
-    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::Released`]. Where the body runs
+    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::ReleaseOutcome`]. Where the body runs
     /// without the lock (`on_unavailable = run`) nothing can be lost, and it never ends. In a process that was forked from the one that
     /// holds the lock, it ends at once: [`LossCause::Forked`].
     ///
@@ -95,15 +95,15 @@ impl LockGuard {
     pub async fn lost(&self) -> LossCause {
         let Some(held) = self.held() else { return std::future::pending().await };
         let observer = HoldObserver::beside_call(held);
-        let mut alarm = Alarm::default();
+        let mut alarm = LossTimer::default();
         poll_fn(|cx| {
             loop {
                 if held.engine.is_forked() {
                     return std::task::Poll::Ready(LossCause::Forked);
                 }
-                let lost = observer.look(cx.waker(), |phase| match phase {
-                    Phase::Lost(lost) => Some(lost.cause),
-                    Phase::Over { .. } => Some(LossCause::Released),
+                let lost = observer.poll_state(cx.waker(), |phase| match phase {
+                    AcquisitionState::Lost(lost) => Some(lost.cause),
+                    AcquisitionState::Over { .. } => Some(LossCause::ReleaseOutcome),
                     _ => None,
                 });
                 match lost {
@@ -135,7 +135,7 @@ impl LockGuard {
     ///
     /// Dropping it may leave a number unused. Ask again: a later number is as good.
     pub async fn fencing_token(&self) -> Result<FencingToken> {
-        let held = self.believed()?;
+        let held = self.check_valid()?;
         if let Some(known) = held.root().fencing_token() {
             return Ok(FencingToken(known));
         }
@@ -159,9 +159,9 @@ impl LockGuard {
     /// Dropping it may or may not prolong the hold.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = checked_lease(lease)?;
-        let held = self.believed()?;
+        let held = self.check_valid()?;
         match ask(held, Command::Renew { lease }).await? {
-            Reply::Ours => Ok(()),
+            Reply::Owner => Ok(()),
             _ => Err(not_ours(held)),
         }
     }
@@ -179,7 +179,7 @@ impl LockGuard {
     /// Dropping it does not undo the release: it has been handed over, or is by the drop.
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
-        let answer = self.held().and_then(|held| held.let_go(Told::Caller).answer());
+        let answer = self.held().and_then(|held| held.let_go(ReleaseReport::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
         match usable(held.key(), held.engine.reply(answer).await)? {
@@ -189,20 +189,20 @@ impl LockGuard {
     }
 
     /// Returns the hold if it may still be believed.
-    fn believed(&self) -> Result<&Held> {
+    fn check_valid(&self) -> Result<&HoldGuard> {
         let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
         held.engine.in_own_process(Some(held.key()))?;
-        held.believed().map(|()| held).map_err(|loss| held.lost_error(loss))
+        held.check_valid().map(|()| held).map_err(|loss| held.lost_error(loss))
     }
 }
 
 /// Asks the server something under a hold.
 ///
 /// If the connection is lost before the reply, it asks once more: what is asked here may run twice.
-async fn ask(held: &Held, command: Command) -> Result<Reply> {
+async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
     let ask = move || async move {
-        let answer = held.engine.ask_under(held.root(), command);
-        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
+        let answer = held.engine.request_for_holder(held.root(), command);
+        let answer = answer.ok_or_else(|| held.lost_error((LossCause::ReleaseOutcome, Duration::ZERO)))?;
         match held.engine.reply(answer).await {
             Ok(reply) => Ok(reply),
             ended => usable(held.key(), ended),
@@ -212,7 +212,7 @@ async fn ask(held: &Held, command: Command) -> Result<Reply> {
 }
 
 /// The loss of a hold that the server does not know.
-fn not_ours(held: &Held) -> Error {
+fn not_ours(held: &HoldGuard) -> Error {
     held.lost_error((LossCause::NotOwner, held.held_for()))
 }
 
@@ -306,7 +306,7 @@ mod tests {
         let nested = spawned.expect("the body ran");
         let cause = tokio::time::timeout(Duration::from_secs(10), nested).await.expect("it is told");
 
-        assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::Released);
+        assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::ReleaseOutcome);
     }
 
     #[tokio::test]

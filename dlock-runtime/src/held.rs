@@ -2,16 +2,16 @@
 //!
 //! A scope is one hold that a body runs under; scopes nest, and the innermost is known to the task that polls the body.
 //!
-//! Not here: how a nested call waits for its siblings (`protocol::nesting`), how a body is run (`run`).
+//! Not here: how a nested call waits for its siblings (`protocol::reentrancy`), how a body is run (`run`).
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use crate::engine::Engine;
-use crate::engine::hold::Held;
-use crate::engine::turn::SharedTurn;
+use crate::engine::acquisition::SharedAcquisition;
+use crate::engine::hold_guard::HoldGuard;
 use crate::key::{LockKey, Name};
-use crate::protocol::waits::Place;
+use crate::protocol::deadlock::WaitNode;
 use crate::token::ProcessId;
 
 /// One hold that the current call runs under.
@@ -20,7 +20,7 @@ pub(crate) struct Scope {
     /// The manager whose lock it is: to be told apart, and not kept alive, which would cost two threads a contended count at each call.
     manager: ProcessId,
     /// The turn that holds the lock.
-    root: SharedTurn,
+    root: SharedAcquisition,
     /// How many calls deep the scope is nested in that hold.
     depth: usize,
     parent: Option<Arc<Scope>>,
@@ -38,14 +38,14 @@ impl Scope {
     }
 
     /// Returns every place that the chain has in `engine`.
-    pub(crate) fn places(scope: &Arc<Self>, engine: &Engine) -> Vec<Place> {
+    pub(crate) fn places(scope: &Arc<Self>, engine: &Engine) -> Vec<WaitNode> {
         Self::chain(scope)
             .filter(|scope| scope.is_of(engine))
             .map(|scope| (Name::clone(scope.root.key.name()), scope.depth))
             .collect()
     }
 
-    pub(crate) fn root(&self) -> &SharedTurn {
+    pub(crate) fn root(&self) -> &SharedAcquisition {
         &self.root
     }
 
@@ -64,24 +64,24 @@ impl Scope {
 
 /// The scope of a body that is polled now and then. Most bodies never ask for it, so it is made for the first that does.
 #[derive(Debug)]
-pub(crate) enum Opened {
+pub(crate) enum ScopeSlot {
     /// Nobody has asked for it. It stands inside this one.
     Inside(Option<Arc<Scope>>),
     Made(Arc<Scope>),
 }
 
-impl Opened {
+impl ScopeSlot {
     /// Opens a scope inside the current one.
     pub(crate) fn new() -> Self {
         Self::Inside(Scope::current())
     }
 
     /// Does something, such as polling a body, inside the scope, which is that of `held`.
-    pub(crate) fn enter<R>(&mut self, held: &Held, inside: impl FnOnce() -> R) -> R {
+    pub(crate) fn enter<R>(&mut self, held: &HoldGuard, inside: impl FnOnce() -> R) -> R {
         let current = match &*self {
             Self::Made(scope) => Current::Made(Arc::clone(scope)),
             Self::Inside(parent) => {
-                let (manager, root) = (held.engine.tokens.process(), SharedTurn::clone(held.root()));
+                let (manager, root) = (held.engine.tokens.process(), SharedAcquisition::clone(held.root()));
                 let scope = Scope { manager, root, depth: held.depth(), parent: parent.clone() };
                 Current::Open(scope, OnceLock::new())
             }

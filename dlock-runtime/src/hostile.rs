@@ -4,9 +4,9 @@
 
 use redis::Value;
 
-use crate::backend::redis::hostile as backend;
+use crate::backend::redis::fuzz_invariants as backend;
 use crate::config::duration;
-use crate::config::url::{self, Place};
+use crate::config::url::{self, Endpoint};
 use crate::key::KeyBuilder;
 
 /// A duration is read or refused. What is read is its digits times its unit, and is read again from its milliseconds.
@@ -32,12 +32,12 @@ pub fn read_duration(text: &str) {
 pub fn read_url(text: &str) {
     let Ok(target) = url::parse(text) else { return };
     let _ = target.settings.clone().checked();
-    if let Place::Redis(server) = target.place
+    if let Endpoint::Redis(server) = target.place
         && server.socket.is_none()
     {
         let shown = server.to_string();
         let again = url::parse(&format!("redis://{shown}")).map(|target| target.place);
-        let Ok(Place::Redis(again)) = again else { panic!("{shown} is not read again: {again:?}") };
+        let Ok(Endpoint::Redis(again)) = again else { panic!("{shown} is not read again: {again:?}") };
         assert_eq!((again.host, again.port), (server.host, server.port));
     }
 }
@@ -59,13 +59,13 @@ pub fn read_url_with_a_password(scheme: &str, user: &str, before: &str, after: &
     assert!(!shown.contains(&SECRET.to_lowercase()), "{shown} shows the password of {text}");
 }
 
-fn place(place: &Place) -> String {
+fn place(place: &Endpoint) -> String {
     match place {
-        Place::Memory { name } => name.clone().unwrap_or_default(),
-        Place::Redis(server) => server.to_string(),
-        Place::Sentinel(watched) => watched.to_string(),
-        Place::Cluster(seeds) => seeds.to_string(),
-        Place::Quorum(voters) => voters.to_string(),
+        Endpoint::Memory { name } => name.clone().unwrap_or_default(),
+        Endpoint::Redis(server) => server.to_string(),
+        Endpoint::Sentinel(watched) => watched.to_string(),
+        Endpoint::Cluster(seeds) => seeds.to_string(),
+        Endpoint::Quorum(voters) => voters.to_string(),
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
             );
             let _ = write!(text, "&namespace={}", encoded(&namespace));
             let target = url::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            let Place::Redis(Server { username, password: read, host: at, port: of, database: number, .. }) = target.place
+            let Endpoint::Redis(Server { username, password: read, host: at, port: of, database: number, .. }) = target.place
             else { panic!("{text} is of one server") };
             prop_assert_eq!(username, Some(user).filter(|user| !user.is_empty()));
             prop_assert_eq!((read, at, of, number), (Some(password), host, port, database));

@@ -12,8 +12,8 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options, ReleaseMode};
-use crate::run::{Entering, Leaving, Running};
-use crate::telemetry::Hold;
+use crate::run::{Acquiring, Releasing, Running};
+use crate::telemetry::CallSpan;
 
 /// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
 ///
@@ -144,7 +144,7 @@ impl Lock {
     ///
     /// Dropping it releases what may have been granted.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
-        let once = Options { retry: 0, wait: None, ..self.options.only_whether() };
+        let once = Options { retry: 0, wait: None, ..self.options.try_only() };
         match self.acquire_with(once).await {
             Ok(guard) => Ok(Some(guard)),
             Err(Error::Contended { .. }) => Ok(None),
@@ -173,8 +173,8 @@ impl Lock {
         F: AsyncFnOnce(&LockGuard) -> R,
     {
         let key = self.key.clone().map_err(Box::new);
-        let telemetry = Hold::begin(None, key.as_ref().ok());
-        let mut entering = Entering::new(&self.manager, &key, &self.options);
+        let telemetry = CallSpan::begin(None, key.as_ref().ok());
+        let mut entering = Acquiring::new(&self.manager, &key, &self.options);
         let guard = LockGuard::new(
             poll_fn(|cx| entering.poll(&self.options, &telemetry, cx)).await.map_err(|error| *error)?,
         );
@@ -183,17 +183,17 @@ impl Lock {
         let mut running = Running::new(held);
         let on_lost = self.options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
-        let mut leaving = Leaving::new(held, ended, &self.options, &telemetry);
+        let mut leaving = Releasing::new(held, ended, &self.options, &telemetry);
         poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
         Ok(body.take())
     }
 
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
         let key = self.key.clone().map_err(Box::new);
-        let telemetry = Hold::begin(None, key.as_ref().ok());
+        let telemetry = CallSpan::begin(None, key.as_ref().ok());
         // A guard opens no scope, so it cannot take part in one.
         let options = options.reentrant(false);
-        let mut entering = Entering::new(&self.manager, &key, &options);
+        let mut entering = Acquiring::new(&self.manager, &key, &options);
         let mut held = poll_fn(|cx| entering.poll(&options, &telemetry, cx)).await.map_err(|error| *error)?;
         held.stands_alone = true;
         telemetry.guarded();

@@ -1,10 +1,10 @@
 //! What an operator is shown of a lock.
 //!
-//! Not here: how it is looked at (`manager`), what stands under its key (`protocol::value`).
+//! Not here: how it is looked at (`manager`), what stands under its key (`protocol::lock_value`).
 
 use std::time::Duration;
 
-use crate::protocol::command::Sight;
+use crate::protocol::command::RecordInfo;
 use crate::token::ProcessId;
 
 /// A lock that somebody holds, as [`LockManager::inspect`](crate::LockManager::inspect) found it. It may be another's by now.
@@ -19,8 +19,8 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
-    pub(crate) fn new(sight: Sight, us: ProcessId) -> Self {
-        let Sight { holder, waiters, ttl } = sight;
+    pub(crate) fn new(sight: RecordInfo, us: ProcessId) -> Self {
+        let RecordInfo { holder, waiters, ttl } = sight;
         Self { holder: holder.map(ProcessId::shown), ours: holder == Some(us), remaining: ttl, waiters }
     }
 

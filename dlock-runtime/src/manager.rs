@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::memory::World;
+use crate::backend::memory::MemoryStore;
 use crate::backend::redis;
 use crate::builder::Builder;
 use crate::config::Settings;
-use crate::config::url::{Place, Target};
+use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
@@ -30,10 +30,10 @@ use crate::timer;
 /// send and ends; a process that exits at once may cut that short, so call [`shutdown`](Self::shutdown) first.
 #[derive(Clone)]
 pub struct LockManager {
-    shared: Arc<Shared>,
+    shared: Arc<ManagerInner>,
 }
 
-struct Shared {
+struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
     place: String,
@@ -59,10 +59,10 @@ impl LockManager {
         Builder::new(url)
     }
 
-    pub(crate) async fn open(target: Target) -> Result<Self> {
-        let Target { place, settings } = target;
+    pub(crate) async fn open(target: ConnectSpec) -> Result<Self> {
+        let ConnectSpec { place, settings } = target;
         match place {
-            Place::Memory { name } => {
+            Endpoint::Memory { name } => {
                 timer::check_runtime()?;
                 tracing::warn!(
                     name: "dlock.in_process_only",
@@ -71,21 +71,21 @@ impl LockManager {
                     scope = "this process alone",
                     "dlock.in_process_only"
                 );
-                Ok(Self::in_memory(&World::of_name(name.as_deref()), &settings))
+                Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings))
             }
-            Place::Redis(server) => {
+            Endpoint::Redis(server) => {
                 let place = server.to_string();
                 Ok(Self::new(redis::connect(server, &settings).await?, &settings, place))
             }
-            Place::Cluster(seeds) => {
+            Endpoint::Cluster(seeds) => {
                 let place = seeds.to_string();
                 Ok(Self::new(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
             }
-            Place::Quorum(voters) => {
+            Endpoint::Quorum(voters) => {
                 let place = voters.to_string();
                 Ok(Self::new(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
             }
-            Place::Sentinel(watched) => {
+            Endpoint::Sentinel(watched) => {
                 let place = watched.to_string();
                 Ok(Self::new(redis::connect_by_sentinels(watched, &settings).await?, &settings, place))
             }
@@ -93,7 +93,7 @@ impl LockManager {
     }
 
     /// Joins a world in memory.
-    pub(crate) fn in_memory(world: &Arc<World>, settings: &Settings) -> Self {
+    pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
         Self::new(world.join(settings), settings, "memory".to_owned())
     }
 
@@ -105,15 +105,18 @@ impl LockManager {
 
     fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
         let namespace = settings.namespace.clone();
-        Self { shared: Arc::new(Shared { engine, namespace, place }) }
+        Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
     }
 
     /// The same manager for another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let Shared { engine, place, .. } = &*self.shared;
-        let shared =
-            Shared { engine: Arc::clone(engine), namespace: namespace.to_owned(), place: place.clone() };
+        let ManagerInner { engine, place, .. } = &*self.shared;
+        let shared = ManagerInner {
+            engine: Arc::clone(engine),
+            namespace: namespace.to_owned(),
+            place: place.clone(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -144,7 +147,7 @@ impl LockManager {
         engine.uses(key.namespace());
         let answer = engine.ask(key.name(), engine.tokens.next(), Command::ForceRelease);
         let reply = usable(&key, engine.reply(answer).await)?;
-        Ok(matches!(reply, Reply::Ours))
+        Ok(matches!(reply, Reply::Owner))
     }
 
     /// Looks at the lock of `key` and returns what stands there; `None` when nobody holds it. It changes nothing and costs one round
@@ -163,7 +166,7 @@ impl LockManager {
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
-            Reply::Seen(sight) => Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process()))),
+            Reply::Info(sight) => Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process()))),
             _ => Ok(None),
         }
     }
@@ -237,7 +240,7 @@ impl LockManager {
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { namespace, place, .. } = &*self.shared;
+        let ManagerInner { namespace, place, .. } = &*self.shared;
         f.debug_struct("LockManager")
             .field("id", &self.id())
             .field("place", place)

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::protocol::terms::Terms;
+use crate::protocol::hold_terms::HoldTerms;
 use crate::retry::RetryPolicy;
 
 /// The options of one acquisition. An option that is not set takes the manager's default.
@@ -22,7 +22,7 @@ pub struct Options {
     pub(crate) on_lost: OnLost,
     pub(crate) release_mode: ReleaseMode,
     /// Whether the call only asks whether it gets the lock, and not when it might.
-    pub(crate) only_whether: bool,
+    pub(crate) try_only: bool,
 }
 
 impl Options {
@@ -41,7 +41,7 @@ impl Options {
             reentrant: true,
             on_lost: OnLost::Abort,
             release_mode: ReleaseMode::Awaited,
-            only_whether: false,
+            try_only: false,
         }
     }
 
@@ -93,13 +93,13 @@ impl Options {
     }
 
     /// Returns what the options ask of a hold, where calls that name no lease get `default`.
-    pub(crate) fn terms(&self, default: Duration) -> Terms {
+    pub(crate) fn terms(&self, default: Duration) -> HoldTerms {
         let Self { renew, max_hold, min_hold, .. } = *self;
         // A little longer, so that it is `max_hold` that ends the hold, and not the margin of the lease.
         let longest =
             max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
         let lease = self.lease.unwrap_or_else(|| default.min(longest));
-        Terms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
+        HoldTerms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
     }
 
     /// Sets the lease: how long the server keeps the lock when nobody renews it.
@@ -179,8 +179,8 @@ impl Options {
     /// Has a call that tries once only ask whether it gets the lock: where nobody is told when it might, that is not asked.
     #[doc(hidden)]
     #[must_use]
-    pub const fn only_whether(mut self) -> Self {
-        self.only_whether = true;
+    pub const fn try_only(mut self) -> Self {
+        self.try_only = true;
         self
     }
 }

@@ -1,4 +1,4 @@
-//! A body under a lock, in three steps: [`Entering`], [`Running`], [`Leaving`].
+//! A body under a lock, in three steps: [`Acquiring`], [`Running`], [`Releasing`].
 //!
 //! [`Running`] looks at the deadline **before every poll** of the body: after a pause of any length the body of a lost lock is not
 //! polled again. When the body ends, or is stopped, it is dropped in place before anything is released or reported.
@@ -6,7 +6,7 @@
 //! The steps are polled by whoever has the body and the span (`private::call`, `lock`) and written by hand, since they stand in the
 //! future of every annotated function: what an `async fn` keeps of its arguments and its callees' made that future twice as large.
 //!
-//! Not here: what a body is (`body`), how a turn comes (`engine::waiting`), what the body may ask of its hold (`guard`).
+//! Not here: what a body is (`body`), how a turn comes (`engine::acquire_future`), what the body may ask of its hold (`guard`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,25 +17,25 @@ use tokio::sync::oneshot;
 
 use crate::body::Body;
 use crate::engine::Engine;
-use crate::engine::answer::{By, LetGo, Told};
-use crate::engine::hold::{Alarm, Held, HoldObserver, Loss};
-use crate::engine::turn::Phase;
-use crate::engine::waiting::{Entered, Waiting};
+use crate::engine::acquire_future::{AcquireFuture, AcquireOutcome};
+use crate::engine::acquisition::AcquisitionState;
+use crate::engine::hold_guard::{HoldGuard, HoldObserver, Loss, LossTimer};
+use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Result};
-use crate::held::{Opened, Scope};
+use crate::held::{Scope, ScopeSlot};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options, ReleaseMode};
 use crate::protocol::command::Reply;
-use crate::telemetry::Hold;
+use crate::telemetry::CallSpan;
 
 /// Takes the lock, or joins the hold that the current call chain has.
 #[derive(Debug)]
-pub(crate) struct Entering {
-    waiting: std::result::Result<Waiting, Option<Box<Error>>>,
+pub(crate) struct Acquiring {
+    waiting: std::result::Result<AcquireFuture, Option<Box<Error>>>,
 }
 
-impl Entering {
+impl Acquiring {
     pub(crate) fn new(
         manager: &LockManager,
         key: &std::result::Result<LockKey, Box<Error>>,
@@ -44,7 +44,7 @@ impl Entering {
         let engine = manager.engine();
         // Made where it stays: each hand-over makes one.
         let waiting = match checked(engine, key, options) {
-            Ok((key, scope)) => Ok(Waiting::join(engine, key.clone(), options, scope.as_ref())),
+            Ok((key, scope)) => Ok(AcquireFuture::join(engine, key.clone(), options, scope.as_ref())),
             Err(error) => Err(Some(error)),
         };
         Self { waiting }
@@ -54,15 +54,15 @@ impl Entering {
     pub(crate) fn poll(
         &mut self,
         options: &Options,
-        telemetry: &Hold,
+        telemetry: &CallSpan,
         cx: &mut Context<'_>,
-    ) -> Poll<Entered> {
+    ) -> Poll<AcquireOutcome> {
         let _entered = telemetry.enter();
         let entered = match &mut self.waiting {
             Ok(waiting) => ready!(waiting.poll_entered(options, cx)),
             Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
-        let engine = self.waiting.as_ref().ok().and_then(Waiting::engine);
+        let engine = self.waiting.as_ref().ok().and_then(AcquireFuture::engine);
         telemetry.entered(entered.as_ref().map_err(|error| &**error), engine);
         Poll::Ready(entered)
     }
@@ -89,16 +89,16 @@ fn checked<'a>(
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
     observer: HoldObserver<'a>,
-    scope: Opened,
-    alarm: Alarm,
+    scope: ScopeSlot,
+    alarm: LossTimer,
 }
 
 impl<'a> Running<'a> {
-    pub(crate) fn new(held: &'a Held) -> Self {
-        Self { observer: HoldObserver::of_call(held), scope: Opened::new(), alarm: Alarm::default() }
+    pub(crate) fn new(held: &'a HoldGuard) -> Self {
+        Self { observer: HoldObserver::of_call(held), scope: ScopeSlot::new(), alarm: LossTimer::default() }
     }
 
-    pub(crate) fn held(&self) -> &'a Held {
+    pub(crate) fn held(&self) -> &'a HoldGuard {
         self.observer.held
     }
 
@@ -108,14 +108,14 @@ impl<'a> Running<'a> {
         mut body: Pin<&mut Body<F>>,
         on_lost: OnLost,
         mut seen: bool,
-        telemetry: &Hold,
+        telemetry: &CallSpan,
         cx: &mut Context<'_>,
     ) -> Poll<std::result::Result<(), Loss>> {
         let (_entered, held) = (telemetry.enter(), self.held());
         loop {
             if on_lost == OnLost::Abort
                 && !std::mem::take(&mut seen)
-                && let Err(loss) = held.believed()
+                && let Err(loss) = held.check_valid()
             {
                 body.stop();
                 return Poll::Ready(Err(loss));
@@ -146,14 +146,16 @@ impl<'a> Running<'a> {
             return polled.map(Ok);
         }
         body.stop();
-        Poll::Ready(self.held().believed())
+        Poll::Ready(self.held().check_valid())
     }
 
     /// Returns whether the hold is over. A loss that was not seen before the body was polled is seen here; one that comes later wakes
     /// the task.
     fn is_over(&self, cx: &Context<'_>) -> bool {
-        let over = |phase: &mut Phase| (!matches!(phase, Phase::Held { .. })).then_some(());
-        self.observer.look(cx.waker(), over).is_some()
+        let over = |phase: &mut AcquisitionState| {
+            (!matches!(phase, AcquisitionState::HoldGuard { .. })).then_some(())
+        };
+        self.observer.poll_state(cx.waker(), over).is_some()
     }
 }
 
@@ -163,15 +165,15 @@ impl<'a> Running<'a> {
 /// If the lock was lost before the release, a body that is not to finish gives its loss instead of its value: the caller must learn that
 /// the work may have overlapped with another holder's. What only the reply to the release reveals is logged.
 #[derive(Debug)]
-pub(crate) struct Leaving<'a> {
-    held: &'a Held,
-    ended: Ended,
+pub(crate) struct Releasing<'a> {
+    held: &'a HoldGuard,
+    ended: BodyEnd,
     answer: Option<oneshot::Receiver<Reply>>,
 }
 
 /// How a body has ended.
 #[derive(Debug)]
-enum Ended {
+enum BodyEnd {
     /// It has completed under its lock.
     Completed,
     /// It has completed, and the lock was lost: another holder may have worked beside it.
@@ -180,16 +182,16 @@ enum Ended {
     Stopped(Loss),
 }
 
-impl Ended {
+impl BodyEnd {
     /// Returns how a body has ended that was forked: the child does not have its hold, and its parent goes on.
     #[cold]
     fn in_forked_process(
-        held: &Held,
+        held: &HoldGuard,
         ended: std::result::Result<(), Loss>,
         options: &Options,
-        telemetry: &Hold,
+        telemetry: &CallSpan,
     ) -> Self {
-        let Err(loss) = ended.and_then(|()| held.believed()) else { return Self::Completed };
+        let Err(loss) = ended.and_then(|()| held.check_valid()) else { return Self::Completed };
         telemetry.lost(held.key(), loss);
         match (ended, options.on_lost) {
             (Err(loss), _) => Self::Stopped(loss),
@@ -199,42 +201,42 @@ impl Ended {
     }
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> Releasing<'a> {
     pub(crate) fn new(
-        held: &'a Held,
+        held: &'a HoldGuard,
         ended: std::result::Result<(), Loss>,
         options: &Options,
-        telemetry: &Hold,
+        telemetry: &CallSpan,
     ) -> Self {
         if held.engine.is_forked() {
             return Self {
                 held,
-                ended: Ended::in_forked_process(held, ended, options, telemetry),
+                ended: BodyEnd::in_forked_process(held, ended, options, telemetry),
                 answer: None,
             };
         }
         let now = held.engine.now();
-        let found = ended.and_then(|()| held.root().believed(now)).err();
+        let found = ended.and_then(|()| held.root().check_valid(now)).err();
         let ended = match (ended, found) {
-            (Err(loss), _) => Ended::Stopped(loss),
+            (Err(loss), _) => BodyEnd::Stopped(loss),
             (Ok(()), Some(loss)) if options.on_lost == OnLost::Abort => {
-                held.overlap(loss, now).map_or(Ended::Completed, Ended::CompletedLost)
+                held.overlap(loss, now).map_or(BodyEnd::Completed, BodyEnd::CompletedLost)
             }
-            (Ok(()), _) => Ended::Completed,
+            (Ok(()), _) => BodyEnd::Completed,
         };
         let answer = if let Some(loss) = found {
-            held.let_go_at(now, By::TheCall, Told::Nobody);
+            held.let_go_at(now, ReleasedBy::Call, ReleaseReport::None);
             telemetry.lost(held.key(), loss);
             None
         } else {
             let told = match options.release_mode {
-                ReleaseMode::Awaited => Told::Caller,
-                ReleaseMode::Background => Told::Log(telemetry),
+                ReleaseMode::Awaited => ReleaseReport::Caller,
+                ReleaseMode::Background => ReleaseReport::Log(telemetry),
             };
-            match held.let_go_at(now, By::TheCall, told) {
-                LetGo::Asked(answer) => Some(answer),
-                LetGo::Logged => None,
-                LetGo::Done => {
+            match held.let_go_at(now, ReleasedBy::Call, told) {
+                PendingRelease::Asked(answer) => Some(answer),
+                PendingRelease::Logged => None,
+                PendingRelease::Done => {
                     telemetry.released();
                     None
                 }
@@ -243,7 +245,7 @@ impl<'a> Leaving<'a> {
         Self { held, ended, answer }
     }
 
-    pub(crate) fn poll(&mut self, telemetry: &Hold, cx: &mut Context<'_>) -> Poll<Result<()>> {
+    pub(crate) fn poll(&mut self, telemetry: &CallSpan, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let _entered = telemetry.enter();
         if let Some(answer) = &mut self.answer
             && !self.held.engine.is_forked()
@@ -252,9 +254,9 @@ impl<'a> Leaving<'a> {
             telemetry.let_go(self.held.key(), &reply, || self.held.held_for());
         }
         Poll::Ready(match self.ended {
-            Ended::Completed => Ok(()),
-            Ended::CompletedLost(loss) => Err(self.held.lost_error_of_completed(loss)),
-            Ended::Stopped(loss) => Err(self.held.lost_error(loss)),
+            BodyEnd::Completed => Ok(()),
+            BodyEnd::CompletedLost(loss) => Err(self.held.lost_error_of_completed(loss)),
+            BodyEnd::Stopped(loss) => Err(self.held.lost_error(loss)),
         })
     }
 }

@@ -5,10 +5,10 @@
 
 use std::cell::RefCell;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 struct World {
-    now: Box<dyn Fn() -> BootTime>,
+    now: Box<dyn Fn() -> BootInstant>,
     processes: u64,
 }
 
@@ -23,13 +23,13 @@ pub(crate) struct Simulated(());
 
 /// From now on the boot clock of this thread is `now`, and managers get nonces that are the same in every run; `now` must ask nothing
 /// that is here.
-pub(crate) fn begin(now: impl Fn() -> BootTime + 'static) -> Simulated {
+pub(crate) fn begin(now: impl Fn() -> BootInstant + 'static) -> Simulated {
     WORLD.set(Some(World { now: Box::new(now), processes: 0 }));
     Simulated(())
 }
 
 /// Returns the time on the simulated boot clock, if there is one.
-pub(crate) fn now() -> Option<BootTime> {
+pub(crate) fn now() -> Option<BootInstant> {
     WORLD.with_borrow(|world| world.as_ref().map(|world| (world.now)()))
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_simulation_is_of_its_thread_and_ends_with_it() {
-        let at = BootTime::from_nanos(7);
+        let at = BootInstant::from_nanos(7);
         let simulated = begin(move || at);
         let first = TokenSource::new().process();
 

@@ -28,11 +28,11 @@ use tracing::span::Id;
 use tracing::{Span, field};
 
 use crate::engine::Engine;
-use crate::engine::hold::{Held, Loss};
+use crate::engine::hold_guard::{HoldGuard, Loss};
 use crate::error::{Error, LossCause};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 /// The events of one manager that every call writes while the server is away: the first is written, then at most one per second.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ struct EventLimit {
 
 impl EventLimit {
     /// Returns how many were suppressed since the last one that was written; `None` if this one is suppressed as well.
-    fn admit(&self, now: BootTime) -> Option<u64> {
+    fn admit(&self, now: BootInstant) -> Option<u64> {
         let next = self.next.load(Ordering::Relaxed);
         let after = now.plus(EVENT_INTERVAL).nanos();
         if now.nanos() >= next
@@ -69,11 +69,11 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The span of one call, and what is told about it. Small where nobody looks, since it is part of every call's future.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct CallSpan {
     span: Option<Box<Span>>,
 }
 
-impl Hold {
+impl CallSpan {
     /// Opens the span of a call. `name` is the annotated function's.
     pub(crate) fn begin(name: Option<&'static str>, key: Option<&LockKey>) -> Self {
         let span = tracing::info_span!(
@@ -109,7 +109,7 @@ impl Hold {
     }
 
     /// The call has the lock, or does not get it. `engine` is that of its manager, if it got so far.
-    pub(crate) fn entered(&self, entered: std::result::Result<&Held, &Error>, engine: Option<&Engine>) {
+    pub(crate) fn entered(&self, entered: std::result::Result<&HoldGuard, &Error>, engine: Option<&Engine>) {
         match entered {
             Ok(held) => {
                 if self.is_silent() {
@@ -179,7 +179,7 @@ impl Hold {
     /// The server has answered the release, or has not. `held` says for how long the lock was held.
     pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
-            Reply::Ours => self.released(),
+            Reply::Owner => self.released(),
             Reply::NotOwner => self.lost(key, (LossCause::NotOwner, held())),
             reply => self.release_failed(key, reply),
         }
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_limited_event_is_written_once_per_second_with_a_count() {
-        let (limit, at) = (EventLimit::default(), |ms: u64| BootTime::from_nanos(ms * 1_000_000));
+        let (limit, at) = (EventLimit::default(), |ms: u64| BootInstant::from_nanos(ms * 1_000_000));
 
         assert_eq!(limit.admit(at(5_000)), Some(0), "the first is written");
         for ms in 5_001..6_000 {
@@ -399,7 +399,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
                         written.fetch_add(
-                            limit.admit(BootTime::from_nanos(1)).map_or(0, |_| 1),
+                            limit.admit(BootInstant::from_nanos(1)).map_or(0, |_| 1),
                             Ordering::Relaxed,
                         );
                     }
@@ -408,6 +408,6 @@ mod tests {
         });
 
         assert_eq!(written.into_inner(), 1);
-        assert_eq!(limit.admit(BootTime::from_nanos(2_000_000_000)), Some(3_999));
+        assert_eq!(limit.admit(BootInstant::from_nanos(2_000_000_000)), Some(3_999));
     }
 }

@@ -18,7 +18,7 @@ use crate::config::config;
 use crate::error::Result;
 use crate::fork::PerProcess;
 
-/// Waits for some time.
+/// WaitGraph for some time.
 pub(crate) struct Timer(Inner);
 
 enum Inner {

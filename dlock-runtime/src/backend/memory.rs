@@ -21,12 +21,12 @@ use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::fork::PerProcess;
 use crate::key::Name;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
+use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
-use crate::protocol::share::Offer;
 use crate::sync::lock;
 #[cfg(feature = "testing")]
 use crate::testing::ledger::Ledger;
@@ -34,7 +34,7 @@ use crate::timer::Timer;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// What a server would be.
-pub(crate) struct World {
+pub(crate) struct MemoryStore {
     clock: Arc<TokioClock>,
     records: Mutex<HashMap<Name, Record>>,
     counters: Mutex<HashMap<Name, u64>>,
@@ -52,9 +52,9 @@ pub(crate) struct World {
 }
 
 /// The worlds that are shared by name.
-static NAMED: PerProcess<Mutex<HashMap<String, Weak<World>>>> = PerProcess::new();
+static NAMED: PerProcess<Mutex<HashMap<String, Weak<MemoryStore>>>> = PerProcess::new();
 
-impl World {
+impl MemoryStore {
     /// Returns the world of that name, or one of its own.
     pub(crate) fn of_name(name: Option<&str>) -> Arc<Self> {
         let Some(name) = name else { return Arc::new(Self::new()) };
@@ -77,7 +77,7 @@ impl World {
             #[cfg(feature = "testing")]
             ledger: Ledger::default(),
             catching_up: Mutex::default(),
-            next: AtomicU64::new(BootTime::NEVER.nanos()),
+            next: AtomicU64::new(BootInstant::NEVER.nanos()),
             changing_next: Mutex::default(),
         }
     }
@@ -88,7 +88,7 @@ impl World {
         let process = tokens.process();
         let backend = Memory { world: Arc::clone(self), process, outbox: Mutex::default() };
         let clock = Clock::Tokio(Arc::clone(&self.clock));
-        let rules = Rules { tracking: false, ..settings.rules }; // nobody changes a key here behind our back
+        let rules = ProtocolConfig { tracking: false, ..settings.rules }; // nobody changes a key here behind our back
         let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, rules, settings.lease));
         lock(&self.managers).insert(process, Arc::downgrade(&engine));
         engine
@@ -98,9 +98,9 @@ impl World {
     fn run(
         &self,
         request: &Request,
-        now: BootTime,
+        now: BootInstant,
         grant_lease: Duration,
-        granted: &mut Vec<(Arc<Engine>, Token, Offer)>,
+        granted: &mut Vec<(Arc<Engine>, Token, Grant)>,
     ) -> Reply {
         let Request { key, token, command, .. } = request;
         #[cfg(feature = "testing")]
@@ -121,7 +121,7 @@ impl World {
             records.remove(key);
         }
         match (command, reply) {
-            (Command::Fence, Reply::Ours) => self.fence(key),
+            (Command::Fence, Reply::Owner) => self.fence(key),
             (_, reply) => reply,
         }
     }
@@ -150,11 +150,11 @@ impl World {
     }
 
     /// Returns the manager in which something comes due first, if that is by `now`, and notes when that is.
-    fn first_due(&self, now: BootTime) -> Option<(BootTime, Arc<Engine>)> {
+    fn first_due(&self, now: BootInstant) -> Option<(BootInstant, Arc<Engine>)> {
         let changing = lock(&self.changing_next);
         let managers = self.managers();
         let first = managers.iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
-        let due = first.map_or(BootTime::NEVER, |(due, _)| due);
+        let due = first.map_or(BootInstant::NEVER, |(due, _)| due);
         self.next.store(due.nanos(), Ordering::SeqCst);
         let first = first.filter(|(due, _)| *due <= now).map(|(due, engine)| (due, Arc::clone(engine)));
         // The last of an engine's references may be one of these, and its end takes locks.
@@ -166,14 +166,14 @@ impl World {
 
 /// What the test kit looks at and does.
 #[cfg(feature = "testing")]
-impl World {
+impl MemoryStore {
     /// Returns whether somebody holds the lock of `key`.
-    pub(crate) fn is_held(&self, key: &Name, now: BootTime) -> bool {
+    pub(crate) fn is_held(&self, key: &Name, now: BootInstant) -> bool {
         lock(&self.records).get(key).is_some_and(|record| !record.is_empty(now))
     }
 
     /// Deletes what stands under `key`, and tells who held it at once.
-    pub(crate) fn delete(&self, key: &Name, now: BootTime) -> bool {
+    pub(crate) fn delete(&self, key: &Name, now: BootInstant) -> bool {
         let deleted = lock(&self.records).remove(key);
         let holder = deleted.and_then(|record| record.tokens(now).into_iter().next());
         let Some(token) = holder else { return false };
@@ -181,23 +181,23 @@ impl World {
             let mut effects = Effects::default();
             // As if he had just asked.
             let asked = Request::new(Name::clone(key), token, Command::Fence);
-            engine.replies(now, now, [(asked, Reply::NotOwner)], &mut effects);
+            engine.on_replies(now, now, [(asked, Reply::NotOwner)], &mut effects);
             effects.wake();
         }
         true
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").finish_non_exhaustive()
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
 
 /// One manager's connection to a world.
 #[derive(Debug)]
 struct Memory {
-    world: Arc<World>,
+    world: Arc<MemoryStore>,
     process: ProcessId,
     outbox: Mutex<Outbox>,
 }
@@ -224,7 +224,7 @@ impl Backend for Memory {
         lock(&self.outbox).requests.push_back(request);
     }
 
-    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects) {
+    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects) {
         if std::mem::replace(&mut lock(&self.outbox).busy, true) {
             return;
         }
@@ -232,21 +232,21 @@ impl Backend for Memory {
             let key = Name::clone(&request.key);
             let mut granted = Vec::new();
             let reply = self.world.run(&request, now, engine.rules.grant_lease, &mut granted);
-            let abandoned = engine.replies(now, now, [(request, reply)], effects);
+            let abandoned = engine.on_replies(now, now, [(request, reply)], effects);
             #[cfg(feature = "testing")]
             let abandoned = self.world.ledger.abandon(abandoned);
             // There is always an answer here, so there is hardly ever anything to undo, and nothing in its way.
             for (key, token) in abandoned {
-                self.push(Request::new(key, token, Command::Leave));
+                self.push(Request::new(key, token, Command::Withdraw));
             }
             for (other, token, offer) in granted {
-                other.granted(&key, token, offer, now, effects);
+                other.on_grant(&key, token, offer, now, effects);
                 other.backend.flush(&other, now, effects);
             }
         }
     }
 
-    fn advance(&self, now: BootTime) {
+    fn advance(&self, now: BootInstant) {
         if now.nanos() < self.world.next.load(Ordering::SeqCst) {
             return; // nearly always
         }
@@ -259,7 +259,7 @@ impl Backend for Memory {
         effects.wake();
     }
 
-    fn due_earlier(&self, due: BootTime) {
+    fn due_earlier(&self, due: BootInstant) {
         let _changing = lock(&self.world.changing_next);
         self.world.next.fetch_min(due.nanos(), Ordering::SeqCst);
     }

@@ -23,11 +23,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::answer::Answer;
 use crate::engine::effects::Effects;
+use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
 use crate::protocol::command::Command;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
 /// One command for one key.
@@ -38,9 +38,9 @@ pub(crate) struct Request {
     pub(crate) token: Token,
     pub(crate) command: Command,
     /// Whether it is about a hold of whose changes the server is to tell: its renewal leaves it so.
-    pub(crate) is_watched: bool,
+    pub(crate) is_tracked: bool,
     /// Who is told the answer himself, beside the engine.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<ReleaseCompletion>,
     /// The ballot that the answer is a vote in, where several servers have one.
     pub(crate) ballot: Option<usize>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Request {
 impl Request {
     /// A command that nobody waits for beside the engine.
     pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
-        Self { key, token, command, is_watched: false, answer: None, ballot: None }
+        Self { key, token, command, is_tracked: false, answer: None, ballot: None }
     }
 
     /// Returns the same for one of several servers: who waits for the answer is told what comes of all.
@@ -58,7 +58,7 @@ impl Request {
 
     /// Returns whether somebody may wait for what comes of it; nobody does for a release in the background.
     pub(crate) fn is_awaited(&self) -> bool {
-        !matches!(self.answer, Some(Answer::Log(..)))
+        !matches!(self.answer, Some(ReleaseCompletion::Log(..)))
     }
 }
 
@@ -68,13 +68,13 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn push(&self, request: Request);
 
     /// Sets off what was pushed. Called with no lane locked.
-    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects);
+    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects);
 
     /// Brings the backend up to `now` where it has no thread of its own. Called with nothing locked, before anything is asked.
-    fn advance(&self, _now: BootTime) {}
+    fn advance(&self, _now: BootInstant) {}
 
     /// Tells a backend that keeps the time that something has come due earlier than it thinks.
-    fn due_earlier(&self, _due: BootTime) {}
+    fn due_earlier(&self, _due: BootInstant) {}
 
     /// A lock of `namespace` is asked for, for the first time.
     fn uses(&self, _namespace: &str) {}
@@ -83,10 +83,10 @@ pub(crate) trait Backend: Debug + Send + Sync {
     #[cfg(feature = "testing")]
     fn admitted(&self, _key: &Name) {}
 
-    /// Waits; works on a runtime without timers too, where the backend has a thread of its own.
+    /// WaitGraph; works on a runtime without timers too, where the backend has a thread of its own.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Waits until everything pushed so far is answered and undone, which takes a response timeout at most.
+    /// WaitGraph until everything pushed so far is answered and undone, which takes a response timeout at most.
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// The engine is gone: what was pushed still goes out, then the backend ends.

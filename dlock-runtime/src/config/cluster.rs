@@ -21,20 +21,20 @@ use crate::error::Result;
 
 /// A cluster, by some of its servers.
 #[derive(Debug)]
-pub(crate) struct Seeds {
+pub(crate) struct ClusterEndpoint {
     pub(crate) servers: Vec<Server>,
     /// How to get into a server; host and port are the cluster's to say.
     pub(crate) access: Server,
 }
 
-impl fmt::Display for Seeds {
+impl fmt::Display for ClusterEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         hosts::show(&self.servers, f)
     }
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
-pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
+pub(super) fn parse(text: &str) -> Result<Option<(ClusterEndpoint, Url)>> {
     let Some(Hosts { servers, tls, mut rest }) = hosts::parse(text, "cluster", 6379)? else {
         return Ok(None);
     };
@@ -47,18 +47,20 @@ pub(super) fn parse(text: &str) -> Result<Option<(Seeds, Url)>> {
     let access = url::server(&rest, tls)?;
     let servers = hosts::entered_as(&access, servers);
     let announced = Some(Announced::new(Announcer::Cluster, &servers));
-    Ok(Some((Seeds { servers, access: Server { announced, ..access } }, rest)))
+    Ok(Some((ClusterEndpoint { servers, access: Server { announced, ..access } }, rest)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::{Place, Target, parse};
+    use crate::config::url::{ConnectSpec, Endpoint, parse};
 
-    fn read(text: &str) -> (Seeds, Target) {
+    fn read(text: &str) -> (ClusterEndpoint, ConnectSpec) {
         let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let Target { place: Place::Cluster(seeds), settings } = target else { panic!("{text}: {target:?}") };
-        (seeds, Target { place: Place::Memory { name: None }, settings })
+        let ConnectSpec { place: Endpoint::Cluster(seeds), settings } = target else {
+            panic!("{text}: {target:?}")
+        };
+        (seeds, ConnectSpec { place: Endpoint::Memory { name: None }, settings })
     }
 
     #[test]

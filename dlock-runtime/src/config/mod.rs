@@ -1,6 +1,6 @@
 //! The options of a manager, their defaults and their bounds.
 //!
-//! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::Rules`, `backend`).
+//! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::ProtocolConfig`, `backend`).
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificate_reader;
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 
 /// Every option that is not part of the server's address.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) io: Io,
-    pub(crate) rules: Rules,
+    pub(crate) rules: ProtocolConfig,
     pub(crate) certificates: Certificates,
     /// What is asked for user and password in place of the URL's.
     pub(crate) credentials: Option<CredentialsSource>,
@@ -48,7 +48,7 @@ impl Default for Settings {
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             io: Io::Thread,
-            rules: Rules { tracking: true, ..Rules::DEFAULT },
+            rules: ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,
         }

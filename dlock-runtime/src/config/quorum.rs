@@ -20,16 +20,16 @@ use crate::error::Result;
 
 /// The servers of a quorum.
 #[derive(Debug)]
-pub(crate) struct Voters(pub(crate) Vec<Server>);
+pub(crate) struct QuorumEndpoint(pub(crate) Vec<Server>);
 
-impl fmt::Display for Voters {
+impl fmt::Display for QuorumEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         hosts::show(&self.0, f)
     }
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
-pub(super) fn parse(text: &str) -> Result<Option<(Voters, Url)>> {
+pub(super) fn parse(text: &str) -> Result<Option<(QuorumEndpoint, Url)>> {
     let Some(Hosts { servers, tls, rest }) = hosts::parse(text, "quorum", 6379)? else { return Ok(None) };
     if servers.len() < FEWEST {
         let problem = match servers.len() {
@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Voters, Url)>> {
         return Err(config("host", problem));
     }
     let access = url::server(&rest, tls)?;
-    Ok(Some((Voters(hosts::entered_as(&access, servers)), rest)))
+    Ok(Some((QuorumEndpoint(hosts::entered_as(&access, servers)), rest)))
 }
 
 /// So many servers bear that one is away.
@@ -47,12 +47,14 @@ const FEWEST: usize = 3;
 
 #[cfg(test)]
 mod tests {
-    use crate::config::url::{Place, Target, parse};
+    use crate::config::url::{ConnectSpec, Endpoint, parse};
 
     #[test]
     fn every_part_is_read() {
         let target = parse("redis+quorum://shop:p%40ss@h1:7000,h2,[::1]:7001/3?lease=5s&namespace=n");
-        let Ok(Target { place: Place::Quorum(voters), settings }) = target else { panic!("{target:?}") };
+        let Ok(ConnectSpec { place: Endpoint::Quorum(voters), settings }) = target else {
+            panic!("{target:?}")
+        };
 
         let hosts: Vec<_> = voters.0.iter().map(|at| (&*at.host, at.port, at.database)).collect();
         assert_eq!(hosts, [("h1", 7000, 3), ("h2", 6379, 3), ("::1", 7001, 3)]);

@@ -21,7 +21,7 @@ use crate::error::Result;
 
 /// A master that sentinels watch.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SentinelEndpoint {
     /// What the sentinels call it.
     pub(crate) name: String,
     pub(crate) sentinels: Vec<Server>,
@@ -29,7 +29,7 @@ pub(crate) struct Watched {
     pub(crate) master: Server,
 }
 
-impl fmt::Display for Watched {
+impl fmt::Display for SentinelEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.name)?;
         hosts::show(&self.sentinels, f)
@@ -37,7 +37,7 @@ impl fmt::Display for Watched {
 }
 
 /// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
-pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
+pub(super) fn parse(text: &str) -> Result<Option<(SentinelEndpoint, Url)>> {
     let Some(Hosts { servers: sentinels, tls, rest: mut whole }) = hosts::parse(text, "sentinel", 26379)?
     else {
         return Ok(None);
@@ -50,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Watched, Url)>> {
     let (username, password) = take_access(&mut whole)?;
     let access = Server { tls, username, password, ..Server::default() };
     let sentinels = hosts::entered_as(&access, sentinels);
-    Ok(Some((Watched { name, sentinels, master }, whole)))
+    Ok(Some((SentinelEndpoint { name, sentinels, master }, whole)))
 }
 
 /// Reads what follows the hosts: the name, and the database as a path of its own.
@@ -101,21 +101,21 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::{Place, Target, parse};
+    use crate::config::url::{ConnectSpec, Endpoint, parse};
 
-    fn read(text: &str) -> (Watched, Target) {
+    fn read(text: &str) -> (SentinelEndpoint, ConnectSpec) {
         let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let Target { place: Place::Sentinel(watched), settings } = target else {
+        let ConnectSpec { place: Endpoint::Sentinel(watched), settings } = target else {
             panic!("{text}: {target:?}")
         };
-        (watched, Target { place: Place::Memory { name: None }, settings })
+        (watched, ConnectSpec { place: Endpoint::Memory { name: None }, settings })
     }
 
     #[test]
     fn every_part_is_read() {
         let url = "redis+sentinel://shop:p%40ss@h1:7000,h2,[::1]:7001/my-master/3?lease=5s&sentinel_user=watch&sentinel_password=a%2Bb&namespace=n";
 
-        let (Watched { name, sentinels, master }, target) = read(url);
+        let (SentinelEndpoint { name, sentinels, master }, target) = read(url);
 
         let hosts: Vec<_> = sentinels.iter().map(|at| (&*at.host, at.port, at.database)).collect();
         assert_eq!(hosts, [("h1", 7000, 0), ("h2", 26379, 0), ("::1", 7001, 0)]);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_its_default() {
-        let (Watched { sentinels, master, .. }, _) = read("redis+sentinel://h1/m");
+        let (SentinelEndpoint { sentinels, master, .. }, _) = read("redis+sentinel://h1/m");
 
         assert_eq!((sentinels[0].port, master.database, master.tls), (26379, 0, false));
         assert_eq!((&sentinels[0].password, &master.password), (&None, &None));

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use url::{Host, Url};
 
 use crate::config::certificates::Pem;
-use crate::config::cluster::Seeds;
-use crate::config::quorum::Voters;
-use crate::config::sentinel::Watched;
+use crate::config::cluster::ClusterEndpoint;
+use crate::config::quorum::QuorumEndpoint;
+use crate::config::sentinel::SentinelEndpoint;
 use crate::config::suggest::nearest;
 use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
 use crate::error::Result;
@@ -41,28 +41,28 @@ use crate::layout::{Layout, Publish};
 
 /// What a URL says.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) place: Place,
+pub(crate) struct ConnectSpec {
+    pub(crate) place: Endpoint,
     pub(crate) settings: Settings,
 }
 
 /// Where the locks live.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     /// In this process: a world of its own, or one that is shared by name.
     Memory { name: Option<String> },
     /// On one Redis.
     Redis(Server),
     /// On the master that sentinels name.
-    Sentinel(Watched),
+    Sentinel(SentinelEndpoint),
     /// On the masters of a cluster.
-    Cluster(Seeds),
+    Cluster(ClusterEndpoint),
     /// On servers of which a majority decides.
-    Quorum(Voters),
+    Quorum(QuorumEndpoint),
 }
 
 #[cfg(feature = "tls")]
-impl Place {
+impl Endpoint {
     /// Returns `true` if its servers are spoken to over TLS.
     pub(crate) fn uses_tls(&self) -> bool {
         match self {
@@ -70,7 +70,7 @@ impl Place {
             Self::Redis(server) => server.tls,
             Self::Sentinel(watched) => watched.master.tls,
             Self::Cluster(seeds) => seeds.access.tls,
-            Self::Quorum(Voters(servers)) => servers.iter().any(|server| server.tls),
+            Self::Quorum(QuorumEndpoint(servers)) => servers.iter().any(|server| server.tls),
         }
     }
 }
@@ -148,7 +148,7 @@ impl fmt::Debug for Server {
 }
 
 /// Reads a URL.
-pub(crate) fn parse(text: &str) -> Result<Target> {
+pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
     let text = text.trim(); // a variable that is read from a file ends with a line
     if text.contains(char::is_control) {
         let problem = "a line break or another control character stands in it: take it out, or percent-encode it (`%0A`)";
@@ -161,13 +161,13 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
         return Err(config("password", problem));
     }
     if let Some((watched, rest)) = sentinel::parse(text)? {
-        return Ok(Target { place: Place::Sentinel(watched), settings: settings(&rest)? });
+        return Ok(ConnectSpec { place: Endpoint::Sentinel(watched), settings: settings(&rest)? });
     }
     if let Some((seeds, rest)) = cluster::parse(text)? {
-        return Ok(Target { place: Place::Cluster(seeds), settings: settings(&rest)? });
+        return Ok(ConnectSpec { place: Endpoint::Cluster(seeds), settings: settings(&rest)? });
     }
     if let Some((voters, rest)) = quorum::parse(text)? {
-        return Ok(Target { place: Place::Quorum(voters), settings: settings(&rest)? });
+        return Ok(ConnectSpec { place: Endpoint::Quorum(voters), settings: settings(&rest)? });
     }
     if names_several(text) {
         let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
@@ -177,12 +177,12 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     let url = url(text)?;
     let place = match url.scheme() {
         "memory" => memory(&url)?,
-        "redis" => Place::Redis(server(&url, false)?),
-        "rediss" => Place::Redis(server(&url, tls("rediss")?)?),
-        "redis+unix" => Place::Redis(unix(&url)?),
+        "redis" => Endpoint::Redis(server(&url, false)?),
+        "rediss" => Endpoint::Redis(server(&url, tls("rediss")?)?),
+        "redis+unix" => Endpoint::Redis(unix(&url)?),
         scheme => return Err(scheme::unknown(scheme)),
     };
-    Ok(Target { place, settings: settings(&url)? })
+    Ok(ConnectSpec { place, settings: settings(&url)? })
 }
 
 /// Reads what all URLs have in common.
@@ -222,7 +222,7 @@ fn names_several(text: &str) -> bool {
     authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
 }
 
-fn memory(url: &Url) -> Result<Place> {
+fn memory(url: &Url) -> Result<Endpoint> {
     let has_more = url.port().is_some()
         || !matches!(url.path(), "" | "/")
         || !url.username().is_empty()
@@ -230,7 +230,7 @@ fn memory(url: &Url) -> Result<Place> {
     if has_more {
         return Err(config("memory url", "only a name is allowed: `memory://` or `memory://name`"));
     }
-    Ok(Place::Memory { name: url.host_str().filter(|name| !name.is_empty()).map(str::to_owned) })
+    Ok(Endpoint::Memory { name: url.host_str().filter(|name| !name.is_empty()).map(str::to_owned) })
 }
 
 pub(super) fn server(url: &Url, tls: bool) -> Result<Server> {
@@ -441,7 +441,7 @@ mod tests {
 
     fn redis(text: &str) -> Server {
         match parse(text).map(|target| target.place) {
-            Ok(Place::Redis(server)) => server,
+            Ok(Endpoint::Redis(server)) => server,
             other => panic!("{text}: {other:?}"),
         }
     }

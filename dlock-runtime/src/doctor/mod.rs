@@ -13,7 +13,7 @@
 //! | `keeping`, `standing`, `reaching` | the questions about one server |
 //! | `fleet`, `voters` | the questions about several |
 //!
-//! Not here: how servers are asked (`backend::redis::examine`).
+//! Not here: how servers are asked (`backend::redis::probe`).
 
 pub(crate) mod facts;
 mod findings;
@@ -25,7 +25,7 @@ mod standing;
 mod voters;
 
 use crate::backend::redis;
-use crate::config::url::{Place, Target};
+use crate::config::url::{ConnectSpec, Endpoint};
 use crate::doctor::facts::Topology;
 use crate::error::Result;
 use crate::manager::LockManager;
@@ -66,14 +66,14 @@ pub async fn doctor(url: &str) -> Result<Report> {
 }
 
 /// Examines what a target names.
-pub(crate) async fn examine(target: Target) -> Result<Report> {
-    let Target { place, settings } = target;
+pub(crate) async fn examine(target: ConnectSpec) -> Result<Report> {
+    let ConnectSpec { place, settings } = target;
     let facts = match place {
-        Place::Memory { .. } => return Ok(findings::of_memory()),
-        Place::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
-        Place::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
-        Place::Quorum(voters) => redis::examine(voters.0, Topology::Quorum, settings).await?,
-        Place::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
+        Endpoint::Memory { .. } => return Ok(findings::of_memory()),
+        Endpoint::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
+        Endpoint::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
+        Endpoint::Quorum(voters) => redis::examine(voters.0, Topology::Quorum, settings).await?,
+        Endpoint::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))
 }

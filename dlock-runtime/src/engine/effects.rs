@@ -3,19 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::engine::answer::Answer;
-use crate::engine::turn::Wakers;
+use crate::engine::acquisition::Wakers;
+use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
 use crate::protocol::command::Reply;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
 /// Effects that wait for the locks to be free.
 #[derive(Default)]
 #[must_use = "tasks that are not woken sleep for ever"]
 pub(crate) struct Effects {
-    wake: Few<Waker>,
-    answers: Few<(Answer, Reply, BootTime)>,
+    wake: SmallList<Waker>,
+    answers: SmallList<(ReleaseCompletion, Reply, BootInstant)>,
     /// The waker of a call that lets go as it is polled: it is only dropped, with nothing locked, as a waker may be the last that knows of
     /// a task.
     spared: Option<Waker>,
@@ -28,7 +28,7 @@ pub(crate) struct Effects {
     /// Commands whose outcome is unknown and that nobody waits for any more.
     pub(super) abandoned: Vec<(Name, Token)>,
     /// Something has come due earlier than before.
-    pub(super) earlier: Option<BootTime>,
+    pub(super) earlier: Option<BootInstant>,
 }
 
 impl Effects {
@@ -43,17 +43,17 @@ impl Effects {
     }
 
     /// Takes a waker that nobody need wake.
-    pub(super) fn spares(&mut self, waker: Option<Waker>) {
+    pub(super) fn discard_waker(&mut self, waker: Option<Waker>) {
         self.spared = waker;
     }
 
-    pub(crate) fn answer(&mut self, to: Option<Answer>, reply: Reply, now: BootTime) {
+    pub(crate) fn answer(&mut self, to: Option<ReleaseCompletion>, reply: Reply, now: BootInstant) {
         if let Some(to) = to {
             self.answers.push((to, reply, now));
         }
     }
 
-    pub(super) fn due(&mut self, due: BootTime) {
+    pub(super) fn due(&mut self, due: BootInstant) {
         self.earlier = Some(self.earlier.map_or(due, |earlier| earlier.min(due)));
     }
 
@@ -70,19 +70,19 @@ impl Effects {
 }
 
 /// A list that takes no memory while it has two at most, as after most events: who lets go, and who is next.
-struct Few<T> {
+struct SmallList<T> {
     first: Option<T>,
     second: Option<T>,
     more: Vec<T>,
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for SmallList<T> {
     fn default() -> Self {
         Self { first: None, second: None, more: Vec::new() }
     }
 }
 
-impl<T> Few<T> {
+impl<T> SmallList<T> {
     fn push(&mut self, one: T) {
         if self.first.is_none() {
             self.first = Some(one);

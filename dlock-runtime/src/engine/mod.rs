@@ -5,7 +5,7 @@
 //!  task <--- wake -------- [                                                   ] <-- reply, grant, tick
 //! ```
 //!
-//! Lanes live in shards, each behind a lock that is held for the length of one event and never across an await. Within it turns
+//! KeyTable live in shards, each behind a lock that is held for the length of one event and never across an await. Within it turns
 //! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
 //! set off.
 //!
@@ -13,24 +13,24 @@
 //! what the server says of its end; `shard` has `lanes`, `lanes` their `timers`, each in a `row`; `pace` is how much goes out at once;
 //! `effects` is what waits for the locks. Not here: what the events mean (`protocol`).
 
-pub(crate) mod answer;
+pub(crate) mod acquire_future;
+pub(crate) mod acquisition;
+mod atomic_deadline;
+mod deadline_heap;
 pub(crate) mod effects;
-pub(crate) mod hold;
+pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub(crate) mod interleavings;
-mod lanes;
-mod pace;
+mod key_table;
+pub(crate) mod release_completion;
+mod renewal_throttle;
 mod row;
 mod shard;
 #[cfg(test)]
 mod simulation;
-mod timers;
-pub(crate) mod turn;
-mod until;
-mod used_namespaces;
-pub(crate) mod waiting;
 #[cfg(test)]
-mod waves;
+mod throttle_tests;
+mod used_namespaces;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -43,23 +43,25 @@ use tokio::sync::oneshot::error::RecvError;
 
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
-use crate::engine::answer::{Answer, By, LetGo, Told, Unanswered};
+use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
-use crate::engine::pace::{Few, Pace};
+use crate::engine::release_completion::{
+    BackgroundReleaseLimit, PendingRelease, ReleaseCompletion, ReleaseReport, ReleasedBy,
+};
+use crate::engine::renewal_throttle::{RenewalThrottle, ThrottleLimits};
 use crate::engine::shard::{Shards, Slots};
-use crate::engine::turn::{Ended, Seat, SharedTurn};
 use crate::engine::used_namespaces::UsedNamespaces;
 use crate::error::{Error, LossCause};
 use crate::fork::{FORKED, ForkDetector, forked_error};
 use crate::key::{LockKey, Name};
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::BootTime;
-use crate::protocol::hold::Released;
-use crate::protocol::lane::{Action, Cx, Lane};
-use crate::protocol::share::Offer;
-use crate::protocol::strangers::Strangers;
-use crate::protocol::waits::Waits;
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::deadlock::WaitGraph;
+use crate::protocol::foreign_clients::Grant;
+use crate::protocol::hold::ReleaseOutcome;
+use crate::protocol::key_state::{Action, EventContext, KeyState};
+use crate::protocol::stray_grants::StrayGrantFilter;
 use crate::sync::lock;
 use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::telemetry::{self, EventLimits};
@@ -70,22 +72,22 @@ use crate::token::{Token, TokenSource};
 pub(crate) struct Engine {
     shards: Shards,
     pub(crate) fork: ForkDetector,
-    pace: Pace,
+    pace: RenewalThrottle,
     pub(crate) clock: Clock,
     pub(crate) tokens: TokenSource,
-    pub(crate) rules: Rules,
+    pub(crate) rules: ProtocolConfig,
     /// The lease of a call that names none.
     pub(crate) lease: Duration,
     pub(crate) backend: Arc<dyn Backend>,
     /// Who waits for whom among nested calls.
-    pub(crate) waits: Mutex<Waits>,
-    strangers: Mutex<Strangers>,
+    pub(crate) waits: Mutex<WaitGraph>,
+    strangers: Mutex<StrayGrantFilter>,
     closed: AtomicBool,
     /// How many tasks were let in and have not let go.
     held: AtomicI64,
     drained: tokio::sync::Notify,
     /// Releases that nobody waits for.
-    unanswered: Unanswered,
+    unanswered: BackgroundReleaseLimit,
     /// What is written of calls that fail together.
     pub(crate) event_limits: EventLimits,
     used_namespaces: UsedNamespaces,
@@ -96,25 +98,26 @@ impl Engine {
         backend: Arc<dyn Backend>,
         clock: Clock,
         tokens: TokenSource,
-        rules: Rules,
+        rules: ProtocolConfig,
         lease: Duration,
     ) -> Self {
-        let few = if matches!(clock, Clock::Boot) { Few::OF_A_SERVER } else { Few::ALL };
+        let few =
+            if matches!(clock, Clock::Boot) { ThrottleLimits::OF_A_SERVER } else { ThrottleLimits::ALL };
         Self {
             shards: Shards::new(),
             fork: ForkDetector::new(),
-            pace: Pace::new(few),
+            pace: RenewalThrottle::new(few),
             clock,
             tokens,
             rules,
             lease,
             backend,
             waits: Mutex::default(),
-            strangers: Mutex::new(Strangers::new()),
+            strangers: Mutex::new(StrayGrantFilter::new()),
             closed: AtomicBool::new(false),
             held: AtomicI64::new(0),
             drained: tokio::sync::Notify::new(),
-            unanswered: Unanswered::default(),
+            unanswered: BackgroundReleaseLimit::default(),
             event_limits: EventLimits::default(),
             used_namespaces: UsedNamespaces::default(),
         }
@@ -135,73 +138,73 @@ impl Engine {
     }
 
     /// Returns the time, with the backend brought up to it.
-    pub(crate) fn now(&self) -> BootTime {
+    pub(crate) fn now(&self) -> BootInstant {
         let now = self.clock.now();
         self.backend.advance(now);
         now
     }
 
     /// Lets `event` happen to the lane of `key` here and now, and does what comes of it.
-    pub(super) fn on_lane<R>(
+    pub(super) fn with_key<R>(
         &self,
         key: &Name,
-        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
-        self.on_lane_now(self.now(), key, event)
+        self.with_key_now(self.now(), key, event)
     }
 
     /// Does the same for who has just looked at the time: a clock is not free, and a call that need not wait looks at it often enough.
-    pub(super) fn on_lane_now<R>(
+    pub(super) fn with_key_now<R>(
         &self,
-        now: BootTime,
+        now: BootInstant,
         key: &Name,
-        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut effects = Effects::default();
-        let result = self.on_lane_at(key, now, &mut effects, event);
+        let result = self.with_key_at(key, now, &mut effects, event);
         self.finish(now, &mut effects);
         result
     }
 
-    fn on_lane_at<R>(
+    fn with_key_at<R>(
         &self,
         key: &Name,
-        now: BootTime,
+        now: BootInstant,
         effects: &mut Effects,
-        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let (shard, hash) = self.shards.of_key(key);
         shard.change(effects, |slots, effects| {
             let at = slots.lanes.find_or_add(key, hash);
-            self.on_locked(slots, (key, at), now, effects, event)
+            self.with_locked(slots, (key, at), now, effects, event)
         })
     }
 
     /// Lets `event` happen to the lane of a key, which stands at this place.
-    fn on_locked<R>(
+    fn with_locked<R>(
         &self,
         slots: &mut Slots,
         (key, at): (&Name, u32),
-        now: BootTime,
+        now: BootInstant,
         effects: &mut Effects,
-        event: impl FnOnce(&mut Lane<Seat>, &mut Cx<'_, Seat>) -> R,
+        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
-        let found = slots.lanes.lane(at);
-        let (lane, mut note) = found.expect("nothing has been taken out since it was found or added");
+        let found = slots.lanes.key_state(at);
+        let (key_state, mut note) = found.expect("nothing has been taken out since it was found or added");
         let (rules, tokens, contended) = (&self.rules, &self.tokens, &mut note.contended);
-        let mut cx = Cx { now, rules, tokens, actions: &mut actions, contended };
-        let result = event(lane, &mut cx);
-        let is_watched = lane.is_watched();
+        let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
+        let result = event(key_state, &mut cx);
+        let is_tracked = key_state.is_tracked();
         for action in actions.drain(..) {
-            self.act((key, is_watched), now, action, effects);
+            self.act((key, is_tracked), now, action, effects);
         }
         self.count_holders(effects);
-        let alarm = std::mem::replace(&mut note.due, lane.due());
-        if let (Clock::Tokio(_), Some(head)) = (&self.clock, lane.head())
+        let alarm = std::mem::replace(&mut note.due, key_state.due());
+        if let (Clock::Tokio(_), Some(head)) = (&self.clock, key_state.head())
             && note.due < alarm
         {
-            effects.wakes(head.look_again()); // who waits keeps the time, and has set an alarm for later
+            effects.wakes(head.take_wakers()); // who waits keeps the time, and has set an alarm for later
         }
         slots.lanes.note(at, note);
         slots.actions = actions;
@@ -211,43 +214,45 @@ impl Engine {
     /// Does what a lane wants done, in the order in which it wants it.
     fn act(
         &self,
-        (key, is_watched): (&Name, bool),
-        now: BootTime,
-        action: Action<Seat>,
+        (key, is_tracked): (&Name, bool),
+        now: BootInstant,
+        action: Action<AcquisitionRef>,
         effects: &mut Effects,
     ) {
         match action {
             Action::Send { token, command } => {
                 let request = Request::new(Name::clone(key), token, command);
-                self.push(Request { is_watched, ..request }, now, effects);
+                self.push(Request { is_tracked, ..request }, now, effects);
             }
-            Action::Abandon { token } => effects.abandoned.push((Name::clone(key), token)),
-            Action::Admit { seat, deadline, ends, is_unconfirmed, attempts, .. } => {
+            Action::Orphan { token } => effects.abandoned.push((Name::clone(key), token)),
+            Action::Grant { acquisition, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
                 self.backend.admitted(key);
-                effects.wakes(seat.admit((deadline, ends), is_unconfirmed, attempts, now));
+                effects.wakes(acquisition.grant((deadline, ends), is_unconfirmed, attempts, now));
             }
-            Action::Join { seat } => effects.wakes(seat.join()),
-            Action::Refuse { seat, refusal } => effects.wakes(seat.refuse(refusal)),
-            Action::Prolong { seat, deadline, ends } => seat.prolong(deadline, ends),
-            Action::Lose { seat, cause, left } => effects.wakes(seat.lose(cause, left, now)),
+            Action::JoinNested { acquisition } => effects.wakes(acquisition.join()),
+            Action::Reject { acquisition, refusal } => effects.wakes(acquisition.refuse(refusal)),
+            Action::Extend { acquisition, deadline, ends } => acquisition.extend(deadline, ends),
+            Action::Revoke { acquisition, cause, left } => {
+                effects.wakes(acquisition.mark_lost(cause, left, now))
+            }
         }
     }
 
-    fn push(&self, request: Request, now: BootTime, effects: &mut Effects) {
+    fn push(&self, request: Request, now: BootInstant, effects: &mut Effects) {
         self.pace.sent(request.command, now);
         self.backend.push(request);
         effects.flush = true;
     }
 
     /// Sets the backend off and wakes tasks, with nothing locked.
-    fn finish(&self, now: BootTime, effects: &mut Effects) {
-        self.set_off(now, effects);
+    fn finish(&self, now: BootInstant, effects: &mut Effects) {
+        self.flush_backend(now, effects);
         effects.wake_all();
     }
 
-    fn set_off(&self, now: BootTime, effects: &mut Effects) {
+    fn flush_backend(&self, now: BootInstant, effects: &mut Effects) {
         let earlier = effects.earlier.take();
         if std::mem::take(&mut effects.flush) {
             self.backend.flush(self, now, effects);
@@ -259,29 +264,36 @@ impl Engine {
 
     /// A task lets go at `now` of the lock that its turn holds or has lost; `ran`: something ran under it. `by`: who lets go. The
     /// server is not asked where another task of this process has the lock now.
-    pub(crate) fn release(&self, seat: &Seat, ran: bool, by: By, told: Told<'_>, now: BootTime) -> LetGo {
-        let key = seat.key.name();
+    pub(crate) fn release(
+        &self,
+        acquisition: &AcquisitionRef,
+        ran: bool,
+        by: ReleasedBy,
+        told: ReleaseReport<'_>,
+        now: BootInstant,
+    ) -> PendingRelease {
+        let key = acquisition.key.name();
         let mut effects = Effects::default();
         let (shard, hash) = self.shards.of_key(key);
         let let_go = shard.change(&mut effects, |slots, effects| {
             // Over before anybody else can have it: what still runs under it is not polled again.
-            let Ended { mut wakers, was_admitted, left } = seat.end(now);
-            if by == By::TheCall {
-                effects.spares(wakers.own.take());
+            let EndedAcquisition { mut wakers, was_admitted, left } = acquisition.end(now);
+            if by == ReleasedBy::Call {
+                effects.discard_waker(wakers.own.take());
             }
             effects.wakes(wakers);
             effects.holders -= i64::from(was_admitted);
             let at = slots.lanes.find_or_add(key, hash);
-            let released = self.on_locked(slots, (key, at), now, effects, |lane, cx| match left {
+            let released = self.with_locked(slots, (key, at), now, effects, |key_state, cx| match left {
                 Some(left) => {
-                    lane.let_go_of(seat, left, ran, cx);
-                    Released::Kept
+                    key_state.release_residual(acquisition, left, ran, cx);
+                    ReleaseOutcome::HandedOff
                 }
-                None if ran => lane.release(seat, cx),
-                None => lane.decline(seat, cx),
+                None if ran => key_state.release(acquisition, cx),
+                None => key_state.cancel_granted(acquisition, cx),
             });
-            let Released::ToServer(token, command) = released else { return LetGo::Done };
-            let (answer, let_go) = told.begin(&seat.0, &self.unanswered);
+            let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
+            let (answer, let_go) = told.begin(&acquisition.0, &self.unanswered);
             self.push(Request { answer, ..Request::new(Name::clone(key), token, command) }, now, effects);
             let_go
         });
@@ -312,7 +324,7 @@ impl Engine {
 
     /// Asks the server something beside what the rules ask, of the key with this full name.
     pub(crate) fn ask(&self, name: &Name, token: Token, command: Command) -> oneshot::Receiver<Reply> {
-        self.ask_by(Request::new(Name::clone(name), token, command))
+        self.send_request(Request::new(Name::clone(name), token, command))
     }
 
     /// Asks the server a question that changes nothing. If the connection is lost before the reply, it asks once more.
@@ -342,16 +354,16 @@ impl Engine {
         }
     }
 
-    fn ask_by(&self, request: Request) -> oneshot::Receiver<Reply> {
+    fn send_request(&self, request: Request) -> oneshot::Receiver<Reply> {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(Request { answer: Some(Answer::Caller(answer)), ..request }, now, &mut effects);
+        self.push(Request { answer: Some(ReleaseCompletion::Caller(answer)), ..request }, now, &mut effects);
         self.finish(now, &mut effects);
         receiver
     }
 
-    /// Waits for the reply to a request. A forked process does not: the driver is the parent's.
+    /// WaitGraph for the reply to a request. A forked process does not: the driver is the parent's.
     pub(crate) async fn reply(&self, mut receiver: oneshot::Receiver<Reply>) -> Result<Reply, RecvError> {
         poll_fn(|cx| {
             if self.is_forked() {
@@ -363,97 +375,103 @@ impl Engine {
     }
 
     /// Asks the server something under the hold of `turn`. There is no answer where that is over.
-    pub(crate) fn ask_under(&self, turn: &SharedTurn, command: Command) -> Option<oneshot::Receiver<Reply>> {
-        let (seat, key) = (Seat(SharedTurn::clone(turn)), turn.key.name());
+    pub(crate) fn request_for_holder(
+        &self,
+        acquisition: &SharedAcquisition,
+        command: Command,
+    ) -> Option<oneshot::Receiver<Reply>> {
+        let (acquisition, key) =
+            (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
         // What is checked for the first time meanwhile has its change told, and is checked once more.
-        let (token, is_watched) =
-            self.on_lane(key, |lane, cx| Some((lane.token_of(&seat, cx)?, lane.is_watched())))?;
-        Some(self.ask_by(Request { is_watched, ..Request::new(Name::clone(key), token, command) }))
+        let (token, is_tracked) = self.with_key(key, |key_state, cx| {
+            Some((key_state.token_of(&acquisition, cx)?, key_state.is_tracked()))
+        })?;
+        Some(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
     }
 
     /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
     /// tokens whose commands may still have an effect that nobody wants.
-    pub(crate) fn replies(
+    pub(crate) fn on_replies(
         &self,
-        now: BootTime,
-        sent: BootTime,
+        now: BootInstant,
+        sent: BootInstant,
         replies: impl IntoIterator<Item = (Request, Reply)>,
         effects: &mut Effects,
     ) -> Vec<(Name, Token)> {
         for (Request { key, token, command, answer, .. }, reply) in replies {
             self.pace.answered(command);
             match command {
-                _ if command.lets_go() => {
+                _ if command.is_release() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
                         effects.abandoned.push((key, token));
                     }
                 }
                 _ => {
                     let reply = reply.clone();
-                    self.on_lane_at(&key, now, effects, |lane, cx| {
-                        lane.reply(token, command, sent, reply, cx);
+                    self.with_key_at(&key, now, effects, |key_state, cx| {
+                        key_state.reply(token, command, sent, reply, cx);
                     });
                 }
             }
             self.unanswered.one_less(answer.as_ref());
             effects.answer(answer, reply, now);
         }
-        self.set_off(now, effects);
+        self.flush_backend(now, effects);
         std::mem::take(&mut effects.abandoned)
     }
 
     /// The backend was told what `token` has been granted.
-    pub(crate) fn granted(
+    pub(crate) fn on_grant(
         &self,
         key: &Name,
         token: Token,
-        offer: Offer,
-        now: BootTime,
+        offer: Grant,
+        now: BootInstant,
         effects: &mut Effects,
     ) {
         if !self.tokens.has_issued(token) {
             return;
         }
-        let known = self.on_lane_at(key, now, effects, |lane, cx| lane.granted(token, offer, cx));
+        let known = self.with_key_at(key, now, effects, |key_state, cx| key_state.on_grant(token, offer, cx));
         if !known && lock(&self.strangers).may_answer(now) {
-            self.push(Request::new(Name::clone(key), token, Command::Leave), now, effects);
+            self.push(Request::new(Name::clone(key), token, Command::Withdraw), now, effects);
         }
-        self.set_off(now, effects);
+        self.flush_backend(now, effects);
     }
 
     /// The backend has a new connection for the keys whose full names `concerns` takes; where they `moved`, to another server than
     /// before.
-    pub(crate) fn reconnected(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
+    pub(crate) fn on_reconnect(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
         for key in self.keys().filter(|key| concerns(key)) {
-            self.on_lane(&key, |lane, cx| lane.reconnected(moved, cx));
+            self.with_key(&key, |key_state, cx| key_state.on_reconnect(moved, cx));
         }
         self.now(); // where the backend has no thread, what is due is done here
     }
 
     /// The backend may have missed hints, of any key.
-    pub(crate) fn untold(&self) {
+    pub(crate) fn on_invalidations_missed(&self) {
         let now = self.now(); // one for all of them
         for key in self.keys() {
-            self.on_lane_now(now, &key, Lane::untold);
+            self.with_key_now(now, &key, KeyState::on_invalidations_missed);
         }
     }
 
     /// The backend has a hint that somebody changed the key with this full name.
-    pub(crate) fn touched(&self, name: &Name) {
+    pub(crate) fn on_invalidation(&self, name: &Name) {
         if self.wants(name) {
-            self.on_lane(name, Lane::touched);
+            self.with_key(name, KeyState::on_invalidation);
         }
     }
 
     /// Returns whether something of the key is remembered: it is held here, or waited for.
     pub(crate) fn wants(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
-        shard.look(|slots| slots.lanes.find(name, hash).is_some())
+        shard.poll_state(|slots| slots.lanes.find(name, hash).is_some())
     }
 
     /// Does what is due by `now`, and returns when something is due next. That is no later than now where much is due, so that others
     /// have their turn; what only asks the server about holds goes out a few at a time.
-    pub(crate) fn tick(&self, now: BootTime, effects: &mut Effects) -> BootTime {
+    pub(crate) fn tick(&self, now: BootInstant, effects: &mut Effects) -> BootInstant {
         for _ in 0..LOOKED_AT {
             let (due, shard) = self.shards.first_due();
             let Some(shard) = shard.filter(|_| due <= now) else { break };
@@ -463,20 +481,20 @@ impl Engine {
                 else {
                     return; // somebody has seen to it
                 };
-                self.on_locked(slots, (&key, at), now, effects, |lane, cx| {
-                    let place = self.pace.puts_off(now);
-                    if !place.is_some_and(|place| lane.put_off(now, place)) {
-                        lane.tick(cx);
+                self.with_locked(slots, (&key, at), now, effects, |key_state, cx| {
+                    let place = self.pace.should_defer(now);
+                    if !place.is_some_and(|place| key_state.defer(now, place)) {
+                        key_state.tick(cx);
                     }
                 });
             });
         }
-        self.set_off(now, effects);
+        self.flush_backend(now, effects);
         self.due()
     }
 
     /// Returns when something is due next.
-    pub(crate) fn due(&self) -> BootTime {
+    pub(crate) fn due(&self) -> BootInstant {
         self.shards.first_due().0
     }
 
@@ -484,9 +502,9 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self, key: &Name) -> usize {
         let (shard, hash) = self.shards.of_key(key);
-        shard.look(|slots| {
+        shard.poll_state(|slots| {
             let at = slots.lanes.find(key, hash);
-            at.and_then(|at| slots.lanes.lane(at)).map_or(0, |(lane, _)| lane.waiting())
+            at.and_then(|at| slots.lanes.key_state(at)).map_or(0, |(key_state, _)| key_state.waiting())
         })
     }
 
@@ -498,28 +516,28 @@ impl Engine {
     /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold, and what they
     /// do not let go of in the time of one answer is released all the same. In a forked process it ends, also if it is under way at the
     /// fork.
-    pub(crate) async fn shutdown(&self, patience: Duration) {
-        let mut shutting_down = std::pin::pin!(self.shut_down(patience));
+    pub(crate) async fn shutdown(&self, retry_state: Duration) {
+        let mut shutting_down = std::pin::pin!(self.shut_down(retry_state));
         poll_fn(|cx| if self.is_forked() { Poll::Ready(()) } else { shutting_down.as_mut().poll(cx) }).await;
     }
 
-    async fn shut_down(&self, patience: Duration) {
+    async fn shut_down(&self, retry_state: Duration) {
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
-            self.on_lane(&key, Lane::close);
+            self.with_key(&key, KeyState::close);
         }
-        self.until_all_let_go(patience).await;
+        self.wait_for_holders(retry_state).await;
         for key in self.keys() {
-            self.on_lane(&key, |lane, cx| lane.lose(LossCause::Shutdown, cx));
+            self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
         }
-        self.until_all_let_go(self.rules.response_timeout).await;
+        self.wait_for_holders(self.rules.response_timeout).await;
         for key in self.keys() {
-            self.on_lane(&key, Lane::let_go_of_all);
+            self.with_key(&key, KeyState::release_all);
         }
         self.settle().await;
     }
 
-    /// Waits until what was asked is answered, and what nobody may have any more is given back: a response timeout, and
+    /// WaitGraph until what was asked is answered, and what nobody may have any more is given back: a response timeout, and
     /// [`SAID_AGAIN`] where something is left then. What went out on a connection that was lost may arrive late; a process that does not
     /// stay to give it back once more leaves a lock taken for a lease.
     async fn settle(&self) {
@@ -536,8 +554,8 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody has a lock, `patience` at most.
-    async fn until_all_let_go(&self, patience: Duration) {
+    /// WaitGraph until nobody has a lock, `patience` at most.
+    async fn wait_for_holders(&self, retry_state: Duration) {
         let all = async {
             loop {
                 let drained = self.drained.notified();
@@ -550,7 +568,7 @@ impl Engine {
         tokio::select! {
             biased;
             () = all => {}
-            () = self.backend.sleep(patience) => {}
+            () = self.backend.sleep(retry_state) => {}
         }
     }
 
@@ -569,7 +587,7 @@ impl Engine {
 /// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so.
 const LOOKED_AT: usize = 1_024;
 
-/// How far apart the two leaves of what went out on a lost connection are (`protocol::abandon`).
+/// How far apart the two leaves of what went out on a lost connection are (`protocol::orphans`).
 const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 impl Drop for Engine {

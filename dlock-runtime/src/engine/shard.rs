@@ -2,12 +2,12 @@
 //!
 //! Not here: what happens to a lane under the lock (`engine`).
 
+use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
-use crate::engine::lanes::{HASH, Lanes};
-use crate::engine::turn::Seat;
+use crate::engine::key_table::{HASH, KeyTable};
 use crate::key::Name;
-use crate::protocol::deadline::BootTime;
-use crate::protocol::lane::Action;
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::key_state::Action;
 use crate::sync::shared::atomic::{AtomicU64, Ordering};
 use crate::sync::shared::{Mutex, lock};
 
@@ -35,15 +35,15 @@ pub(super) struct Shard {
 /// What its lock guards.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    pub(super) lanes: Lanes,
+    pub(super) lanes: KeyTable,
     /// Empty, and kept for its room.
-    pub(super) actions: Vec<Action<Seat>>,
+    pub(super) actions: Vec<Action<AcquisitionRef>>,
 }
 
 impl Shards {
     pub(super) fn new() -> Self {
         let shards = (0..SHARDS)
-            .map(|_| Shard { slots: Mutex::default(), due: AtomicU64::new(BootTime::NEVER.nanos()) });
+            .map(|_| Shard { slots: Mutex::default(), due: AtomicU64::new(BootInstant::NEVER.nanos()) });
         Self { shards: shards.collect(), hasher: Hashing::default() }
     }
 
@@ -68,15 +68,15 @@ impl Shards {
     }
 
     /// Returns when something is due first, and in which of them.
-    pub(super) fn first_due(&self) -> (BootTime, Option<&Shard>) {
+    pub(super) fn first_due(&self) -> (BootInstant, Option<&Shard>) {
         let dues = self.shards.iter().map(|shard| (shard.due(), shard));
-        dues.min_by_key(|(due, _)| *due).map_or((BootTime::NEVER, None), |(due, shard)| (due, Some(shard)))
+        dues.min_by_key(|(due, _)| *due).map_or((BootInstant::NEVER, None), |(due, shard)| (due, Some(shard)))
     }
 
     /// Returns how many lanes there are, and how many of them are due some day.
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
-        let counts = self.shards.iter().map(|shard| shard.look(|slots| slots.lanes.count()));
+        let counts = self.shards.iter().map(|shard| shard.poll_state(|slots| slots.lanes.count()));
         counts.fold((0, 0), |(lanes, due), more| (lanes + more.0, due + more.1))
     }
 
@@ -88,7 +88,7 @@ impl Shards {
 
 impl Shard {
     /// Looks at what stands in it, or changes what leaves all times as they are.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&mut Slots) -> R) -> R {
+    pub(super) fn poll_state<R>(&self, look: impl FnOnce(&mut Slots) -> R) -> R {
         look(&mut lock(&self.slots))
     }
 
@@ -100,7 +100,7 @@ impl Shard {
     ) -> R {
         let mut slots = lock(&self.slots);
         let result = change(&mut slots, effects);
-        let due = slots.lanes.first_due().map_or(BootTime::NEVER, |(due, _)| due);
+        let due = slots.lanes.first_due().map_or(BootInstant::NEVER, |(due, _)| due);
         // It is written under the lock alone; who reads it without is told of nothing new where it stays what it was.
         if self.due.load(Ordering::Relaxed) != due.nanos()
             && self.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos()
@@ -111,8 +111,8 @@ impl Shard {
     }
 
     /// Returns when something is due for it first.
-    pub(super) fn due(&self) -> BootTime {
-        BootTime::from_nanos(self.due.load(Ordering::SeqCst))
+    pub(super) fn due(&self) -> BootInstant {
+        BootInstant::from_nanos(self.due.load(Ordering::SeqCst))
     }
 }
 

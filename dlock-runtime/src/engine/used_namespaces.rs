@@ -45,7 +45,7 @@ fn overlap(one: &str, other: &str) -> bool {
     is_within(one, other) || is_within(other, one)
 }
 
-/// More than an application names, where namespaces are not made from what users type.
+/// ExtendedTerms than an application names, where namespaces are not made from what users type.
 const MOST_NAMESPACES: usize = 1_024;
 
 #[cfg(test)]

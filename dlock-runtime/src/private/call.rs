@@ -18,8 +18,8 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::run::{Entering, Leaving, Running};
-use crate::telemetry::Hold;
+use crate::run::{Acquiring, Releasing, Running};
+use crate::telemetry::CallSpan;
 
 /// An annotated function: what all its calls have in common.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub struct Call {
     manager: Option<LockManager>,
     /// None until it is set, and where no manager is installed.
     key: Option<std::result::Result<LockKey, Box<Error>>>,
-    telemetry: Hold,
+    telemetry: CallSpan,
     guard: OnceCell<LockGuard>,
 }
 
@@ -124,7 +124,7 @@ impl Call {
     }
 
     fn begin(manager: Option<LockManager>, site: &'static Site) -> Self {
-        Self { site, manager, key: None, telemetry: Hold::none(), guard: OnceCell::new() }
+        Self { site, manager, key: None, telemetry: CallSpan::none(), guard: OnceCell::new() }
     }
 
     /// Starts the key of this call.
@@ -136,7 +136,7 @@ impl Call {
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
         let key = self.manager.as_ref().map(|_| key.into_lock_key(self.namespace()).map_err(Box::new));
-        let telemetry = Hold::begin(Some(self.site.name), key.as_ref().and_then(|key| key.as_ref().ok()));
+        let telemetry = CallSpan::begin(Some(self.site.name), key.as_ref().and_then(|key| key.as_ref().ok()));
         Self { key, telemetry, ..self }
     }
 
@@ -167,7 +167,8 @@ impl Call {
         F: Future,
         K: Fn(&F::Output) -> bool + Unpin,
     {
-        let step = if self.guard.get().is_some() { self.started() } else { Step::Entering(self.entering()) };
+        let step =
+            if self.guard.get().is_some() { self.started() } else { CallState::Acquiring(self.entering()) };
         Run { call: self, body, keeps, step }
     }
 
@@ -193,13 +194,13 @@ impl Call {
         self.guard.get().expect("the body is built and polled only after the lock was taken")
     }
 
-    fn entering(&self) -> Option<Entering> {
+    fn entering(&self) -> Option<Acquiring> {
         let (manager, key) = (self.manager.as_ref()?, self.key.as_ref()?);
-        Some(Entering::new(manager, key, &self.site.options))
+        Some(Acquiring::new(manager, key, &self.site.options))
     }
 
     /// Polls the way to the lock; the guard is there when it has ended well.
-    fn poll_entering(&self, entering: &mut Option<Entering>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+    fn poll_entering(&self, entering: &mut Option<Acquiring>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
         let guard = match (ready!(entering.poll(&self.site.options, &self.telemetry, cx)), &self.key) {
             (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
@@ -214,8 +215,8 @@ impl Call {
     }
 
     /// The body's first step.
-    fn started(&self) -> Step<'_> {
-        self.guard().held().map_or(Step::Unlocked, |held| Step::Running(Running::new(held)))
+    fn started(&self) -> CallState<'_> {
+        self.guard().held().map_or(CallState::Unlocked, |held| CallState::Running(Running::new(held)))
     }
 }
 
@@ -224,7 +225,7 @@ impl Call {
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a> {
     call: &'a Call,
-    entering: Option<Entering>,
+    entering: Option<Acquiring>,
 }
 
 impl Future for Acquire<'_> {
@@ -243,14 +244,14 @@ pub struct Run<'a, F: Future, K> {
     body: Pin<&'a mut Body<F>>,
     /// Takes no room.
     keeps: K,
-    step: Step<'a>,
+    step: CallState<'a>,
 }
 
 /// How far a call is.
-enum Step<'a> {
-    Entering(Option<Entering>),
+enum CallState<'a> {
+    Acquiring(Option<Acquiring>),
     Running(Running<'a>),
-    Leaving(Leaving<'a>),
+    Releasing(Releasing<'a>),
     /// The body runs without a lock.
     Unlocked,
 }
@@ -268,25 +269,25 @@ where
         let mut seen = false;
         loop {
             match step {
-                Step::Entering(entering) => {
+                CallState::Acquiring(entering) => {
                     ready!(call.poll_entering(entering, cx))?;
                     *step = call.started();
                     // Believed a moment ago, and nothing foreign has run since.
                     seen = telemetry.is_silent();
                 }
-                Step::Running(running) => {
+                CallState::Running(running) => {
                     let on_lost = call.site.options.on_lost;
                     let ended = ready!(running.poll(body.as_mut(), on_lost, seen, telemetry, cx));
                     let options = &call.site.options;
-                    *step = Step::Leaving(Leaving::new(running.held(), ended, options, telemetry));
+                    *step = CallState::Releasing(Releasing::new(running.held(), ended, options, telemetry));
                 }
-                Step::Leaving(leaving) => match ready!(leaving.poll(telemetry, cx)) {
+                CallState::Releasing(leaving) => match ready!(leaving.poll(telemetry, cx)) {
                     Err(error) if !body.as_ref().value().is_some_and(&*keeps) => {
                         return Poll::Ready(Err(error));
                     }
                     _ => break,
                 },
-                Step::Unlocked => {
+                CallState::Unlocked => {
                     let _entered = telemetry.enter();
                     ready!(body.as_mut().poll(cx));
                     break;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::config::config;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::protocol::share::Streak;
+use crate::protocol::foreign_clients::FleetHold;
 use crate::token::{ProcessId, Token};
 
 /// One step on one key, under one token. Every backend does each of them atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Takes the lock if nothing stands there. Answered [`Reply::Ours`] or [`Reply::Taken`].
+    /// Takes the lock if nothing stands there. Answered [`Reply::Owner`] or [`Reply::Contended`].
     Acquire {
         /// How long the server keeps the key.
         lease: Duration,
@@ -24,92 +24,95 @@ pub(crate) enum Command {
         /// The lease that is asked for.
         lease: Duration,
         /// Which enqueue of the token it is.
-        mode: Enqueue,
+        mode: EnqueueMode,
     },
-    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
+    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
     Renew {
         /// The least time to live afterwards.
         lease: Duration,
     },
-    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
-    Check,
-    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
-    Keep {
+    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    Verify,
+    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    SetTtl {
         /// The time to live afterwards.
         ttl: Duration,
     },
-    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Ours`] or [`Reply::NotOwner`].
+    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
     Release,
     /// A release that tells the waiter who gets the lock for how long our family has had it.
-    PassOn {
+    ReleaseWithFleetHold {
         /// For how long that is.
-        streak: Streak,
+        fleet_hold: FleetHold,
     },
     /// A release that gives the lock to nobody: who waits is told that he does not any more.
-    Free,
+    ReleaseWithoutHandoff,
     /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
-    Leave,
-    /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Ours`] when nobody waits,
+    Withdraw,
+    /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Owner`] when nobody waits,
     /// [`Reply::Yielded`], or [`Reply::NotOwner`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
     /// the time that others have to take it, or [`Reply::NotOwner`].
     Yield {
         /// The token that waits for our next turn.
         next: Token,
         /// What the waiter who gets the lock is told of how long our family has had it.
-        streak: Streak,
+        fleet_hold: FleetHold,
     },
-    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Ours`], or [`Reply::NotOwner`] when nobody
+    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Owner`], or [`Reply::NotOwner`] when nobody
     /// held it.
     ForceRelease,
     /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOwner`].
     Fence,
     /// Raises the counter of the holder's fencing tokens to `fence`, where it is lower: what several servers issued is to be known to
     /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOwner`].
-    Register {
+    RaiseFence {
         /// What no later token may be below.
         fence: u64,
     },
-    /// Looks at what stands there, and changes nothing. Answered [`Reply::Seen`].
+    /// Looks at what stands there, and changes nothing. Answered [`Reply::Info`].
     Inspect,
-    /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Ours`].
+    /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Owner`].
     Ping,
 }
 
 impl Command {
     /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
-    pub(crate) fn lets_go(self) -> bool {
-        matches!(self, Self::Release | Self::PassOn { .. } | Self::Free | Self::Leave)
+    pub(crate) fn is_release(self) -> bool {
+        matches!(
+            self,
+            Self::Release | Self::ReleaseWithFleetHold { .. } | Self::ReleaseWithoutHandoff | Self::Withdraw
+        )
     }
 
-    /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Ours`].
-    pub(crate) fn carries_a_body(self) -> bool {
+    /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Owner`].
+    pub(crate) fn grants_ownership(self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Enqueue { .. } | Self::Renew { .. })
     }
 
     /// Returns whether it is what a lock costs for being held.
-    pub(crate) fn is_upkeep(self) -> bool {
-        matches!(self, Self::Renew { .. } | Self::Check)
+    pub(crate) fn is_renewal(self) -> bool {
+        matches!(self, Self::Renew { .. } | Self::Verify)
     }
 }
 
 /// Which enqueue of a token it is. A token is added to a value at most once in its life, so it is granted at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Enqueue {
+pub(crate) enum EnqueueMode {
     /// The only one that may take the key or append the token.
-    First,
-    /// A later one, which only asks: answered [`Reply::Ours`], [`Reply::Queued`], or [`Reply::Gone`].
-    Again,
+    Join,
+    /// A later one, which only asks: answered [`Reply::Owner`], [`Reply::Queued`], or [`Reply::Absent`].
+    Recheck,
     /// Tries once more and adds nothing: for a call that will not wait but wants to know what stands there.
-    Peek,
+    TryOnly,
 }
 
 /// What a server said, or that it said nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// The token holds the lock (or held it, for a release).
-    Ours,
+    Owner,
     /// Something stands under the key.
-    Taken,
+    Contended,
     /// The token is in the queue.
     Queued {
         /// What is left of the present hold.
@@ -121,7 +124,7 @@ pub(crate) enum Reply {
         ttl: Option<Duration>,
     },
     /// The token is neither holder nor queued: it is dead.
-    Gone,
+    Absent,
     /// The token does not hold the lock.
     NotOwner,
     /// The lock went to the first waiter, and the next token is queued.
@@ -129,7 +132,7 @@ pub(crate) enum Reply {
     /// The fencing token.
     Fenced(u64),
     /// What stands under the key, if anything does.
-    Seen(Option<Sight>),
+    Info(Option<RecordInfo>),
     /// The command did not run and will not.
     Refused(Failure),
     /// The command may have run, or may still run.
@@ -138,7 +141,7 @@ pub(crate) enum Reply {
 
 /// What somebody who looks at a key sees there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct RecordInfo {
     /// The manager that holds; `None` for a foreign value.
     pub(crate) holder: Option<ProcessId>,
     /// How many wait in the value.

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 /// A point on the boot clock, which goes on counting while the machine sleeps. Time comes in as a value; this room never asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BootTime(u64);
+pub(crate) struct BootInstant(u64);
 
-impl BootTime {
+impl BootInstant {
     /// No point in time: later than all others.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
@@ -75,7 +75,7 @@ impl Span {
 
 /// The instant from which a hold must not be believed in any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Deadline(BootTime);
+pub(crate) struct Deadline(BootInstant);
 
 impl Deadline {
     /// Returns the deadline of a lease of `lease` that was asked for at `sent`.
@@ -84,17 +84,17 @@ impl Deadline {
     /// margin would leave two holders believing in the same key. See the Redlock page, "Is the algorithm asynchronous?".
     ///
     /// A lease shorter than its own margin gives a deadline that has already passed, never one before `sent`.
-    pub(crate) fn of_lease(sent: BootTime, lease: Duration) -> Self {
+    pub(crate) fn of_lease(sent: BootInstant, lease: Duration) -> Self {
         Self(sent.plus(lease.saturating_sub(margin(lease))))
     }
 
     /// Returns the deadline as a point in time.
-    pub(crate) const fn at(self) -> BootTime {
+    pub(crate) const fn at(self) -> BootInstant {
         self.0
     }
 
     /// Returns whether the hold may still be believed at `now`. At the deadline itself it may not.
-    pub(crate) fn holds_at(self, now: BootTime) -> bool {
+    pub(crate) fn holds_at(self, now: BootInstant) -> bool {
         now < self.0
     }
 

@@ -6,37 +6,37 @@
 use std::time::Duration;
 
 use crate::error::LossCause;
-use crate::protocol::budget::{Budget, Next};
 use crate::protocol::command::{Command, FailureKind, Reply};
-use crate::protocol::deadline::{BootTime, Deadline, Span};
-use crate::protocol::hint::Check;
-use crate::protocol::lane::{Action, Cx, Lane, Stage};
-use crate::protocol::nesting::Levels;
-use crate::protocol::queue::Waiter;
-use crate::protocol::share::{Offer, Streak};
-use crate::protocol::terms::Terms;
-use crate::protocol::{acquire, renew};
+use crate::protocol::deadline::{BootInstant, Deadline, Span};
+use crate::protocol::foreign_clients::{FleetHold, Grant};
+use crate::protocol::handoff_budget::{HandoffBudget, HandoffDecision};
+use crate::protocol::hold_terms::HoldTerms;
+use crate::protocol::invalidation::Verification;
+use crate::protocol::key_state::{Action, EventContext, KeyPhase, KeyState};
+use crate::protocol::reentrancy::NestedCalls;
+use crate::protocol::wait_queue::QueueEntry;
+use crate::protocol::{contender, renewal};
 use crate::token::Token;
 
 /// A lock that a task of this process has.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold<S> {
-    pub(super) seat: S,
+pub(crate) struct Hold<A> {
+    pub(super) acquisition: A,
     /// The number of its token: all that a lane knows are of its own process.
     number: u64,
     lease: Span,
     deadline: Deadline,
     /// For how long the tasks of this process hand it to each other.
-    budget: Budget,
+    budget: HandoffBudget,
     /// When the next renewal (or confirmation) is to be sent.
-    pub(super) next_renewal: BootTime,
+    pub(super) next_renewal: BootInstant,
     /// When it is checked; `check` says what it means.
-    pub(super) check_at: BootTime,
+    pub(super) check_at: BootInstant,
     /// What few holds have; most are held by many at once, and small.
-    more: Option<Box<More<S>>>,
+    more: Option<Box<ExtendedTerms<A>>>,
     /// For how long our family had had it when it came to us.
-    streak: Streak,
-    pub(super) check: Check,
+    fleet_hold: FleetHold,
+    pub(super) check: Verification,
     renew: bool,
     /// Whether it is a grant that the server has not confirmed yet.
     pub(super) granted: bool,
@@ -46,70 +46,70 @@ pub(crate) struct Hold<S> {
 
 /// What few holds have: bounds of the present turn, and calls inside it that want the same key.
 #[derive(Clone, Debug)]
-struct More<S> {
+struct ExtendedTerms<A> {
     /// When the turn of its task is over, however often it is renewed.
-    ends: BootTime,
+    ends: BootInstant,
     /// Before then nobody else gets the lock.
-    kept_until: BootTime,
-    levels: Levels<S>,
+    kept_until: BootInstant,
+    levels: NestedCalls<A>,
 }
 
-impl<S: Clone + PartialEq> Default for More<S> {
+impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
     fn default() -> Self {
-        Self { ends: BootTime::NEVER, kept_until: BootTime::START, levels: Levels::new() }
+        Self { ends: BootInstant::NEVER, kept_until: BootInstant::START, levels: NestedCalls::new() }
     }
 }
 
 /// A lock that was ours and is on offer to other processes.
 #[derive(Clone, Debug)]
-pub(crate) struct Yielding<S> {
+pub(crate) struct Yielding<A> {
     /// The hold as it was when its last task let go; nobody runs on it.
-    pub(super) hold: Hold<S>,
+    pub(super) hold: Hold<A>,
     /// The token under which we wait for our next turn, if somebody takes the offer.
     pub(super) next: Token,
 }
 
 /// What a turn that was lost leaves in the server: it was ours to the end, and is nobody's until its body is gone or the key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct ResidualHold {
     pub(super) token: Token,
-    pub(super) kept_until: BootTime,
+    pub(super) kept_until: BootInstant,
     /// When its lease is over.
-    pub(crate) deadline: BootTime,
+    pub(crate) deadline: BootInstant,
 }
 
 /// What a release comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Released {
+pub(crate) enum ReleaseOutcome {
     /// The server is to be told, about this token.
-    ToServer(Token, Command),
+    Send(Token, Command),
     /// A task of this process has it now, or will.
-    Kept,
+    HandedOff,
     /// The seat did not hold.
     NotHeld,
 }
 
-impl<S: Clone + PartialEq> Hold<S> {
+impl<A: Clone + PartialEq> Hold<A> {
     pub(super) fn new(
-        waiter: &Waiter<S>,
+        waiter: &QueueEntry<A>,
         token: Token,
         deadline: Deadline,
-        streak: Streak,
-        cx: &Cx<'_, S>,
+        fleet_hold: FleetHold,
+        ctx: &EventContext<'_, A>,
     ) -> Self {
-        let since = cx.now;
+        let since = ctx.now;
         let terms = &waiter.terms;
-        let (check, check_at) = Check::of_hold(since, cx.rules);
+        let (check, check_at) = Verification::of_hold(since, ctx.rules);
         let mut hold = Self {
-            seat: waiter.seat.clone(),
+            acquisition: waiter.acquisition.clone(),
             number: token.number(),
             lease: Span::of(terms.lease()),
             deadline,
-            budget: Budget::begun(since),
-            next_renewal: BootTime::NEVER,
+            budget: HandoffBudget::begun(since),
+            next_renewal: BootInstant::NEVER,
             check_at,
             more: None,
-            streak,
+            fleet_hold,
             check,
             renew: terms.is_renewed(),
             granted: false,
@@ -119,13 +119,13 @@ impl<S: Clone + PartialEq> Hold<S> {
         hold
     }
 
-    pub(super) fn due(&self) -> BootTime {
+    pub(super) fn due(&self) -> BootInstant {
         self.next_renewal.min(self.check_due()).min(self.deadline.at()).min(self.bounds_due())
     }
 
     /// Returns when the turn is over, or something is due for the calls inside it.
-    pub(super) fn bounds_due(&self) -> BootTime {
-        self.more.as_ref().map_or(BootTime::NEVER, |more| more.ends.min(more.levels.due()))
+    pub(super) fn bounds_due(&self) -> BootInstant {
+        self.more.as_ref().map_or(BootInstant::NEVER, |more| more.ends.min(more.levels.due()))
     }
 
     pub(super) fn deadline(&self) -> Deadline {
@@ -133,8 +133,8 @@ impl<S: Clone + PartialEq> Hold<S> {
     }
 
     /// Returns the token that holds the lock.
-    pub(super) fn token(&self, cx: &Cx<'_, S>) -> Token {
-        cx.tokens.numbered(self.number)
+    pub(super) fn token(&self, ctx: &EventContext<'_, A>) -> Token {
+        ctx.tokens.numbered(self.number)
     }
 
     /// Returns whether a token of this process holds the lock.
@@ -146,16 +146,16 @@ impl<S: Clone + PartialEq> Hold<S> {
         self.lease.get()
     }
 
-    fn ends(&self) -> BootTime {
-        self.more.as_ref().map_or(BootTime::NEVER, |more| more.ends)
+    fn ends(&self) -> BootInstant {
+        self.more.as_ref().map_or(BootInstant::NEVER, |more| more.ends)
     }
 
-    fn kept_until(&self) -> BootTime {
-        self.more.as_ref().map_or(BootTime::START, |more| more.kept_until)
+    fn kept_until(&self) -> BootInstant {
+        self.more.as_ref().map_or(BootInstant::START, |more| more.kept_until)
     }
 
     /// Sets the bounds of a turn that begins at `since`.
-    fn bound(&mut self, terms: &Terms, since: BootTime) {
+    fn bound(&mut self, terms: &HoldTerms, since: BootInstant) {
         if self.more.is_some() || terms.has_bounds() {
             let more = self.more.get_or_insert_default();
             (more.ends, more.kept_until) = (terms.ends(since), terms.kept_until(since));
@@ -163,348 +163,358 @@ impl<S: Clone + PartialEq> Hold<S> {
     }
 
     /// Returns the calls inside the hold.
-    pub(super) fn levels(&mut self) -> &mut Levels<S> {
+    pub(super) fn levels(&mut self) -> &mut NestedCalls<A> {
         &mut self.more.get_or_insert_default().levels
     }
 
     /// A call inside the hold has ended, or does not want to wait any more. Returns whether there was one.
-    pub(super) fn leave(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> bool {
-        self.more.as_mut().is_some_and(|more| more.levels.leave(seat, cx))
+    pub(super) fn leave(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> bool {
+        self.more.as_mut().is_some_and(|more| more.levels.leave(acquisition, ctx))
     }
 
     /// Nobody joins the turn any more.
-    fn close(&mut self, cx: &mut Cx<'_, S>) {
+    fn close(&mut self, ctx: &mut EventContext<'_, A>) {
         if let Some(more) = &mut self.more {
-            more.levels.close(cx);
+            more.levels.close(ctx);
         }
     }
 
     /// Tells the waiter that has the hold now.
-    pub(super) fn admits(&self, waiter: &Waiter<S>, cx: &Cx<'_, S>) -> Action<S> {
-        Action::Admit {
-            seat: waiter.seat.clone(),
-            token: self.token(cx),
+    pub(super) fn grant_action(&self, waiter: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> Action<A> {
+        Action::Grant {
+            acquisition: waiter.acquisition.clone(),
+            token: self.token(ctx),
             deadline: self.deadline,
             ends: self.ends(),
             is_unconfirmed: self.granted,
-            attempts: waiter.patience.attempts(),
+            attempts: waiter.retry_state.attempts(),
         }
     }
 
     /// The hold is a grant that is believed: the server is asked to confirm it, soon, as most turns of a lock that many want are over
     /// before. One that has to last is confirmed at once: by no renewal, or for longer than its task lives.
-    pub(super) fn confirm_grant(&mut self, cx: &mut Cx<'_, S>) {
-        if cx.rules.confirm_at_once || !self.renew || self.more.is_some() {
-            self.confirm(cx);
+    pub(super) fn confirm_grant(&mut self, ctx: &mut EventContext<'_, A>) {
+        if ctx.rules.confirm_grants_first || !self.renew || self.more.is_some() {
+            self.confirm(ctx);
         } else {
-            self.next_renewal = renew::confirmation_due(cx.now, self.deadline.at().since(cx.now));
+            self.next_renewal = renewal::confirmation_due(ctx.now, self.deadline.at().since(ctx.now));
         }
     }
 
     /// Returns whether it is a grant that is to be confirmed soon.
-    pub(super) fn is_to_be_confirmed(&self) -> bool {
-        self.granted && self.next_renewal != BootTime::NEVER
+    pub(super) fn needs_confirmation(&self) -> bool {
+        self.granted && self.next_renewal != BootInstant::NEVER
     }
 
     /// Asks the server to confirm the hold.
-    pub(super) fn confirm(&mut self, cx: &mut Cx<'_, S>) {
-        self.next_renewal = BootTime::NEVER;
-        cx.send(self.token(cx), Command::Renew { lease: self.lease() });
+    pub(super) fn confirm(&mut self, ctx: &mut EventContext<'_, A>) {
+        self.next_renewal = BootInstant::NEVER;
+        ctx.send(self.token(ctx), Command::Renew { lease: self.lease() });
     }
 
     /// The server has confirmed the hold, as asked at `sent`.
-    pub(super) fn confirmed(&mut self, sent: BootTime, lease: Duration, cx: &Cx<'_, S>) {
+    pub(super) fn on_confirmed(&mut self, sent: BootInstant, lease: Duration, ctx: &EventContext<'_, A>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         (self.granted, self.overdue) = (false, false);
         // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
         if lease == self.lease() {
             self.next_renewal = if self.renew {
-                renew::due(sent, lease, cx.tokens.place(self.number))
+                renewal::due(sent, lease, ctx.tokens.place(self.number))
             } else {
-                BootTime::NEVER
+                BootInstant::NEVER
             };
         }
     }
 
     /// The server did not confirm the hold: it is asked again soon.
-    fn unconfirmed(&mut self, lease: Duration, now: BootTime) {
+    fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
         if lease == self.lease() {
             self.overdue = true;
-            self.next_renewal = renew::retry_at(now, lease, self.deadline.at().since(now));
+            self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
     }
 
     /// Has it renewed where an answer is missing, and wherever it is renewed at all where the server is another.
     ///
     /// It is due then with all others, which go out a few at a time; one that has little time left waits for none.
-    pub(super) fn renew_if_overdue(&mut self, moved: bool, cx: &mut Cx<'_, S>) {
-        if !(self.overdue || moved) || self.next_renewal == BootTime::NEVER {
+    pub(super) fn renew_if_overdue(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
+        if !(self.overdue || moved) || self.next_renewal == BootInstant::NEVER {
             return;
         }
-        if self.deadline.at().since(cx.now) < LITTLE_TIME {
-            self.confirm(cx);
+        if self.deadline.at().since(ctx.now) < LITTLE_TIME {
+            self.confirm(ctx);
         } else {
-            self.next_renewal = self.next_renewal.min(cx.now);
+            self.next_renewal = self.next_renewal.min(ctx.now);
         }
     }
 
     /// For how long our family has had the lock without a break.
-    pub(super) fn streak(&self, now: BootTime) -> Streak {
-        self.streak.plus(now.since(self.budget.since()))
+    pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
+        self.fleet_hold.plus(now.since(self.budget.since()))
     }
 
     /// Returns the budget for a task that follows, and the streak by its begin.
-    pub(super) fn streak_and_budget(&self) -> (Streak, Option<Budget>) {
-        (self.streak, Some(self.budget.left()))
+    pub(super) fn streak_and_budget(&self) -> (FleetHold, Option<HandoffBudget>) {
+        (self.fleet_hold, Some(self.budget.left()))
     }
 
     /// A task of this process had it before.
-    pub(super) fn go_on_with(&mut self, budget: Budget) {
+    pub(super) fn continue_budget(&mut self, budget: HandoffBudget) {
         self.budget = budget;
     }
 
     /// The tasks of this process may have it for longer. Where the budget begins a little later, the streak is that of then.
-    fn begin_budget(&mut self, budget: Budget) {
-        (self.streak, self.budget) = (self.streak(budget.since()), budget);
+    fn begin_budget(&mut self, budget: HandoffBudget) {
+        (self.fleet_hold, self.budget) = (self.fleet_hold(budget.since()), budget);
     }
 
     /// Asks the server who else waits.
-    fn ask_who_waits(&mut self, cx: &mut Cx<'_, S>) {
+    fn probe_waiters(&mut self, ctx: &mut EventContext<'_, A>) {
         self.budget.ask();
-        cx.send(self.token(cx), Command::Inspect);
+        ctx.send(self.token(ctx), Command::Inspect);
     }
 
     /// The server has said who else waits, or nothing.
-    fn heard_who_waits(&mut self, sent: BootTime, reply: &Reply, cx: &mut Cx<'_, S>) {
+    fn on_waiters_probed(&mut self, sent: BootInstant, reply: &Reply, ctx: &mut EventContext<'_, A>) {
         let nobody = match reply {
-            Reply::Seen(Some(sight)) if sight.holder == Some(self.token(cx).process()) => sight.waiters == 0,
-            Reply::Seen(_) => {
-                self.check_soon(cx); // it was taken away, it seems
+            Reply::Info(Some(sight)) if sight.holder == Some(self.token(ctx).process()) => sight.waiters == 0,
+            Reply::Info(_) => {
+                self.check_soon(ctx); // it was taken away, it seems
                 false
             }
             _ => false,
         };
-        self.begin_budget(self.budget.answered(sent, cx.now, nobody, cx.rules));
+        self.begin_budget(self.budget.answered(sent, ctx.now, nobody, ctx.rules));
     }
 
     /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is asked
     /// soon. A grant that is not confirmed yet is believed by whoever has it: a task of this process as well as the first.
-    fn passes_to(&self, next: &Waiter<S>, cx: &Cx<'_, S>) -> bool {
+    fn can_hand_off_to(&self, next: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> bool {
         let lease = next.terms.lease();
-        let left = self.deadline.at().since(cx.now);
+        let left = self.deadline.at().since(ctx.now);
         let is_enough =
-            left > lease / 2 || (self.granted && !self.overdue && left > cx.rules.grant_lease / 2);
+            left > lease / 2 || (self.granted && !self.overdue && left > ctx.rules.grant_lease / 2);
         self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
     }
 }
 
-impl<S: Clone + PartialEq> Lane<S> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// The seat lets go of the lock.
-    pub(crate) fn release(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> Released {
-        let Stage::Held(hold) = &mut self.stage else { return Released::NotHeld };
-        if hold.seat != *seat {
-            return Released::NotHeld;
+    pub(crate) fn release(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> ReleaseOutcome {
+        let KeyPhase::Held(hold) = &mut self.phase else { return ReleaseOutcome::NotHeld };
+        if hold.acquisition != *acquisition {
+            return ReleaseOutcome::NotHeld;
         }
-        hold.close(cx);
-        let (token, kept_until) = (hold.token(cx), hold.kept_until());
-        if cx.now < kept_until {
-            let keep = self.keep(seat.clone(), token, kept_until, cx.now);
-            self.ask(cx);
-            return Released::ToServer(token, keep);
+        hold.close(ctx);
+        let (token, kept_until) = (hold.token(ctx), hold.kept_until());
+        if ctx.now < kept_until {
+            let keep = self.keep(acquisition.clone(), token, kept_until, ctx.now);
+            self.contend(ctx);
+            return ReleaseOutcome::Send(token, keep);
         }
-        if cx.rules.yield_to_foreign && hold.streak(cx.now).is_over() {
-            self.stay_away(seat, cx);
-            return Released::ToServer(token, Command::Free);
+        if ctx.rules.yield_to_foreign && hold.fleet_hold(ctx.now).is_over() {
+            self.start_cooldown(acquisition, ctx);
+            return ReleaseOutcome::Send(token, Command::ReleaseWithoutHandoff);
         }
         let Some(next) = self.queue.head() else {
-            return Released::ToServer(token, self.let_go_alone(seat, cx));
+            return ReleaseOutcome::Send(token, self.release_last(acquisition, ctx));
         };
-        if !hold.deadline.holds_at(cx.now) {
-            cx.send(token, Command::Release);
-            self.ask(cx);
-            return Released::Kept;
+        if !hold.deadline.holds_at(ctx.now) {
+            ctx.send(token, Command::Release);
+            self.contend(ctx);
+            return ReleaseOutcome::HandedOff;
         }
-        match hold.budget.next(cx.now, *cx.contended, cx.rules) {
-            Next::Offer => self.offer_to_others(cx),
-            to if hold.passes_to(next, cx) => {
-                if to == Next::HandOnAndAsk {
-                    hold.ask_who_waits(cx);
+        match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
+            HandoffDecision::Yield => self.yield_to_other_processes(ctx),
+            to if hold.can_hand_off_to(next, ctx) => {
+                if to == HandoffDecision::HandOffAndProbe {
+                    hold.probe_waiters(ctx);
                 }
-                self.hand_on(cx);
+                self.hand_off(ctx);
             }
-            _ => self.confirm_for_head(token, cx),
+            _ => self.confirm_for_head(token, ctx),
         }
-        Released::Kept
+        ReleaseOutcome::HandedOff
     }
 
     /// The seat was let in and does not want its turn: nothing ran under it that `min_hold` could be for.
-    pub(crate) fn decline(&mut self, seat: &S, cx: &mut Cx<'_, S>) -> Released {
-        if let Stage::Held(hold) = &mut self.stage
-            && hold.seat == *seat
+    pub(crate) fn cancel_granted(
+        &mut self,
+        acquisition: &A,
+        ctx: &mut EventContext<'_, A>,
+    ) -> ReleaseOutcome {
+        if let KeyPhase::Held(hold) = &mut self.phase
+            && hold.acquisition == *acquisition
             && let Some(more) = &mut hold.more
         {
-            more.kept_until = BootTime::START;
+            more.kept_until = BootInstant::START;
         }
-        self.release(seat, cx)
+        self.release(acquisition, ctx)
     }
 
     /// Gives the hold to the head of the local queue, in memory: the token, its renewal on its way and its deadline go with it.
-    fn hand_on(&mut self, cx: &mut Cx<'_, S>) {
-        let Stage::Held(hold) = &mut self.stage else { return };
+    fn hand_off(&mut self, ctx: &mut EventContext<'_, A>) {
+        let KeyPhase::Held(hold) = &mut self.phase else { return };
         let Some(next) = self.queue.head_mut() else { return };
-        hold.bound(&next.terms, cx.now);
-        cx.actions.push(hold.admits(next, cx));
-        std::mem::swap(&mut hold.seat, &mut next.seat); // who had it goes with the place of who has it now
+        hold.bound(&next.terms, ctx.now);
+        ctx.actions.push(hold.grant_action(next, ctx));
+        std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // who had it goes with the place of who has it now
         self.queue.advance();
-        if hold.is_to_be_confirmed() && hold.more.is_some() {
-            hold.confirm(cx);
+        if hold.needs_confirmation() && hold.more.is_some() {
+            hold.confirm(ctx);
         }
     }
 
     /// The hand-off budget is used up: other processes get their turn, if any waits. From here on no body runs under the old
     /// token until the server says that the lock was kept.
-    fn offer_to_others(&mut self, cx: &mut Cx<'_, S>) {
-        let Stage::Held(hold) = &self.stage else { return };
-        let (next, streak) = (cx.tokens.next(), hold.streak(cx.now).told(cx.rules));
-        cx.send(hold.token(cx), Command::Yield { next, streak });
-        self.stage = Stage::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
+    fn yield_to_other_processes(&mut self, ctx: &mut EventContext<'_, A>) {
+        let KeyPhase::Held(hold) = &self.phase else { return };
+        let (next, fleet_hold) = (ctx.tokens.next(), hold.fleet_hold(ctx.now).told(ctx.rules));
+        ctx.send(hold.token(ctx), Command::Yield { next, fleet_hold });
+        self.phase = KeyPhase::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
     }
 
     /// The answer to a yield.
-    pub(super) fn yielded(&mut self, command: Command, sent: BootTime, reply: Reply, cx: &mut Cx<'_, S>) {
-        let Stage::Yielding(yielding) = &mut self.stage else { return };
+    pub(super) fn on_yielded(
+        &mut self,
+        command: Command,
+        sent: BootInstant,
+        reply: Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        let KeyPhase::Yielding(yielding) = &mut self.phase else { return };
         let Yielding { hold, next } = &mut **yielding;
-        let (old, next) = (hold.token(cx), *next);
+        let (old, next) = (hold.token(ctx), *next);
         match (command, reply) {
-            (Command::Renew { lease }, Reply::Ours) => hold.confirmed(sent, lease, cx),
+            (Command::Renew { lease }, Reply::Owner) => hold.on_confirmed(sent, lease, ctx),
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
-                hold.unconfirmed(lease, cx.now);
+                hold.on_confirm_failed(lease, ctx.now);
             }
             // That to an earlier offer, heard twice: the server may have handed the lock on since.
             (Command::Yield { next: of, .. }, _) if of != next => {}
-            (Command::Yield { .. }, Reply::Ours) => {
+            (Command::Yield { .. }, Reply::Owner) => {
                 let Some(head) = self.queue.head() else { return };
-                *cx.contended = false;
-                if hold.passes_to(head, cx) {
-                    hold.begin_budget(Budget::begun(cx.now));
-                    self.stage = Stage::Held(hold.clone());
-                    self.hand_on(cx);
+                *ctx.contended = false;
+                if hold.can_hand_off_to(head, ctx) {
+                    hold.begin_budget(HandoffBudget::begun(ctx.now));
+                    self.phase = KeyPhase::Held(hold.clone());
+                    self.hand_off(ctx);
                 } else {
-                    self.confirm_for_head(old, cx);
+                    self.confirm_for_head(old, ctx);
                 }
             }
             (Command::Yield { .. }, Reply::Yielded) => {
-                *cx.contended = true;
-                let whose = hold.seat.clone();
-                self.queued_by_yield(whose, next, sent, cx);
+                *ctx.contended = true;
+                let whose = hold.acquisition.clone();
+                self.enqueue_after_yield(whose, next, sent, ctx);
             }
-            (Command::Yield { .. }, Reply::NotOwner) => self.ask(cx),
+            (Command::Yield { .. }, Reply::NotOwner) => self.contend(ctx),
             // Where nobody queues, the lock was let go of for others to take.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
-                self.taken(ttl, cx);
-                self.stand_back(ttl.unwrap_or_default(), cx);
+                self.on_contended(ttl, ctx);
+                self.back_off(ttl.unwrap_or_default(), ctx);
             }
             (Command::Yield { .. }, Reply::Unknown(failure)) => {
-                cx.abandon(old);
-                cx.abandon(next);
-                self.failed(failure, cx);
+                ctx.orphan(old);
+                ctx.orphan(next);
+                self.on_failed(failure, ctx);
             }
             (Command::Yield { .. }, Reply::Refused(failure)) => {
-                cx.abandon(old);
-                self.failed(failure, cx);
+                ctx.orphan(old);
+                self.on_failed(failure, ctx);
             }
             _ => {}
         }
     }
 
     /// The yield queued our next token: that counts as an enqueue answered "queued".
-    fn queued_by_yield(&mut self, whose: S, next: Token, sent: BootTime, cx: &Cx<'_, S>) {
-        let recheck = sent.plus(cx.rules.grant_lease / 2);
-        let step = acquire::Step::queued(sent, recheck);
-        let mut asking = acquire::Asking::new(whose, next, step, Streak::UNKNOWN);
-        asking.round_trip = asking.round_trip.measured(sent, cx.now);
-        self.stage = Stage::Asking(asking);
+    fn enqueue_after_yield(&mut self, whose: A, next: Token, sent: BootInstant, ctx: &EventContext<'_, A>) {
+        let recheck = sent.plus(ctx.rules.grant_lease / 2);
+        let step = contender::ContenderState::queued(sent, recheck);
+        let mut contender = contender::Contender::new(whose, next, step, FleetHold::UNKNOWN);
+        contender.round_trip = contender.round_trip.measured(sent, ctx.now);
+        self.phase = KeyPhase::Contending(contender);
     }
 
     /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
-    pub(super) fn granted_before_the_yield_is_answered(&mut self, offer: Offer, cx: &mut Cx<'_, S>) {
-        let Stage::Yielding(yielding) = &self.stage else { return };
+    pub(super) fn on_grant_while_yielding(&mut self, offer: Grant, ctx: &mut EventContext<'_, A>) {
+        let KeyPhase::Yielding(yielding) = &self.phase else { return };
         let next = yielding.next;
-        self.confirm_for_head(next, cx);
-        if let Stage::Asking(asking) = &mut self.stage {
-            asking.streak = offer.streak;
+        self.confirm_for_head(next, ctx);
+        if let KeyPhase::Contending(contender) = &mut self.phase {
+            contender.fleet_hold = offer.fleet_hold;
         }
     }
 
     /// An answer that concerns the present hold.
-    pub(super) fn answered_while_held(
+    pub(super) fn on_reply_while_held(
         &mut self,
         command: Command,
-        sent: BootTime,
+        sent: BootInstant,
         reply: Reply,
-        cx: &mut Cx<'_, S>,
+        ctx: &mut EventContext<'_, A>,
     ) {
-        let Stage::Held(hold) = &mut self.stage else { return };
+        let KeyPhase::Held(hold) = &mut self.phase else { return };
         match (command, reply) {
-            (Command::Renew { lease }, Reply::Ours) => {
-                hold.confirmed(sent, lease, cx);
-                cx.actions.push(Action::Prolong {
-                    seat: hold.seat.clone(),
+            (Command::Renew { lease }, Reply::Owner) => {
+                hold.on_confirmed(sent, lease, ctx);
+                ctx.actions.push(Action::Extend {
+                    acquisition: hold.acquisition.clone(),
                     deadline: hold.deadline,
                     ends: hold.ends(),
                 });
             }
-            (Command::Renew { .. } | Command::Check | Command::Fence, Reply::NotOwner) => {
-                self.lose(LossCause::NotOwner, cx);
+            (Command::Renew { .. } | Command::Verify | Command::Fence, Reply::NotOwner) => {
+                self.mark_lost(LossCause::NotOwner, ctx);
             }
-            (Command::Renew { .. } | Command::Check | Command::Inspect, Reply::Refused(failure))
+            (Command::Renew { .. } | Command::Verify | Command::Inspect, Reply::Refused(failure))
                 if failure.kind == FailureKind::WrongKind =>
             {
-                self.lose(LossCause::NotOwner, cx);
+                self.mark_lost(LossCause::NotOwner, ctx);
             }
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
-                hold.unconfirmed(lease, cx.now);
+                hold.on_confirm_failed(lease, ctx.now);
             }
-            (Command::Inspect, reply) => hold.heard_who_waits(sent, &reply, cx),
+            (Command::Inspect, reply) => hold.on_waiters_probed(sent, &reply, ctx),
             _ => {} // the answer to an enqueue that a grant overtook
         }
     }
 
     /// Renews what is due and gives up what cannot be believed any more.
-    pub(super) fn watch(&mut self, cx: &mut Cx<'_, S>) {
-        let Stage::Held(hold) = &mut self.stage else { return };
-        if !hold.deadline.holds_at(cx.now) {
+    pub(super) fn watch(&mut self, ctx: &mut EventContext<'_, A>) {
+        let KeyPhase::Held(hold) = &mut self.phase else { return };
+        if !hold.deadline.holds_at(ctx.now) {
             let cause = if hold.granted { LossCause::GrantUnconfirmed } else { LossCause::Expired };
-            self.lose(cause, cx);
+            self.mark_lost(cause, ctx);
             return;
         }
-        if cx.now >= hold.ends() {
-            self.lose(LossCause::MaxHold, cx);
+        if ctx.now >= hold.ends() {
+            self.mark_lost(LossCause::MaxHold, ctx);
             return;
         }
         if let Some(more) = &mut hold.more {
-            more.levels.tick(cx);
+            more.levels.tick(ctx);
         }
-        if cx.now >= hold.next_renewal {
-            hold.confirm(cx);
+        if ctx.now >= hold.next_renewal {
+            hold.confirm(ctx);
         }
-        hold.check_if_due(cx);
+        hold.check_if_due(ctx);
     }
 
     /// The hold is over before its end. Those who wait here ask anew; what is left of it in the server keeps them out until its body
     /// is gone, or the key expires.
-    pub(crate) fn lose(&mut self, cause: LossCause, cx: &mut Cx<'_, S>) {
-        let Stage::Held(hold) = &mut self.stage else { return };
-        hold.close(cx);
-        let (token, kept_until, deadline) = (hold.token(cx), hold.kept_until(), hold.deadline.at());
-        let left = Left { token, kept_until, deadline };
+    pub(crate) fn mark_lost(&mut self, cause: LossCause, ctx: &mut EventContext<'_, A>) {
+        let KeyPhase::Held(hold) = &mut self.phase else { return };
+        hold.close(ctx);
+        let (token, kept_until, deadline) = (hold.token(ctx), hold.kept_until(), hold.deadline.at());
+        let left = ResidualHold { token, kept_until, deadline };
         let left = (cause != LossCause::NotOwner).then_some(left);
-        let seat = hold.seat.clone();
-        cx.actions.push(Action::Lose { seat: seat.clone(), cause, left });
+        let acquisition = hold.acquisition.clone();
+        ctx.actions.push(Action::Revoke { acquisition: acquisition.clone(), cause, left });
         if let Some(left) = left {
-            self.leave_to_body(seat, left, cx);
+            self.leave_to_body(acquisition, left, ctx);
         }
-        self.ask(cx);
+        self.contend(ctx);
     }
 }
 

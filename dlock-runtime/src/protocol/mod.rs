@@ -25,43 +25,43 @@
 //! A rule of the lock that stands anywhere else stands in the wrong room. Its unit tests are in `tests` below it: the rule is what
 //! campaigns of the proof are about, and add up over, while its tests may change.
 
-pub(crate) mod abandon;
-pub(crate) mod acquire;
-pub(crate) mod budget;
 pub(crate) mod command;
+pub(crate) mod contender;
 pub(crate) mod deadline;
+pub(crate) mod deadlock;
+pub(crate) mod deferral;
 #[cfg(test)]
 mod exhaustive;
 pub(crate) mod fencing;
-pub(crate) mod hint;
+pub(crate) mod foreign_clients;
+pub(crate) mod handoff_budget;
 pub(crate) mod hold;
-pub(crate) mod inquiry;
-pub(crate) mod keep;
-pub(crate) mod lane;
-pub(crate) mod nesting;
-pub(crate) mod patience;
-pub(crate) mod put_off;
-pub(crate) mod queue;
+pub(crate) mod hold_terms;
+pub(crate) mod invalidation;
+pub(crate) mod key_state;
+pub(crate) mod lock_value;
+pub(crate) mod orphans;
+pub(crate) mod queue_check;
 pub(crate) mod quorum;
 pub(crate) mod record;
-pub(crate) mod renew;
+pub(crate) mod reentrancy;
+pub(crate) mod renewal;
+pub(crate) mod retained;
+pub(crate) mod retry_state;
 mod round_trip;
 #[cfg(test)]
 mod scene;
-pub(crate) mod share;
 #[cfg(test)]
 mod simulation;
-pub(crate) mod strangers;
-pub(crate) mod terms;
-pub(crate) mod value;
-pub(crate) mod waits;
+pub(crate) mod stray_grants;
+pub(crate) mod wait_queue;
 
 use std::time::Duration;
 
 /// What the rules go by; all of it can be set in the URL.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent option or fact of the backend")]
-pub(crate) struct Rules {
+pub(crate) struct ProtocolConfig {
     /// How long a granted waiter has to confirm.
     pub(crate) grant_lease: Duration,
     /// How long tasks of one process may hand the lock to each other before others get their turn.
@@ -74,22 +74,22 @@ pub(crate) struct Rules {
     pub(crate) yield_to_foreign: bool,
     /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do. Zero where they
     /// queue up at the server, which gives it to the first.
-    pub(crate) hold_back: Duration,
+    pub(crate) wakeup_jitter: Duration,
     /// How many replicas must have a hold before anybody relies on it.
     pub(crate) replica_acks: u8,
     /// Whether the backend can tell of changes of a key that it was asked about.
     pub(crate) tracking: bool,
     /// Whether who is told of a grant has been given it. Elsewhere one who was passed over may be told, too.
-    pub(crate) told_is_given: bool,
+    pub(crate) grants_are_proof: bool,
     /// Whether a grant is confirmed in the moment in which it is believed. So it is where what keeps the time shares its threads with
     /// bodies, and may come to nothing for as long as one blocks them.
-    pub(crate) confirm_at_once: bool,
+    pub(crate) confirm_grants_first: bool,
 }
 
-impl Rules {
+impl ProtocolConfig {
     /// Returns whether those who wait queue up at the server, so that it can say whether anybody does.
     pub(crate) fn has_queue(&self) -> bool {
-        self.hold_back.is_zero()
+        self.wakeup_jitter.is_zero()
     }
 
     pub(crate) const DEFAULT: Self = Self {
@@ -98,10 +98,10 @@ impl Rules {
         response_timeout: Duration::from_millis(500),
         poll_interval: Duration::from_millis(100),
         yield_to_foreign: false,
-        hold_back: Duration::ZERO,
+        wakeup_jitter: Duration::ZERO,
         replica_acks: 0,
         tracking: false,
-        told_is_given: true,
-        confirm_at_once: false,
+        grants_are_proof: true,
+        confirm_grants_first: false,
     };
 }

@@ -7,133 +7,134 @@
 
 use std::time::Duration;
 
-use crate::protocol::command::{Command, Enqueue, Reply, Sight};
-use crate::protocol::deadline::BootTime;
-use crate::protocol::share::{Offer, Streak};
-use crate::protocol::value::{LetGo, LockValue, Place};
+use crate::protocol::command::{Command, EnqueueMode, RecordInfo, Reply};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::foreign_clients::{FleetHold, Grant};
+use crate::protocol::lock_value::{LockValue, QueuePosition, ReleaseEffect};
 use crate::token::Token;
 
 /// One key of a server; empty when nothing stands there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record(Option<(LockValue, BootTime)>);
+pub(crate) struct Record(Option<(LockValue, BootInstant)>);
 
 impl Record {
     /// Does one command at server time `now`. `grant_lease` is how long a lock that is handed over stays with a waiter who does not
     /// confirm; `told` tells a waiter what it is offered and returns whether anybody listened.
     ///
-    /// [`Command::Fence`] is answered [`Reply::Ours`] where a token is to be issued.
+    /// [`Command::Fence`] is answered [`Reply::Owner`] where a token is to be issued.
     pub(crate) fn run(
         &mut self,
         token: Token,
         command: Command,
-        now: BootTime,
+        now: BootInstant,
         grant_lease: Duration,
-        mut told: impl FnMut(Token, Offer) -> bool,
+        mut told: impl FnMut(Token, Grant) -> bool,
     ) -> Reply {
         let Some((value, ends)) = self.0.as_mut().filter(|(_, ends)| now < *ends) else {
             return self.run_on_nothing(token, command, now);
         };
         let ttl = Some(whole_millis(ends.since(now)));
-        let streak = match command {
-            Command::PassOn { streak } | Command::Yield { streak, .. } => streak,
-            _ => Streak::UNKNOWN,
+        let fleet_hold = match command {
+            Command::ReleaseWithFleetHold { fleet_hold } | Command::Yield { fleet_hold, .. } => fleet_hold,
+            _ => FleetHold::UNKNOWN,
         };
-        let mut granted = |token| told(token, Offer { lease: grant_lease, streak });
+        let mut granted = |token| told(token, Grant { lease: grant_lease, fleet_hold });
         let let_go = match command {
-            Command::Acquire { .. } => return Reply::Taken,
+            Command::Acquire { .. } => return Reply::Contended,
             Command::Enqueue { lease, mode } => {
                 let place = match mode {
-                    Enqueue::First => value.append(token),
-                    Enqueue::Again => value.place_of(token),
-                    Enqueue::Peek => return Reply::NotQueued { ttl },
+                    EnqueueMode::Join => value.append(token),
+                    EnqueueMode::Recheck => value.position_of(token),
+                    EnqueueMode::TryOnly => return Reply::NotQueued { ttl },
                 };
                 return match place {
-                    Place::Holder => {
+                    QueuePosition::Holder => {
                         *ends = (*ends).max(now.plus(lease));
-                        Reply::Ours
+                        Reply::Owner
                     }
-                    Place::Queued => Reply::Queued { ttl },
-                    Place::Full => Reply::NotQueued { ttl },
-                    Place::Gone => Reply::Gone,
+                    QueuePosition::Queued => Reply::Queued { ttl },
+                    QueuePosition::Full => Reply::NotQueued { ttl },
+                    QueuePosition::Gone => Reply::Absent,
                 };
             }
             Command::Renew { .. }
-            | Command::Check
-            | Command::Keep { .. }
+            | Command::Verify
+            | Command::SetTtl { .. }
             | Command::Fence
-            | Command::Register { .. }
+            | Command::RaiseFence { .. }
                 if value.holder() != token =>
             {
                 return Reply::NotOwner;
             }
             Command::Renew { lease } => {
                 *ends = (*ends).max(now.plus(lease));
-                return Reply::Ours;
+                return Reply::Owner;
             }
-            Command::Keep { ttl } => {
+            Command::SetTtl { ttl } => {
                 *ends = now.plus(ttl);
-                return Reply::Ours;
+                return Reply::Owner;
             }
-            Command::Register { fence } => return Reply::Fenced(fence),
-            Command::Check | Command::Fence | Command::Ping => return Reply::Ours,
+            Command::RaiseFence { fence } => return Reply::Fenced(fence),
+            Command::Verify | Command::Fence | Command::Ping => return Reply::Owner,
             Command::Inspect => {
                 let holder = Some(value.holder().process());
-                return Reply::Seen(Some(Sight { holder, waiters: value.waiters(), ttl }));
+                return Reply::Info(Some(RecordInfo { holder, waiters: value.waiters(), ttl }));
             }
-            Command::Release | Command::PassOn { .. } => value.release(token, &mut granted),
-            Command::Free => value.free(token, |waiter| {
-                told(waiter, Offer::NONE);
+            Command::Release | Command::ReleaseWithFleetHold { .. } => value.release(token, &mut granted),
+            Command::ReleaseWithoutHandoff => value.free(token, |waiter| {
+                told(waiter, Grant::NONE);
             }),
             Command::ForceRelease => value.force_release(&mut granted),
-            Command::Leave if value.place_of(token) == Place::Queued => {
+            Command::Withdraw if value.position_of(token) == QueuePosition::Queued => {
                 value.leave(token, &mut granted);
-                return Reply::Ours;
+                return Reply::Owner;
             }
-            Command::Leave => value.leave(token, &mut granted),
-            Command::Yield { next, .. } => value.hand_on(token, next, &mut granted),
+            Command::Withdraw => value.leave(token, &mut granted),
+            Command::Yield { next, .. } => value.hand_off(token, next, &mut granted),
         };
         let yields = matches!(command, Command::Yield { .. });
         match let_go {
-            LetGo::NotOwner => Reply::NotOwner,
-            LetGo::Freed if yields => Reply::Ours,
-            LetGo::Freed => {
+            ReleaseEffect::NotOwner => Reply::NotOwner,
+            ReleaseEffect::Freed if yields => Reply::Owner,
+            ReleaseEffect::Freed => {
                 self.0 = None;
-                Reply::Ours
+                Reply::Owner
             }
-            LetGo::Granted(_) => {
+            ReleaseEffect::Granted(_) => {
                 *ends = now.plus(grant_lease);
-                if yields { Reply::Yielded } else { Reply::Ours }
+                if yields { Reply::Yielded } else { Reply::Owner }
             }
         }
     }
 
-    fn run_on_nothing(&mut self, token: Token, command: Command, now: BootTime) -> Reply {
+    fn run_on_nothing(&mut self, token: Token, command: Command, now: BootInstant) -> Reply {
         match command {
-            Command::Acquire { lease } | Command::Enqueue { lease, mode: Enqueue::First | Enqueue::Peek } => {
+            Command::Acquire { lease }
+            | Command::Enqueue { lease, mode: EnqueueMode::Join | EnqueueMode::TryOnly } => {
                 self.0 = Some((LockValue::held_by(token), now.plus(lease)));
-                Reply::Ours
+                Reply::Owner
             }
-            Command::Enqueue { .. } => Reply::Gone,
-            Command::Inspect => Reply::Seen(None),
-            Command::Ping => Reply::Ours,
+            Command::Enqueue { .. } => Reply::Absent,
+            Command::Inspect => Reply::Info(None),
+            Command::Ping => Reply::Owner,
             _ => Reply::NotOwner,
         }
     }
 
     /// Returns whether nothing stands there at `now`.
-    pub(crate) fn is_empty(&self, now: BootTime) -> bool {
+    pub(crate) fn is_empty(&self, now: BootInstant) -> bool {
         self.0.as_ref().is_none_or(|(_, ends)| *ends <= now)
     }
 
     /// Returns until when it stands.
     #[cfg(test)]
-    pub(crate) fn ends(&self) -> Option<BootTime> {
+    pub(crate) fn ends(&self) -> Option<BootInstant> {
         self.0.as_ref().map(|(_, ends)| *ends)
     }
 
     /// Returns the holder and those who wait, at `now`.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn tokens(&self, now: BootTime) -> Vec<Token> {
+    pub(crate) fn tokens(&self, now: BootInstant) -> Vec<Token> {
         self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 /// A round trip in whole milliseconds, rounded up. Two bytes, since each contender has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl RoundTrip {
 
     /// Returns the estimate after a reply at `now` to what was sent at `sent`. A longer round trip counts at once, and a shorter one by
     /// half: a route that varies is judged by its slow replies.
-    pub(super) fn measured(self, sent: BootTime, now: BootTime) -> Self {
+    pub(super) fn measured(self, sent: BootInstant, now: BootInstant) -> Self {
         let took = now.since(sent).as_nanos().div_ceil(1_000_000);
         let took = u16::try_from(took).unwrap_or(u16::MAX);
         Self(took.max(self.0.midpoint(took)))

@@ -4,23 +4,24 @@
 
 use std::time::Duration;
 
-use super::Rules;
-use super::deadline::BootTime;
-use super::lane::{Action, Cx, Lane, Stage};
-use super::patience::{Limits, Patience};
-use super::queue::Waiter;
-use super::terms::Terms;
-use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use super::ProtocolConfig;
+use super::deadline::BootInstant;
+use super::hold_terms::HoldTerms;
+use super::key_state::{Action, EventContext, KeyPhase, KeyState};
+use super::retry_state::{RetryLimits, RetryState};
+use super::wait_queue::QueueEntry;
+use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
 use crate::retry::RetryPolicy;
 use crate::token::{Token, TokenSource};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-pub(super) const RULES: Rules = Rules { handoff_budget: Duration::ZERO, ..Rules::DEFAULT };
-pub(super) const TERMS: Terms = Terms::of_lease(LEASE);
+pub(super) const RULES: ProtocolConfig =
+    ProtocolConfig { handoff_budget: Duration::ZERO, ..ProtocolConfig::DEFAULT };
+pub(super) const TERMS: HoldTerms = HoldTerms::of_lease(LEASE);
 
 pub(super) const ACQUIRE: Command = Command::Acquire { lease: LEASE };
 
-pub(super) const fn enqueue(mode: Enqueue) -> Command {
+pub(super) const fn enqueue(mode: EnqueueMode) -> Command {
     Command::Enqueue { lease: LEASE, mode }
 }
 
@@ -29,8 +30,8 @@ pub(super) fn failure() -> Failure {
     Failure::new(FailureKind::Passing, "away")
 }
 
-pub(super) fn at(ms: u64) -> BootTime {
-    BootTime::from_nanos(ms * 1_000_000)
+pub(super) fn at(ms: u64) -> BootInstant {
+    BootInstant::from_nanos(ms * 1_000_000)
 }
 
 /// All lanes of a test are of one process.
@@ -38,67 +39,72 @@ static TOKENS: TokenSource = TokenSource::of_process(1);
 
 /// Lets `event` happen to the lane, `ms` after the start.
 pub(super) fn happen(
-    lane: &mut Lane<u32>,
+    key_state: &mut KeyState<u32>,
     ms: u64,
-    event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
+    event: impl FnOnce(&mut KeyState<u32>, &mut EventContext<'_, u32>),
 ) -> Vec<Action<u32>> {
-    happen_where(&mut false, lane, ms, event)
+    happen_where(&mut false, key_state, ms, event)
 }
 
 /// The same where it is remembered whether the lock is contended.
 pub(super) fn happen_where(
     contended: &mut bool,
-    lane: &mut Lane<u32>,
+    key_state: &mut KeyState<u32>,
     ms: u64,
-    event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>),
+    event: impl FnOnce(&mut KeyState<u32>, &mut EventContext<'_, u32>),
 ) -> Vec<Action<u32>> {
     let mut actions = Vec::new();
-    event(lane, &mut Cx { now: at(ms), rules: &RULES, tokens: &TOKENS, actions: &mut actions, contended });
+    event(
+        key_state,
+        &mut EventContext { now: at(ms), rules: &RULES, tokens: &TOKENS, actions: &mut actions, contended },
+    );
     actions
 }
 
 /// A task that waits for a minute.
-pub(super) fn waiter(seat: u32, terms: Terms) -> Waiter<u32> {
+pub(super) fn waiter(acquisition: u32, terms: HoldTerms) -> QueueEntry<u32> {
     let wait = Some(Duration::from_secs(60));
-    let limits = Limits { wait, ..LIMITS };
-    Waiter { seat, terms, patience: Patience::new(at(0), limits, seat) }
+    let limits = RetryLimits { wait, ..LIMITS };
+    QueueEntry { acquisition, terms, retry_state: RetryState::new(at(0), limits, acquisition) }
 }
 
 /// What a call asks of its patience that tries once.
-pub(super) const LIMITS: Limits = Limits {
+pub(super) const LIMITS: RetryLimits = RetryLimits {
     retries: 0,
     wait: None,
     backoff: RetryPolicy::DEFAULT,
     response_timeout: LEASE,
-    only_whether: false,
+    try_only: false,
 };
 
 /// A lane whose task 1 holds the lock since 1 ms, and its token.
-pub(super) fn held(terms: Terms) -> (Lane<u32>, Token) {
-    let mut lane = Lane::new();
-    happen(&mut lane, 0, |lane, cx| lane.join(waiter(1, terms), cx));
-    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-    let (token, acquire) = (asking.token, Command::Acquire { lease: terms.lease() });
-    happen(&mut lane, 1, |lane, cx| lane.reply(token, acquire, at(0), Reply::Ours, cx));
-    (lane, token)
+pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
+    let mut key_state = KeyState::new();
+    happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, terms), ctx));
+    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let (token, acquire) = (contender.token, Command::Acquire { lease: terms.lease() });
+    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, acquire, at(0), Reply::Owner, ctx));
+    (key_state, token)
 }
 
 /// A lane whose head, the waiter that is given, stands in the server's queue since 2 ms, as it asked for at 1 ms; and the head's token.
-pub(super) fn queued(head: Waiter<u32>) -> (Lane<u32>, Token) {
-    let mut lane = Lane::new();
-    happen(&mut lane, 0, |lane, cx| lane.join(head, cx));
-    let Stage::Asking(asking) = &lane.stage else { panic!("{lane:?}") };
-    let token = asking.token;
-    happen(&mut lane, 1, |lane, cx| lane.reply(token, ACQUIRE, at(0), Reply::Taken, cx));
+pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
+    let mut key_state = KeyState::new();
+    happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
+    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let token = contender.token;
+    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
     let queued = Reply::Queued { ttl: Some(LEASE) };
-    happen(&mut lane, 2, |lane, cx| lane.reply(token, enqueue(Enqueue::First), at(1), queued, cx));
-    (lane, token)
+    happen(&mut key_state, 2, |key_state, ctx| {
+        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx)
+    });
+    (key_state, token)
 }
 
-impl<S> Cx<'_, S> {
+impl<A> EventContext<'_, A> {
     /// The same under other rules.
-    pub(super) fn under<'a>(&'a mut self, rules: &'a Rules) -> Cx<'a, S> {
+    pub(super) fn under<'a>(&'a mut self, rules: &'a ProtocolConfig) -> EventContext<'a, A> {
         let Self { now, tokens, .. } = *self;
-        Cx { now, rules, tokens, actions: &mut *self.actions, contended: &mut *self.contended }
+        EventContext { now, rules, tokens, actions: &mut *self.actions, contended: &mut *self.contended }
     }
 }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 pub use installed::Installed;
 pub use outage::Outage;
 
-use crate::backend::memory::World;
+use crate::backend::memory::MemoryStore;
 use crate::config::Settings;
-use crate::config::url::{self, Place};
+use crate::config::url::{self, Endpoint};
 use crate::global::with_manager;
 use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, LockKey};
@@ -52,7 +52,7 @@ use crate::manager::LockManager;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TestLocks {
-    world: Arc<World>,
+    world: Arc<MemoryStore>,
     settings: Settings,
     manager: LockManager,
     /// What holds locks from elsewhere.
@@ -79,22 +79,22 @@ impl TestLocks {
     pub fn with_url(url: &str) -> Self {
         let (name, settings) =
             match url::parse(url).and_then(|target| Ok((target.place, target.settings.checked()?))) {
-                Ok((Place::Memory { name }, settings)) => (name, settings),
-                Ok((Place::Redis(server), _)) => {
+                Ok((Endpoint::Memory { name }, settings)) => (name, settings),
+                Ok((Endpoint::Redis(server), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({server})")
                 }
-                Ok((Place::Quorum(voters), _)) => {
+                Ok((Endpoint::Quorum(voters), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({voters})")
                 }
-                Ok((Place::Sentinel(watched), _)) => {
+                Ok((Endpoint::Sentinel(watched), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({watched})")
                 }
-                Ok((Place::Cluster(seeds), _)) => {
+                Ok((Endpoint::Cluster(seeds), _)) => {
                     panic!("the test kit works on `memory://` alone, not on a server ({seeds})")
                 }
                 Err(error) => panic!("{error}"),
             };
-        let world = World::of_name(name.as_deref());
+        let world = MemoryStore::of_name(name.as_deref());
         let manager = LockManager::in_memory(&world, &settings);
         let elsewhere = LockManager::in_memory(&world, &settings);
         world.ledger.is_elsewhere(elsewhere.engine().tokens.process());

@@ -38,12 +38,12 @@ impl Drop for Outage {
         let mut effects = Effects::default();
         for (key, token) in abandoned {
             // The manager whose token it is may be gone by now, so another one says it.
-            engine.backend.push(Request::new(key, token, Command::Leave));
+            engine.backend.push(Request::new(key, token, Command::Withdraw));
         }
         engine.backend.flush(engine, now, &mut effects);
         effects.wake();
         for manager in world.managers() {
-            manager.reconnected(false, |_| true);
+            manager.on_reconnect(false, |_| true);
         }
     }
 }

@@ -17,21 +17,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::backend::redis::alarm::Alarm;
-use crate::backend::redis::servers::{Servers, Traffic};
-use crate::backend::redis::shared::Shared;
+use crate::backend::redis::boot_timer::BootTimer;
+use crate::backend::redis::command_queue::CommandQueue;
+use crate::backend::redis::topology::{LoadHint, Topology};
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::io::Io;
 use crate::protocol::command::Failure;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 /// The driver.
 pub(super) struct Driver {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CommandQueue>,
     pub(super) engine: Weak<Engine>,
-    pub(super) servers: Servers,
+    pub(super) servers: Topology,
     pub(super) response_timeout: Duration,
     /// Whether it shares its thread with tasks that ask for locks: it lets all that are ready do so before it sends.
     gathers: bool,
@@ -41,9 +41,9 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<CommandQueue>,
         engine: Weak<Engine>,
-        servers: Servers,
+        servers: Topology,
         response_timeout: Duration,
         io: Io,
     ) -> Arc<Self> {
@@ -61,9 +61,9 @@ impl Driver {
     /// less for each: a release in the background leaves together with what its task asks for next.
     pub(super) fn flush(&self) {
         let leaves_now = match self.servers.traffic(&self.shared) {
-            Traffic::Idle => self.shared.is_awaited() || self.shared.is_much(),
-            Traffic::Busy => self.shared.is_much(),
-            Traffic::OfTheDriver => false,
+            LoadHint::Idle => self.shared.is_awaited() || self.shared.is_much(),
+            LoadHint::Busy => self.shared.is_much(),
+            LoadHint::OfTheDriver => false,
         };
         if leaves_now {
             self.send();
@@ -79,7 +79,7 @@ impl Driver {
         if self.sending.fetch_add(seen, Ordering::AcqRel) > 0 {
             return;
         }
-        let sending = Sending(self);
+        let sending = SendGuard(self);
         for _ in 0..IN_ONE_GO {
             self.servers.take(self.shared.take());
             seen = self.sending.fetch_sub(seen, Ordering::AcqRel) - seen;
@@ -142,7 +142,7 @@ impl Driver {
                 () = wake => if self.gathers {
                     tokio::task::yield_now().await;
                 },
-                () = alarm.get_or_insert_with(Alarm::new).until(until) => {}
+                () = alarm.get_or_insert_with(BootTimer::new).until(until) => {}
             }
         }
     }
@@ -187,14 +187,14 @@ impl Driver {
 ///
 /// What it was told of is looked at then, though it may be done by now. A task that takes lock after lock would have it woken for each of
 /// them, twice: for the limit of the answer, and for the check of a hold that is a tenth of a second old, which few live to see.
-fn asleep_until(told: BootTime, now: BootTime, due: BootTime) -> BootTime {
+fn asleep_until(told: BootInstant, now: BootInstant, due: BootInstant) -> BootInstant {
     if told > now { told.min(due) } else { due }
 }
 
 /// Leaves it to the driver to send what is queued, where who was about it has been at it for long, or has panicked.
-struct Sending<'a>(&'a Driver);
+struct SendGuard<'a>(&'a Driver);
 
-impl Drop for Sending<'_> {
+impl Drop for SendGuard<'_> {
     fn drop(&mut self) {
         self.0.sending.store(0, Ordering::Release);
         self.0.shared.wake.notify_one();
@@ -220,32 +220,32 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::node::rig::{Rig, acquire};
-    use crate::backend::redis::shared::MUCH;
+    use crate::backend::redis::command_queue::MUCH;
+    use crate::backend::redis::node::test_node::{TestNode, acquire};
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn driver_of(rig: &Rig) -> Arc<Driver> {
+    fn driver_of(rig: &TestNode) -> Arc<Driver> {
         let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
-        Driver::new(shared, Weak::new(), Servers::One(node), LONG, Io::Thread)
+        Driver::new(shared, Weak::new(), Topology::One(node), LONG, Io::Thread)
     }
 
     #[test]
     fn a_driver_sleeps_until_what_it_was_told_of_unless_that_has_passed_or_something_is_due_before() {
-        let at = |ms: u64| BootTime::from_nanos(ms * 1_000_000);
+        let at = |ms: u64| BootInstant::from_nanos(ms * 1_000_000);
         let (now, due) = (at(100), at(600));
 
         for (told, until) in [
-            (BootTime::START, due), // it was awake
+            (BootInstant::START, due), // it was awake
             (at(99), due),
             (now, due),
             (at(101), at(101)),
             (at(700), due),
-            (BootTime::NEVER, due),
+            (BootInstant::NEVER, due),
         ] {
             assert_eq!(asleep_until(told, now, due), until, "{told:?}");
         }
-        assert_eq!(asleep_until(at(200), now, BootTime::NEVER), at(200));
+        assert_eq!(asleep_until(at(200), now, BootInstant::NEVER), at(200));
         assert_eq!(asleep_until(at(200), now, at(50)), at(50), "it is due");
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_waker_that_asks_again_and_again_is_left_to_the_driver() {
-        let rig = Rig::down(LONG); // what is sent is answered on the spot
+        let rig = TestNode::down(LONG); // what is sent is answered on the spot
         let driver = driver_of(&rig);
         let (again, depth) = (Arc::downgrade(&driver), AtomicUsize::new(0));
         rig.on_reply(move |_, _| {
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_who_sends_leaves_the_rest_to_the_driver() {
-        let rig = Rig::down(LONG);
+        let rig = TestNode::down(LONG);
         let driver = driver_of(&rig);
         rig.on_reply(|key, _| assert_ne!(key, "first", "this panic is part of the test"));
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn much_leaves_here_and_now_and_little_is_gathered_while_something_is_under_way() {
-        let mut rig = Rig::new(LONG).await;
+        let mut rig = TestNode::new(LONG).await;
         let driver = driver_of(&rig);
         rig.hold();
         driver.shared.push(acquire("under way"));
@@ -314,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn what_threads_push_leaves_in_the_order_of_each() {
         const EACH: usize = 500;
-        let mut rig = Rig::new(LONG).await;
+        let mut rig = TestNode::new(LONG).await;
         let driver = driver_of(&rig);
 
         std::thread::scope(|scope| {

@@ -16,21 +16,21 @@
 //! | `hostile` | what holds whatever a server says |
 //! | `simulation` | the tests of all this on a simulated network |
 
-mod alarm;
-mod answers;
+mod boot_timer;
+mod cleanup;
+mod command_queue;
 mod driver;
-mod examine;
-mod home;
+mod encoding;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
-mod layout;
+pub(crate) mod fuzz_invariants;
 mod namespaces;
 mod node;
-mod servers;
-mod shared;
+mod probe;
+mod reply_sink;
+mod runtime;
 #[cfg(test)]
 mod simulation;
-mod undoing;
+mod topology;
 
 use std::fmt;
 use std::pin::Pin;
@@ -40,47 +40,47 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::answers::ToEngine;
+use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::driver::Driver;
-use crate::backend::redis::layout::Layout;
+use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::link::Route;
+use crate::backend::redis::node::connect::ConnectTarget;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls;
-use crate::backend::redis::servers::Servers;
-use crate::backend::redis::servers::cluster::Cluster;
-use crate::backend::redis::servers::quorum::Quorum;
-use crate::backend::redis::servers::sentinel::Sentinels;
-use crate::backend::redis::servers::whereabouts::Whereabouts;
-use crate::backend::redis::shared::Shared;
+use crate::backend::redis::reply_sink::EngineSink;
+use crate::backend::redis::topology::Topology;
+use crate::backend::redis::topology::cluster::Cluster;
+use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::redis::topology::quorum::Quorum;
+use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::config::cluster::Seeds;
-use crate::config::quorum::Voters;
-use crate::config::sentinel::Watched;
-use crate::config::url::Server;
+use crate::config::cluster::ClusterEndpoint;
+use crate::config::quorum::QuorumEndpoint;
+use crate::config::sentinel::SentinelEndpoint;
 #[cfg(feature = "tls")]
-use crate::config::url::Target;
+use crate::config::url::ConnectSpec;
+use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
 use crate::io::Io;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Failure, FailureKind};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::token::{ProcessId, TokenSource};
 
 #[cfg(test)]
-pub(crate) use crate::backend::redis::layout::codec::counter;
+pub(crate) use crate::backend::redis::cleanup::take_leaves;
 #[cfg(test)]
-pub(crate) use crate::backend::redis::undoing::take_leaves;
+pub(crate) use crate::backend::redis::encoding::codec::counter;
 
-pub(crate) use crate::backend::redis::examine::{examine, examine_by_sentinels, examine_cluster};
+pub(crate) use crate::backend::redis::probe::{examine, examine_by_sentinels, examine_cluster};
 
 /// The engine's side.
 struct Redis {
-    shared: Arc<Shared>,
+    shared: Arc<CommandQueue>,
     /// Set before anybody can ask for anything.
     driver: OnceCell<Arc<Driver>>,
     response_timeout: Duration,
@@ -92,53 +92,56 @@ struct Redis {
 ///
 /// [`Error::Config`](crate::Error::Config) with the option that cannot be used.
 #[cfg(feature = "tls")]
-pub(crate) async fn check_certificates(target: &Target) -> Result<()> {
+pub(crate) async fn check_certificates(target: &ConnectSpec) -> Result<()> {
     if !target.place.uses_tls() {
         return Ok(());
     }
     let (certificates, limit) = (target.settings.certificates.clone(), target.settings.connect_timeout);
-    examine::on_a_thread(async move { tls::check(&certificates, limit).await }).await?
+    probe::on_a_thread(async move { tls::check(&certificates, limit).await }).await?
 }
 
 /// Connects to a server.
 pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
-    let route = Route::new(server, settings)?;
-    start_one(Whereabouts::Fixed(Arc::new(route)), settings).await
+    let route = ConnectTarget::new(server, settings)?;
+    start_one(Discovery::Fixed(Arc::new(route)), settings).await
 }
 
 /// Connects to the master that sentinels name.
-pub(crate) async fn connect_by_sentinels(watched: Watched, settings: &Settings) -> Result<Arc<Engine>> {
+pub(crate) async fn connect_by_sentinels(
+    watched: SentinelEndpoint,
+    settings: &Settings,
+) -> Result<Arc<Engine>> {
     let sentinels = Sentinels::new(watched, settings)?;
-    start_one(Whereabouts::Sentinel(Box::new(sentinels)), settings).await
+    start_one(Discovery::Sentinel(Box::new(sentinels)), settings).await
 }
 
 /// Connects to the masters of a cluster.
-pub(crate) async fn connect_to_cluster(seeds: Seeds, settings: &Settings) -> Result<Arc<Engine>> {
+pub(crate) async fn connect_to_cluster(seeds: ClusterEndpoint, settings: &Settings) -> Result<Arc<Engine>> {
     let shown = format!("the cluster of {seeds}");
     start(&shown, settings, rules_of(settings, true), |answers, process| {
-        Ok(Servers::Cluster(Cluster::new(seeds, settings, answers, process)?))
+        Ok(Topology::Cluster(Cluster::new(seeds, settings, answers, process)?))
     })
     .await
 }
 
 /// Connects to servers of which a majority decides.
-pub(crate) async fn connect_to_quorum(voters: Voters, settings: &Settings) -> Result<Arc<Engine>> {
+pub(crate) async fn connect_to_quorum(voters: QuorumEndpoint, settings: &Settings) -> Result<Arc<Engine>> {
     let shown = format!("the quorum of {voters}");
-    let rules = Rules { hold_back: layout::HOLD_BACK, ..settings.rules };
+    let rules = ProtocolConfig { wakeup_jitter: encoding::HOLD_BACK, ..settings.rules };
     start(&shown, settings, rules, |answers, process| {
-        Ok(Servers::Quorum(Quorum::new(voters, settings, answers, process)?))
+        Ok(Topology::Quorum(Quorum::new(voters, settings, answers, process)?))
     })
     .await
 }
 
 /// Connects to one server, wherever it is.
-async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<Engine>> {
+async fn start_one(whereabouts: Discovery, settings: &Settings) -> Result<Arc<Engine>> {
     let shown = whereabouts.to_string();
-    let moves = !matches!(whereabouts, Whereabouts::Fixed(_));
+    let moves = !matches!(whereabouts, Discovery::Fixed(_));
     start(&shown, settings, rules_of(settings, moves), |answers, process| {
         let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
         let answers = Arc::new(answers);
-        Ok(Servers::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
+        Ok(Topology::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
     })
     .await
 }
@@ -146,33 +149,34 @@ async fn start_one(whereabouts: Whereabouts, settings: &Settings) -> Result<Arc<
 /// Returns the rules where a key has one master at a time. Where that may become another one, servers hand messages on to each other, also
 /// to whom the one that published them did not see, and passed over. Where the driver shares its threads with bodies it may not come to a
 /// confirmation that is due later.
-fn rules_of(settings: &Settings, moves: bool) -> Rules {
-    let (hold_back, confirm_at_once) = (Layout::hold_back(settings.layout), settings.io == Io::Runtime);
-    Rules { told_is_given: !moves, confirm_at_once, hold_back, ..settings.rules }
+fn rules_of(settings: &Settings, moves: bool) -> ProtocolConfig {
+    let (wakeup_jitter, confirm_grants_first) =
+        (LockEncoding::wakeup_jitter(settings.layout), settings.io == Io::Runtime);
+    ProtocolConfig { grants_are_proof: !moves, confirm_grants_first, wakeup_jitter, ..settings.rules }
 }
 
 /// Starts a driver of what `serving` makes, and waits for its first connection.
 async fn start(
     shown: &str,
     settings: &Settings,
-    rules: Rules,
-    serving: impl FnOnce(ToEngine, ProcessId) -> Result<Servers>,
+    rules: ProtocolConfig,
+    serving: impl FnOnce(EngineSink, ProcessId) -> Result<Topology>,
 ) -> Result<Arc<Engine>> {
     let response_timeout = rules.response_timeout;
-    let shared = Arc::new(Shared::new(&settings.namespace));
+    let shared = Arc::new(CommandQueue::new(&settings.namespace));
     let backend = Arc::new(Redis { shared: Arc::clone(&shared), driver: OnceCell::new(), response_timeout });
     let tokens = TokenSource::new();
     let process = tokens.process();
     let of_engine = Arc::clone(&backend);
     let engine = Arc::new(Engine::new(of_engine, Clock::Boot, tokens, rules, settings.lease));
-    let answers = ToEngine { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
+    let answers = EngineSink { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
     let servers = serving(answers, process)?;
     let driver = Driver::new(shared, Arc::downgrade(&engine), servers, response_timeout, settings.io);
     let _ = backend.driver.set(Arc::clone(&driver));
     let (first, connected) = oneshot::channel();
     match settings.io {
-        Io::Thread => home::on_a_thread(driver, Some(first)).map_err(Failure::of_the_server)?,
-        Io::Runtime => home::on_the_runtime(driver, first)?,
+        Io::Thread => runtime::on_a_thread(driver, Some(first)).map_err(Failure::of_the_server)?,
+        Io::Runtime => runtime::on_the_runtime(driver, first)?,
     }
     match (connected.await, settings.io) {
         (Ok(Ok(())), _) => Ok(engine),
@@ -182,7 +186,7 @@ async fn start(
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
         // It panicked on its way: tokio tells in no other way that a runtime lacks something.
-        (Err(_), Io::Runtime) => Err(home::unfit("cannot drive connections")),
+        (Err(_), Io::Runtime) => Err(runtime::unfit("cannot drive connections")),
     }
 }
 
@@ -197,7 +201,7 @@ impl Backend for Redis {
         self.shared.push(request);
     }
 
-    fn flush(&self, _engine: &Engine, _now: BootTime, _effects: &mut Effects) {
+    fn flush(&self, _engine: &Engine, _now: BootInstant, _effects: &mut Effects) {
         if let Some(driver) = self.driver.get() {
             driver.flush();
         }
@@ -207,7 +211,7 @@ impl Backend for Redis {
         self.shared.namespaces.add(namespace);
     }
 
-    fn due_earlier(&self, due: BootTime) {
+    fn due_earlier(&self, due: BootInstant) {
         self.shared.wakes_by(due);
     }
 
@@ -217,7 +221,7 @@ impl Backend for Redis {
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let patience = self.sleep(self.response_timeout);
+            let retry_state = self.sleep(self.response_timeout);
             let settled = async {
                 loop {
                     let settled = self.shared.settled.notified();
@@ -229,7 +233,7 @@ impl Backend for Redis {
             };
             tokio::select! {
                 () = settled => {}
-                () = patience => {}
+                () = retry_state => {}
             }
         })
     }
@@ -247,8 +251,8 @@ mod tests {
     fn a_message_is_proof_of_a_grant_only_where_the_master_of_a_key_cannot_become_another() {
         let settings = Settings::default();
 
-        assert!(rules_of(&settings, false).told_is_given);
-        assert!(!rules_of(&settings, true).told_is_given);
+        assert!(rules_of(&settings, false).grants_are_proof);
+        assert!(!rules_of(&settings, true).grants_are_proof);
     }
 
     #[test]
@@ -264,7 +268,7 @@ mod tests {
     fn a_grant_is_confirmed_at_once_where_bodies_may_block_what_would_confirm_it_later() {
         let settings = Settings::default();
 
-        assert!(!rules_of(&settings, false).confirm_at_once);
-        assert!(rules_of(&Settings { io: Io::Runtime, ..settings }, false).confirm_at_once);
+        assert!(!rules_of(&settings, false).confirm_grants_first);
+        assert!(rules_of(&Settings { io: Io::Runtime, ..settings }, false).confirm_grants_first);
     }
 }

@@ -27,16 +27,16 @@ use super::server::Server;
 use super::tally::happened;
 use super::{LONG, Model, block_on, engine_over, thread};
 use crate::engine::Engine;
-use crate::engine::answer::Told;
+use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::effects::Effects;
-use crate::engine::hold::Held;
-use crate::engine::waiting::Waiting;
+use crate::engine::hold_guard::HoldGuard;
+use crate::engine::release_completion::ReleaseReport;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::Options;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::Reply;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::simulated;
 
 pub(super) fn models() -> Vec<Model> {
@@ -62,7 +62,7 @@ pub(super) fn models() -> Vec<Model> {
 pub(super) struct Crowd {
     pub(super) threads: u64,
     /// How many each of them takes.
-    pub(super) turns: u64,
+    pub(super) acquisitions: u64,
     /// How many locks there are.
     pub(super) keys: usize,
     pub(super) answers: Answers,
@@ -76,7 +76,7 @@ pub(super) struct Crowd {
 /// A crowd that loses nothing: nobody needs a timer to get in.
 pub(super) const CALM: Crowd = Crowd {
     threads: 5,
-    turns: 3,
+    acquisitions: 3,
     keys: 1,
     answers: Answers::AtOnce,
     rival: 0,
@@ -107,7 +107,7 @@ pub(super) struct Scene {
 /// How somebody takes a turn.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    Waits,
+    WaitGraph,
     WaitsFor(Duration),
     Tries,
 }
@@ -115,7 +115,7 @@ enum Way {
 /// Runs a crowd once.
 pub(super) fn run(crowd: Crowd) {
     run_with(crowd, |scene| {
-        for _ in 0..scene.crowd.turns {
+        for _ in 0..scene.crowd.acquisitions {
             scene.take_a_turn();
         }
     });
@@ -125,7 +125,7 @@ pub(super) fn run(crowd: Crowd) {
 pub(super) fn run_with(crowd: Crowd, each: fn(&Scene)) {
     let time = Arc::new(AtomicU64::new(1_000_000_000));
     let shown = Arc::clone(&time);
-    let _simulated = simulated::begin(move || BootTime::from_nanos(shown.load(Ordering::SeqCst)));
+    let _simulated = simulated::begin(move || BootInstant::from_nanos(shown.load(Ordering::SeqCst)));
     let (bell, rings) = match crowd.answers {
         Answers::AtOnce => (None, None),
         Answers::ByAThread => {
@@ -139,7 +139,7 @@ pub(super) fn run_with(crowd: Crowd, each: fn(&Scene)) {
     let is_over = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_over);
     let ticks = scene.spawn(move |scene| scene.pass_time(&seen));
-    let mut beside = vec![scene.spawn(Scene::lose)];
+    let mut beside = vec![scene.spawn(Scene::mark_lost)];
     if crowd.rival > 0 {
         beside.push(scene.spawn(Scene::play_the_rival));
     }
@@ -162,12 +162,12 @@ pub(super) fn run_with(crowd: Crowd, each: fn(&Scene)) {
 impl Scene {
     fn new(crowd: Crowd, time: Arc<AtomicU64>, bell: Option<mpsc::Sender<()>>) -> Self {
         let grant_lease = if crowd.losses > 0 { SHORT } else { LONG };
-        let rules = Rules {
+        let rules = ProtocolConfig {
             grant_lease,
             handoff_budget: HAND_OFF,
             response_timeout: LONG,
             tracking: crowd.losses > 0,
-            ..Rules::DEFAULT
+            ..ProtocolConfig::DEFAULT
         };
         let server = Arc::new(Server::new(grant_lease, bell));
         let engine = engine_over(Arc::<Server>::clone(&server), rules);
@@ -195,31 +195,31 @@ impl Scene {
         let way = match draw(8) {
             0 => Way::Tries,
             1 => Way::WaitsFor(Duration::from_millis(1 + draw(8))),
-            _ => Way::Waits,
+            _ => Way::WaitGraph,
         };
         let at = if self.keys.len() > 1 { index(draw(2)) } else { 0 };
         let stage = Cell::new(WAITS);
-        let turn = self.turn(at, way, &stage);
+        let acquisition = self.acquisition(at, way, &stage);
         if draw(4) > 0 {
-            block_on(turn);
+            block_on(acquisition);
             return;
         }
         let from = if draw(2) == 0 { WAITS } else { HOLDS };
-        if !block_on(CutShort { polls: 1 + draw(6), from, stage: &stage, future: pin!(turn) }) {
+        if !block_on(CutShort { polls: 1 + draw(6), from, stage: &stage, future: pin!(acquisition) }) {
             happened(stage.get(), 1);
         }
     }
 
-    async fn turn(&self, at: usize, way: Way, stage: &Cell<&'static str>) {
+    async fn acquisition(&self, at: usize, way: Way, stage: &Cell<&'static str>) {
         let wait = match way {
             Way::Tries => None,
-            Way::Waits => Some(LONG),
+            Way::WaitGraph => Some(LONG),
             Way::WaitsFor(time) => Some(time),
         };
         let comes = self.judges.comes();
-        let until = wait.map_or(BootTime::START, |wait| self.engine.clock.now().plus(wait));
+        let until = wait.map_or(BootInstant::START, |wait| self.engine.clock.now().plus(wait));
         let options = Options { wait, ..Options::new() };
-        let mut waiting = Waiting::join(&self.engine, self.key(at), &options, None);
+        let mut waiting = AcquireFuture::join(&self.engine, self.key(at), &options, None);
         let waits = self.judges.waits(at, until); // dropped before the wait is
         let outcome = poll_fn(|cx| waiting.poll_entered(&options, cx)).await;
         drop(waits);
@@ -234,13 +234,13 @@ impl Scene {
     }
 
     /// Stays inside for a while, and lets go in a way that is drawn.
-    async fn hold(&self, at: usize, held: Held, stage: &Cell<&'static str>) {
+    async fn hold(&self, at: usize, held: HoldGuard, stage: &Cell<&'static str>) {
         stage.set(HOLDS);
         let inside = self.judges.enters(at, &held);
         for _ in 0..draw(4) {
             self.pass(2);
             yield_now().await;
-            let believed = held.believed();
+            let believed = held.check_valid();
             assert!(believed.is_ok() || !self.is_calm(), "{believed:?}");
             if believed.is_err() {
                 happened("a loss was told inside", 1);
@@ -252,9 +252,9 @@ impl Scene {
         if draw(2) == 0 {
             return drop(held);
         }
-        if let Some(answer) = held.let_go(Told::Caller).answer() {
+        if let Some(answer) = held.let_go(ReleaseReport::Caller).answer() {
             let reply = answer.await.expect("every request is answered");
-            assert!(matches!(reply, Reply::Ours) || !self.is_calm(), "{reply:?}");
+            assert!(matches!(reply, Reply::Owner) || !self.is_calm(), "{reply:?}");
         }
     }
 
@@ -303,7 +303,7 @@ impl Scene {
     }
 
     /// Deletes locks under those who have them.
-    fn lose(&self) {
+    fn mark_lost(&self) {
         for _ in 0..self.crowd.losses {
             stand_by(16);
             self.server.forget(&self.engine, self.key(0).name());
@@ -320,10 +320,10 @@ impl Scene {
     fn play_the_rival(&self) {
         for _ in 0..self.crowd.rival {
             let key = self.key(0);
-            let (token, turn) = self.server.rival_asks(key.name(), self.engine.clock.now());
-            if let Some(turn) = turn {
+            let (token, acquisition) = self.server.rival_asks(key.name(), self.engine.clock.now());
+            if let Some(acquisition) = acquisition {
                 happened("the other process waited", 1);
-                if block_on(turn).is_err() {
+                if block_on(acquisition).is_err() {
                     continue; // its place was deleted
                 }
             }

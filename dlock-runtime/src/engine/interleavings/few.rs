@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
-use crate::engine::answer::Told;
-use crate::engine::turn::{Phase, Seat, SharedTurn, Turn};
+use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::release_completion::ReleaseReport;
 use crate::error::LossCause;
-use crate::protocol::deadline::{BootTime, Deadline};
+use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::sync::lock;
 
 pub(super) fn models() -> Vec<Model> {
@@ -46,7 +46,7 @@ fn waiter_is_woken() {
 
     let waits = thread::spawn(move || {
         let held = hold(&other);
-        assert!(held.believed().is_ok());
+        assert!(held.check_valid().is_ok());
     });
     drop(held);
 
@@ -100,44 +100,46 @@ fn waiter_gives_up() {
 fn loss_is_told() {
     let (engine, _) = engine();
     let held = hold(&engine);
-    let (turn, other) = (SharedTurn::clone(held.root()), Arc::clone(&engine));
+    let (acquisition, other) = (SharedAcquisition::clone(held.root()), Arc::clone(&engine));
 
     let loses = thread::spawn(move || {
-        other.on_lane(turn.key.name(), |lane, cx| lane.lose(LossCause::NotOwner, cx));
+        other.with_key(acquisition.key.name(), |key_state, cx| key_state.mark_lost(LossCause::NotOwner, cx));
     });
-    let looker = held.root().looker();
+    let looker = held.root().observer();
     let cause = block_on(std::future::poll_fn(|cx| {
-        let lost = looker.look(cx.waker(), |phase| match phase {
-            Phase::Lost(lost) => Some(lost.cause),
+        let lost = looker.poll_state(cx.waker(), |phase| match phase {
+            AcquisitionState::Lost(lost) => Some(lost.cause),
             _ => None,
         });
         lost.map_or(Poll::Pending, Poll::Ready)
     }));
 
     assert_eq!(cause, LossCause::NotOwner);
-    assert!(held.believed().is_err());
+    assert!(held.check_valid().is_err());
     loses.join().expect("it is lost");
 }
 
 fn deadline_moves_on() {
-    let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
+    let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
     let deadline = move |sent: u64| Deadline::of_lease(at(sent), Duration::from_secs(10));
-    let turn = Turn::new(key());
-    let other = SharedTurn::clone(&turn);
+    let acquisition = Acquisition::new(key());
+    let other = SharedAcquisition::clone(&acquisition);
 
     let renews = thread::spawn(move || {
-        let seat = Seat(other);
-        drop(seat.admit((deadline(0), BootTime::NEVER), false, 1, at(0)));
-        seat.prolong(deadline(20), BootTime::NEVER);
-        seat.prolong(deadline(10), BootTime::NEVER); // an answer that was overtaken
+        let acquisition = AcquisitionRef(other);
+        drop(acquisition.grant((deadline(0), BootInstant::NEVER), false, 1, at(0)));
+        acquisition.extend(deadline(20), BootInstant::NEVER);
+        acquisition.extend(deadline(10), BootInstant::NEVER); // an answer that was overtaken
     });
-    let is_held = turn.look(None, |phase| matches!(phase, Phase::Held { .. }).then_some(())).is_some();
+    let is_held = acquisition
+        .poll_state(None, |phase| matches!(phase, AcquisitionState::HoldGuard { .. }).then_some(()))
+        .is_some();
     if is_held {
-        assert!(turn.believed(at(5)).is_ok(), "what is held has a deadline");
+        assert!(acquisition.check_valid(at(5)).is_ok(), "what is held has a deadline");
     }
     renews.join().expect("it is renewed");
 
-    assert!(turn.believed(at(25)).is_ok() && turn.believed(at(30)).is_err());
+    assert!(acquisition.check_valid(at(25)).is_ok() && acquisition.check_valid(at(30)).is_err());
 }
 
 fn released_once() {
@@ -145,28 +147,29 @@ fn released_once() {
     let held = Arc::new(hold(&engine));
     let other = Arc::clone(&held);
 
-    let releases = thread::spawn(move || drop(other.let_go(Told::Nobody)));
-    drop(held.let_go(Told::Nobody));
+    let releases = thread::spawn(move || drop(other.let_go(ReleaseReport::None)));
+    drop(held.let_go(ReleaseReport::None));
     releases.join().expect("it is released");
 
     assert_eq!(*lock(&grants.released), 1);
     assert!(is_empty(&engine));
 }
 
-/// What `Waiting` must not do: between the look and the waker the turn may come.
+/// What `AcquireFuture` must not do: between the look and the waker the turn may come.
 fn waiter_registers_too_late() {
-    let turn = Turn::new(key());
-    let other = SharedTurn::clone(&turn);
+    let acquisition = Acquisition::new(key());
+    let other = SharedAcquisition::clone(&acquisition);
 
     let admits = thread::spawn(move || {
-        let deadline = Deadline::of_lease(BootTime::START, LONG);
-        Seat(other).admit((deadline, BootTime::NEVER), false, 1, BootTime::START).wake();
+        let deadline = Deadline::of_lease(BootInstant::START, LONG);
+        AcquisitionRef(other).grant((deadline, BootInstant::NEVER), false, 1, BootInstant::START).wake();
     });
     let bell = Arc::<Bell>::default();
-    let is_held = |phase: &mut Phase| matches!(phase, Phase::Held { .. }).then_some(());
-    let sleeps = turn.look(None, is_held).is_none();
+    let is_held =
+        |phase: &mut AcquisitionState| matches!(phase, AcquisitionState::HoldGuard { .. }).then_some(());
+    let sleeps = acquisition.poll_state(None, is_held).is_none();
     if sleeps {
-        turn.look(Some(&Waker::from(Arc::clone(&bell))), |_| None::<()>);
+        acquisition.poll_state(Some(&Waker::from(Arc::clone(&bell))), |_| None::<()>);
     }
     admits.join().expect("it is admitted");
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::engine::Engine;
-use crate::engine::hold::Held;
-use crate::engine::turn::SharedTurn;
+use crate::engine::acquisition::SharedAcquisition;
+use crate::engine::hold_guard::HoldGuard;
 use crate::error::LossCause;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
 /// Looks on from outside. What it locks is no business of the schedules: nothing waits while it is.
@@ -20,7 +20,7 @@ pub(super) struct Judges(Mutex<Notes>);
 struct Notes {
     /// Counts what happens.
     steps: u64,
-    inside: BTreeMap<usize, SharedTurn>,
+    inside: BTreeMap<usize, SharedAcquisition>,
     places: Vec<Place>,
     /// How many were let in.
     entered: usize,
@@ -33,7 +33,7 @@ struct Place {
     /// At which step it had come.
     came: u64,
     /// When it may have been told that it waits no more.
-    until: BootTime,
+    until: BootInstant,
 }
 
 impl Judges {
@@ -43,15 +43,15 @@ impl Judges {
     }
 
     /// Somebody has come, and waits until then; he does not any more when what this returns is dropped.
-    pub(super) fn waits(&self, key: usize, until: BootTime) -> Waits<'_> {
+    pub(super) fn waits(&self, key: usize, until: BootInstant) -> WaitGraph<'_> {
         let mut notes = lock(&self.0);
         let came = notes.step();
         notes.places.push(Place { key, came, until });
-        Waits { judges: self, came }
+        WaitGraph { judges: self, came }
     }
 
     /// Somebody that began to come at the step `comes` is let in. Nobody who had come by then still waits.
-    pub(super) fn in_order(&self, key: usize, comes: u64, now: BootTime) {
+    pub(super) fn in_order(&self, key: usize, comes: u64, now: BootInstant) {
         let notes = lock(&self.0);
         let before = |place: &&Place| place.key == key && place.came < comes && now < place.until;
         let passed_over = notes.places.iter().find(before);
@@ -59,18 +59,18 @@ impl Judges {
     }
 
     /// Somebody is let in. Nobody else is inside, or he has lost the lock by now.
-    pub(super) fn enters(&self, key: usize, held: &Held) -> Inside<'_> {
-        let turn = SharedTurn::clone(held.root());
+    pub(super) fn enters(&self, key: usize, held: &HoldGuard) -> Inside<'_> {
+        let acquisition = SharedAcquisition::clone(held.root());
         let mut notes = lock(&self.0);
         notes.entered += 1;
-        let other = notes.inside.insert(key, SharedTurn::clone(&turn));
+        let other = notes.inside.insert(key, SharedAcquisition::clone(&acquisition));
         drop(notes);
         if let Some(other) = other {
             let now = held.engine.now();
-            let has_lost = other.believed(now).is_err_and(|(cause, _)| cause != LossCause::Released);
-            assert!(has_lost || turn.believed(now).is_err(), "two have it");
+            let has_lost = other.check_valid(now).is_err_and(|(cause, _)| cause != LossCause::ReleaseOutcome);
+            assert!(has_lost || acquisition.check_valid(now).is_err(), "two have it");
         }
-        Inside { judges: self, key, turn }
+        Inside { judges: self, key, acquisition }
     }
 
     pub(super) fn entered(&self) -> usize {
@@ -87,12 +87,12 @@ impl Notes {
 
 /// Somebody waits.
 #[derive(Debug)]
-pub(super) struct Waits<'a> {
+pub(super) struct WaitGraph<'a> {
     judges: &'a Judges,
     came: u64,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitGraph<'_> {
     fn drop(&mut self) {
         lock(&self.judges.0).places.retain(|place| place.came != self.came);
     }
@@ -103,13 +103,17 @@ impl Drop for Waits<'_> {
 pub(super) struct Inside<'a> {
     judges: &'a Judges,
     key: usize,
-    turn: SharedTurn,
+    acquisition: SharedAcquisition,
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let mut notes = lock(&self.judges.0);
-        if notes.inside.get(&self.key).is_some_and(|inside| SharedTurn::ptr_eq(inside, &self.turn)) {
+        if notes
+            .inside
+            .get(&self.key)
+            .is_some_and(|inside| SharedAcquisition::ptr_eq(inside, &self.acquisition))
+        {
             notes.inside.remove(&self.key);
         }
     }

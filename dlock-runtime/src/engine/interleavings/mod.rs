@@ -39,14 +39,14 @@ use shuttle::{future::block_on, thread};
 use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::effects::Effects;
-use crate::engine::hold::Held;
-use crate::engine::waiting::Waiting;
+use crate::engine::hold_guard::HoldGuard;
 use crate::key::LockKey;
 use crate::options::Options;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::Reply;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::token::TokenSource;
 
@@ -107,15 +107,15 @@ impl Backend for Grants {
         lock(&self.outbox).push(request);
     }
 
-    fn flush(&self, engine: &Engine, now: BootTime, effects: &mut Effects) {
+    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects) {
         loop {
             let requests = std::mem::take(&mut *lock(&self.outbox));
             if requests.is_empty() {
                 return;
             }
-            *lock(&self.released) += requests.iter().filter(|request| request.command.lets_go()).count();
-            let replies = requests.into_iter().map(|request| (request, Reply::Ours));
-            drop(engine.replies(now, now, replies, effects));
+            *lock(&self.released) += requests.iter().filter(|request| request.command.is_release()).count();
+            let replies = requests.into_iter().map(|request| (request, Reply::Owner));
+            drop(engine.on_replies(now, now, replies, effects));
         }
     }
 
@@ -130,13 +130,13 @@ impl Backend for Grants {
     fn close(&self) {}
 }
 
-fn engine_over(backend: Arc<dyn Backend>, rules: Rules) -> Arc<Engine> {
+fn engine_over(backend: Arc<dyn Backend>, rules: ProtocolConfig) -> Arc<Engine> {
     Arc::new(Engine::new(backend, Clock::Boot, TokenSource::new(), rules, LONG))
 }
 
 fn engine() -> (Arc<Engine>, Arc<Grants>) {
     let grants = Arc::<Grants>::default();
-    let rules = Rules { handoff_budget: LONG, ..Rules::DEFAULT };
+    let rules = ProtocolConfig { handoff_budget: LONG, ..ProtocolConfig::DEFAULT };
     (engine_over(Arc::<Grants>::clone(&grants), rules), grants)
 }
 
@@ -144,12 +144,12 @@ fn key() -> LockKey {
     LockKey::new("order:7").expect("a key")
 }
 
-fn wait(engine: &Arc<Engine>) -> Waiting {
+fn wait(engine: &Arc<Engine>) -> AcquireFuture {
     let options = Options { wait: Some(LONG), ..Options::new() };
-    Waiting::join(engine, key(), &options, None)
+    AcquireFuture::join(engine, key(), &options, None)
 }
 
-fn hold(engine: &Arc<Engine>) -> Held {
+fn hold(engine: &Arc<Engine>) -> HoldGuard {
     block_on(wait(engine)).expect("nobody else has it")
 }
 

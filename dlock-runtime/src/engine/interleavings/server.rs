@@ -18,10 +18,10 @@ use crate::backend::{Backend, Request};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::key::Name;
-use crate::protocol::command::{Command, Enqueue, Reply};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::command::{Command, EnqueueMode, Reply};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
-use crate::protocol::share::Offer;
 use crate::sync::lock;
 use crate::token::{ProcessId, Token, TokenSource};
 
@@ -55,7 +55,7 @@ struct State {
 }
 
 /// What a grant is told with.
-type Grant = (Name, Token, Offer);
+type GrantNotice = (Name, Token, Grant);
 
 impl Server {
     /// A server that answers who asks, or, where there is a `bell`, who listens to it.
@@ -77,9 +77,9 @@ impl Server {
         while let Some(request) = self.next() {
             let now = engine.clock.now();
             let (reply, granted) = self.run(&request, now);
-            let abandoned = engine.replies(now, now, [(request, reply)], effects);
+            let abandoned = engine.on_replies(now, now, [(request, reply)], effects);
             for (key, token) in abandoned {
-                self.push(Request::new(key, token, Command::Leave));
+                self.push(Request::new(key, token, Command::Withdraw));
             }
             self.tell(engine, granted, effects);
         }
@@ -93,10 +93,10 @@ impl Server {
         next
     }
 
-    fn run(&self, request: &Request, now: BootTime) -> (Reply, Vec<Grant>) {
+    fn run(&self, request: &Request, now: BootInstant) -> (Reply, Vec<GrantNotice>) {
         let Request { key, token, command, .. } = request;
-        if command.lets_go() && self.is_dropped() {
-            return (Reply::Ours, Vec::new());
+        if command.is_release() && self.is_dropped() {
+            return (Reply::Owner, Vec::new());
         }
         self.run_command(key, *token, *command, now)
     }
@@ -108,8 +108,14 @@ impl Server {
         is_dropped
     }
 
-    fn run_command(&self, key: &Name, token: Token, command: Command, now: BootTime) -> (Reply, Vec<Grant>) {
-        let mut granted: Vec<Grant> = Vec::new();
+    fn run_command(
+        &self,
+        key: &Name,
+        token: Token,
+        command: Command,
+        now: BootInstant,
+    ) -> (Reply, Vec<GrantNotice>) {
+        let mut granted: Vec<GrantNotice> = Vec::new();
         let mut state = lock(&self.state);
         let record = state.records.entry(Name::clone(key)).or_default();
         let reply = record.run(token, command, now, self.grant_lease, |next, offer| {
@@ -117,7 +123,7 @@ impl Server {
             true
         });
         let takes = matches!(command, Command::Acquire { .. } | Command::Enqueue { .. });
-        if takes && matches!(reply, Reply::Ours) {
+        if takes && matches!(reply, Reply::Owner) {
             state.is_let_in(token, self.rival.process());
         }
         match (command, &reply) {
@@ -127,16 +133,16 @@ impl Server {
             (Command::Inspect, _) => {
                 happened("the budget was half used up, and it was asked who else waits", 1);
             }
-            (Command::Yield { .. }, Reply::Ours) => {
+            (Command::Yield { .. }, Reply::Owner) => {
                 happened("the budget was used up, and nobody took the offer", 1);
             }
             _ => {}
         }
         let lets_go =
-            command.lets_go() || matches!((command, &reply), (Command::Yield { .. }, Reply::Yielded));
+            command.is_release() || matches!((command, &reply), (Command::Yield { .. }, Reply::Yielded));
         if lets_go && state.has.remove(&token) {
             state.counts.1 += 1;
-        } else if lets_go && command != Command::Leave && token.process() != self.rival.process() {
+        } else if lets_go && command != Command::Withdraw && token.process() != self.rival.process() {
             state.vain += 1;
         }
         for (_, next, _) in &granted {
@@ -145,7 +151,7 @@ impl Server {
         (reply, granted)
     }
 
-    fn tell(&self, engine: &Engine, granted: Vec<Grant>, effects: &mut Effects) {
+    fn tell(&self, engine: &Engine, granted: Vec<GrantNotice>, effects: &mut Effects) {
         for (key, token, offer) in granted {
             if token.process() == self.rival.process() {
                 let waits = lock(&self.state).waits.remove(&token);
@@ -153,19 +159,19 @@ impl Server {
                     let _is_gone = waits.send(());
                 }
             } else {
-                engine.granted(&key, token, offer, engine.clock.now(), effects);
+                engine.on_grant(&key, token, offer, engine.clock.now(), effects);
             }
         }
     }
 
     /// The rival wants the lock. Returns its token and, where it has to wait, what tells it of its turn.
-    pub(super) fn rival_asks(&self, key: &Name, now: BootTime) -> (Token, Option<oneshot::Receiver<()>>) {
+    pub(super) fn rival_asks(&self, key: &Name, now: BootInstant) -> (Token, Option<oneshot::Receiver<()>>) {
         let token = self.rival.next();
-        let (told, turn) = oneshot::channel();
+        let (told, acquisition) = oneshot::channel();
         lock(&self.state).waits.insert(token, told);
-        let command = Command::Enqueue { lease: super::LONG, mode: Enqueue::First };
+        let command = Command::Enqueue { lease: super::LONG, mode: EnqueueMode::Join };
         let (reply, _) = self.run_command(key, token, command, now);
-        (token, matches!(reply, Reply::Queued { .. }).then_some(turn))
+        (token, matches!(reply, Reply::Queued { .. }).then_some(acquisition))
     }
 
     /// The rival lets go.
@@ -183,7 +189,7 @@ impl Server {
         state.has.clear();
         state.waits.clear(); // who waited there waits in vain
         drop(state);
-        engine.touched(key);
+        engine.on_invalidation(key);
     }
 
     /// Nobody is answered by the thread any more but those who have asked.
@@ -199,7 +205,7 @@ impl Server {
     }
 
     /// Returns whether nothing stands there, and nothing is asked.
-    pub(super) fn is_empty(&self, now: BootTime) -> bool {
+    pub(super) fn is_empty(&self, now: BootInstant) -> bool {
         let state = lock(&self.state);
         state.outbox.is_empty() && state.records.values().all(|record| record.is_empty(now))
     }
@@ -219,7 +225,7 @@ impl Backend for Server {
         lock(&self.state).outbox.push_back(request);
     }
 
-    fn flush(&self, engine: &Engine, _: BootTime, effects: &mut Effects) {
+    fn flush(&self, engine: &Engine, _: BootInstant, effects: &mut Effects) {
         let bell = lock(&self.bell).clone();
         match bell {
             Some(bell) => drop(bell.send(())),

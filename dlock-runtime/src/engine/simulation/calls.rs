@@ -230,7 +230,7 @@ impl Caller {
         })
     }
 
-    /// Waits for the loss of the lock, for a while.
+    /// WaitGraph for the loss of the lock, for a while.
     async fn until_lost(&self, guard: &LockGuard, work: u64) {
         let from = self.net.now();
         let lost = std::pin::pin!(guard.lost());

@@ -77,7 +77,7 @@ const FUTURES: [Future; 22] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum AcquisitionState {
     Answered,
     Sent,
     BeforeSent,
@@ -86,11 +86,11 @@ enum Phase {
 
 /// How a call ended that was polled so often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum EndedAcquisition {
     Dropped,
     ByItself,
     /// It waits for somebody else.
-    Waiting,
+    AcquireFuture,
 }
 
 impl Future {
@@ -167,7 +167,12 @@ impl Future {
 }
 
 /// Makes a call and drops it once it has been polled so often.
-fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<Ended, String> {
+fn drop_after(
+    polls: u64,
+    future: Future,
+    phase: AcquisitionState,
+    from: u64,
+) -> Result<EndedAcquisition, String> {
     let weather = Weather { lease: 2_000, min_hold: 60, ..Weather::calm() };
     let mut world = World::new(polls, weather.clone(), false);
     let (caller, other) = (world.caller(0), world.caller(1));
@@ -190,11 +195,11 @@ fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<End
         let mut state = lock(&world.net.state);
         let from = state.packets + 1 + from;
         state.held_up = match phase {
-            Phase::Answered | Phase::Cut => None,
-            Phase::Sent => Some((from, HeldUp::Replies)),
-            Phase::BeforeSent => Some((from, HeldUp::Requests)),
+            AcquisitionState::Answered | AcquisitionState::Cut => None,
+            AcquisitionState::Sent => Some((from, HeldUp::Replies)),
+            AcquisitionState::BeforeSent => Some((from, HeldUp::Requests)),
         };
-        if phase == Phase::Cut {
+        if phase == AcquisitionState::Cut {
             let (time, process) = (world.net.now() + from * MS, 0);
             state.at(time, Event::Cut { process, back_in: 3 * TIMEOUT, moved: false });
         }
@@ -210,9 +215,9 @@ fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<End
     world.tasks.get_mut(task).expect("it was added").cut_after = Some(polls);
     world.run_until(world.net.now() + 4 * TIMEOUT, true)?;
     let ended = match (is_done.get(), world.tasks.get_mut(task).is_some()) {
-        (true, _) => Ended::ByItself,
-        (false, true) => Ended::Waiting,
-        (false, false) => Ended::Dropped,
+        (true, _) => EndedAcquisition::ByItself,
+        (false, true) => EndedAcquisition::AcquireFuture,
+        (false, false) => EndedAcquisition::Dropped,
     };
     drop(world.tasks.take(task));
 
@@ -221,7 +226,7 @@ fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<End
     let since = world.net.now();
     let next = async move {
         let taken = other.manager.lock("key:0").lease(LEASE).wait(LONG).acquire().await;
-        let bound = if phase == Phase::Answered { 200 * MS } else { 2_500 * MS };
+        let bound = if phase == AcquisitionState::Answered { 200 * MS } else { 2_500 * MS };
         other.net.judge_time(1, "the next one's way to the lock", since, bound);
         match taken {
             Ok(guard) => drop(guard.release().await),
@@ -238,14 +243,19 @@ fn drop_after(polls: u64, future: Future, phase: Phase, from: u64) -> Result<End
 fn every_public_future_leaves_nothing_wherever_it_is_dropped() {
     let (mut drops, mut worlds) = (0, 0);
     for future in FUTURES {
-        for phase in [Phase::Answered, Phase::Sent, Phase::BeforeSent, Phase::Cut] {
-            for from in 0..if phase == Phase::Answered { 1 } else { MOST_REQUESTS } {
+        for phase in [
+            AcquisitionState::Answered,
+            AcquisitionState::Sent,
+            AcquisitionState::BeforeSent,
+            AcquisitionState::Cut,
+        ] {
+            for from in 0..if phase == AcquisitionState::Answered { 1 } else { MOST_REQUESTS } {
                 for polls in 0.. {
                     let ended = drop_after(polls, future, phase, from).unwrap_or_else(|wrong| {
                         panic!("{future:?}, {phase:?} from {from}, {polls} polls: {wrong}")
                     });
                     worlds += 1;
-                    if ended != Ended::Dropped {
+                    if ended != EndedAcquisition::Dropped {
                         break;
                     }
                     drops += 1;

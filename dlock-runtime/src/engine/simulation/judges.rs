@@ -21,12 +21,12 @@ use super::network::{MS, Net, State};
 use crate::LockGuard;
 use crate::backend::Request;
 use crate::engine::Engine;
-use crate::engine::turn::{Seat, SharedTurn, Turn};
+use crate::engine::acquisition::{Acquisition, AcquisitionRef, SharedAcquisition};
 use crate::error::LossCause;
 use crate::key::Name;
 use crate::protocol::command::Command;
-use crate::protocol::deadline::BootTime;
-use crate::protocol::lane::Cx;
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::key_state::EventContext;
 use crate::sync::lock;
 use crate::token::Token;
 
@@ -67,7 +67,7 @@ pub(super) struct Judges {
 struct Live {
     process: usize,
     key: Name,
-    turn: SharedTurn,
+    acquisition: SharedAcquisition,
     token: Option<Token>,
     began: u64,
     is_body: bool,
@@ -97,8 +97,8 @@ impl Net {
         }
         let other = state.judges.live.values().find(|live| {
             live.key == key
-                && !SharedTurn::ptr_eq(&live.turn, root)
-                && live.turn.believed(BootTime::from_nanos(now)).is_ok()
+                && !SharedAcquisition::ptr_eq(&live.acquisition, root)
+                && live.acquisition.check_valid(BootInstant::from_nanos(now)).is_ok()
                 && !state.is_tainted(&key, live.token)
                 && !state.is_tainted(&key, token)
         });
@@ -112,9 +112,9 @@ impl Net {
         let judges = &mut state.judges;
         judges.ids += 1;
         judges.bodies += 1;
-        let (id, turn) = (judges.ids, SharedTurn::clone(root));
+        let (id, acquisition) = (judges.ids, SharedAcquisition::clone(root));
         let is_joined = held.depth() > 0;
-        let live = Live { process, key, turn, token, began: now, is_body, finishes, is_joined };
+        let live = Live { process, key, acquisition, token, began: now, is_body, finishes, is_joined };
         judges.last.insert(Name::clone(&live.key), (process, token));
         judges.live.insert(id, live);
         state.note(|| format!("process {process}: hold {id} begins under {token:?}"));
@@ -142,7 +142,7 @@ impl Net {
         if is_poll && looks <= state.judges.polled_at {
             state.wrong(format!("J2: hold {id} of {key}: a body is polled without a look at the clock"));
         }
-        if BootTime::from_nanos(shown) >= root.until() {
+        if BootInstant::from_nanos(shown) >= root.until() {
             state.wrong(format!(
                 "J2: hold {id} of {key}: a body goes on at {shown} though its deadline is {:?}",
                 root.until()
@@ -159,7 +159,7 @@ impl Net {
     /// Returns whether a body that ends now may have run beside another holder, without a look at the clock.
     pub(super) fn may_overlap(&self, guard: &LockGuard) -> bool {
         let (now, _) = self.clock.shown();
-        let lost = guard.held().map(|held| held.root().believed(BootTime::from_nanos(now)));
+        let lost = guard.held().map(|held| held.root().check_valid(BootInstant::from_nanos(now)));
         matches!(lost, Some(Err((cause, _))) if cause != LossCause::MaxHold)
     }
 
@@ -177,18 +177,18 @@ impl Net {
         if !told && live.is_body && !live.finishes && !state.judges.is_cutting {
             state.happens("a body stopped");
             drop(state);
-            self.told_of_loss(live.process, &live.turn, began);
+            self.told_of_loss(live.process, &live.acquisition, began);
         }
     }
 
     /// Who has listened since then is told now that the hold is over.
-    pub(super) fn told_of_loss(&self, process: usize, turn: &Turn, since: u64) {
-        let (now, until) = (self.now(), turn.until().nanos().max(since));
+    pub(super) fn told_of_loss(&self, process: usize, acquisition: &Acquisition, since: u64) {
+        let (now, until) = (self.now(), acquisition.until().nanos().max(since));
         let mut state = lock(&self.state);
         let late = now.saturating_sub(until);
         let slow = 50 * MS + state.weather.poll_cost * 20_000;
         if late > slow && state.stopped(process, until, now) == 0 {
-            state.wrong(format!("J2: {}: a loss is told after {} ms", turn.key, late / MS));
+            state.wrong(format!("J2: {}: a loss is told after {} ms", acquisition.key, late / MS));
         }
     }
 
@@ -259,13 +259,13 @@ impl State {
         }
         let ends = match request.command {
             Command::Yield { .. } => true,
-            command => command.lets_go(),
+            command => command.is_release(),
         };
         // What is lost to time or to the server is over for both. What was ours to its end is nobody's until its body is gone; a call
         // that has joined from another task is not polled any more, and may be there a little longer. Once its key has expired and somebody
         // else has had the lock, a late request of its own may bring its token back: that is to be given up.
         let last = &self.judges.last;
-        let goes_on = |live: &Live| match live.turn.believed(BootTime::from_nanos(now)) {
+        let goes_on = |live: &Live| match live.acquisition.check_valid(BootInstant::from_nanos(now)) {
             Err((LossCause::MaxHold, _)) => {
                 !live.is_joined && last.get(&live.key) == Some(&(live.process, live.token))
             }
@@ -286,19 +286,19 @@ impl State {
 }
 
 /// Returns the token under which a turn holds, without a look at the clock.
-pub(super) fn token_of(engine: &Engine, turn: &SharedTurn) -> Option<Token> {
-    let name = turn.key.name();
+pub(super) fn token_of(engine: &Engine, acquisition: &SharedAcquisition) -> Option<Token> {
+    let name = acquisition.key.name();
     let (shard, hash) = engine.shards.of_key(name);
-    shard.look(|slots| {
+    shard.poll_state(|slots| {
         let at = slots.lanes.find(name, hash)?;
         let mut actions = Vec::new();
-        let cx = Cx {
-            now: BootTime::START,
+        let cx = EventContext {
+            now: BootInstant::START,
             rules: &engine.rules,
             tokens: &engine.tokens,
             actions: &mut actions,
             contended: &mut false,
         };
-        slots.lanes.lane(at)?.0.token_of(&Seat(SharedTurn::clone(turn)), &cx)
+        slots.lanes.key_state(at)?.0.token_of(&AcquisitionRef(SharedAcquisition::clone(acquisition)), &cx)
     })
 }

@@ -23,9 +23,9 @@ use crate::clock::SetClock;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::key::Name;
-use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::orphans::OrphanedTokens;
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
 
@@ -72,7 +72,7 @@ pub(super) struct Link {
     epoch: u64,
     last_arrival: u64,
     pending: BTreeMap<u64, (Request, u64)>,
-    abandoned: AbandonList,
+    abandoned: OrphanedTokens,
     pub(super) drive_at: u64,
     undo_at: u64,
     /// The latest of its tokens.
@@ -135,7 +135,7 @@ impl Net {
             epoch: 1,
             last_arrival: 0,
             pending: BTreeMap::new(),
-            abandoned: AbandonList::default(),
+            abandoned: OrphanedTokens::default(),
             drive_at: u64::MAX,
             undo_at: u64::MAX,
             latest: None,
@@ -148,7 +148,7 @@ impl Net {
         self.clock.peek()
     }
 
-    fn look(&self) -> BootTime {
+    fn poll_state(&self) -> BootInstant {
         crate::clock::Clock::Set(Arc::clone(&self.clock)).now()
     }
 
@@ -160,7 +160,7 @@ impl Net {
     pub(super) fn drive(&self, process: usize) {
         lock(&self.state).links[process].drive_at = u64::MAX;
         let Some(engine) = self.engine(process) else { return };
-        let now = self.look();
+        let now = self.poll_state();
         let mut effects = Effects::default();
         let due = engine.tick(now, &mut effects);
         effects.wake();
@@ -178,7 +178,7 @@ impl Net {
             }
         }
         loop {
-            let now = self.look();
+            let now = self.poll_state();
             let refused = {
                 let mut state = lock(&self.state);
                 let link = &mut state.links[process];
@@ -206,17 +206,17 @@ impl Net {
         process: usize,
         engine: &Engine,
         mut replies: Vec<(Request, Reply)>,
-        sent: BootTime,
+        sent: BootInstant,
         epoch: Option<u64>,
     ) {
-        let now = self.look();
+        let now = self.poll_state();
         {
             let mut state = lock(&self.state);
             let list = &mut state.links[process].abandoned;
             take_leaves(list, &mut replies, epoch, now);
         }
         let mut effects = Effects::default();
-        let abandoned = engine.replies(now, sent, replies, &mut effects);
+        let abandoned = engine.on_replies(now, sent, replies, &mut effects);
         effects.wake();
         let settled = {
             let mut state = lock(&self.state);
@@ -239,7 +239,7 @@ impl Net {
         let answered = {
             let mut state = lock(&self.state);
             if state.held_up.is_some_and(|(from, _)| packet.number >= from) {
-                state.at(self.now() + MS, Event::Answer(packet.clone(), replies));
+                state.at(self.now() + MS, Event::ReleaseCompletion(packet.clone(), replies));
                 return;
             }
             let link = &mut state.links[packet.process];
@@ -251,7 +251,7 @@ impl Net {
         if answered.is_empty() {
             return; // the connection was given up before
         }
-        let sent = BootTime::from_nanos(packet.sent);
+        let sent = BootInstant::from_nanos(packet.sent);
         self.deliver(packet.process, &engine, answered, sent, Some(packet.epoch));
     }
 
@@ -270,7 +270,13 @@ impl Net {
         for (_, (request, sent)) in pending {
             let failure = Failure::new(FailureKind::Passing, "no answer").with_connection_lost();
             let reply = Reply::Unknown(failure);
-            self.deliver(process, &engine, vec![(request, reply)], BootTime::from_nanos(sent), Some(epoch));
+            self.deliver(
+                process,
+                &engine,
+                vec![(request, reply)],
+                BootInstant::from_nanos(sent),
+                Some(epoch),
+            );
         }
     }
 
@@ -298,11 +304,11 @@ impl Net {
             if std::mem::replace(&mut state.links[process].connected, true) {
                 return;
             }
-            state.links[process].abandoned.hasten(|_| true);
+            state.links[process].abandoned.retry_now(|_| true);
             state.arm_undoing(process, self.now());
         }
         if let Some(engine) = self.engine(process) {
-            engine.reconnected(moved, |_| true);
+            engine.on_reconnect(moved, |_| true);
         }
     }
 
@@ -330,17 +336,17 @@ impl Net {
         if answered {
             let most = state.weather.delay;
             let delay = state.weather.distance * MS + state.random.millis(most);
-            state.at(now + delay, Event::Answer(packet, replies));
+            state.at(now + delay, Event::ReleaseCompletion(packet, replies));
         }
     }
 
     /// A message tells a process of a grant.
-    pub(super) fn granted(
+    pub(super) fn on_grant(
         &self,
         process: usize,
         epoch: u64,
         (key, token): (&Name, Token),
-        offer: crate::protocol::share::Offer,
+        offer: crate::protocol::foreign_clients::Grant,
     ) {
         let (Some(engine), is_heard) = (self.engine(process), {
             let state = lock(&self.state);
@@ -349,8 +355,8 @@ impl Net {
             return;
         };
         if is_heard {
-            let (now, mut effects) = (self.look(), Effects::default());
-            engine.granted(key, token, offer, now, &mut effects);
+            let (now, mut effects) = (self.poll_state(), Effects::default());
+            engine.on_grant(key, token, offer, now, &mut effects);
             effects.wake();
         }
     }
@@ -366,8 +372,8 @@ impl Net {
             if !link.connected {
                 return; // it is hastened once there is a connection
             }
-            for (key, token) in link.abandoned.due_now(BootTime::from_nanos(now)) {
-                link.outbox.push(Request::new(key, token, Command::Leave));
+            for (key, token) in link.abandoned.due_now(BootInstant::from_nanos(now)) {
+                link.outbox.push(Request::new(key, token, Command::Withdraw));
             }
             state.arm_undoing(process, now);
         }
@@ -410,7 +416,7 @@ impl State {
 
     /// Has a process driven when something is due for it.
     pub(super) fn arm(&mut self, process: usize, due: u64, now: u64) {
-        if due >= BootTime::LAST.nanos() || due >= self.links[process].drive_at {
+        if due >= BootInstant::LAST.nanos() || due >= self.links[process].drive_at {
             return;
         }
         self.links[process].drive_at = due;
@@ -421,7 +427,7 @@ impl State {
 
     fn arm_undoing(&mut self, process: usize, now: u64) {
         let due = self.links[process].abandoned.due().nanos();
-        if due < self.links[process].undo_at && due < BootTime::LAST.nanos() {
+        if due < self.links[process].undo_at && due < BootInstant::LAST.nanos() {
             self.links[process].undo_at = due;
             self.at(due.max(now), Event::Undo { process });
         }
@@ -609,7 +615,7 @@ impl Backend for Wire {
         link.outbox.push(request);
     }
 
-    fn flush(&self, engine: &Engine, _now: BootTime, _effects: &mut Effects) {
+    fn flush(&self, engine: &Engine, _now: BootInstant, _effects: &mut Effects) {
         {
             let mut state = lock(&self.net.state);
             let gathers = state.weather.gathers;
@@ -624,7 +630,7 @@ impl Backend for Wire {
         self.net.send(self.process, engine);
     }
 
-    fn due_earlier(&self, due: BootTime) {
+    fn due_earlier(&self, due: BootInstant) {
         lock(&self.net.state).arm(self.process, due.nanos(), self.net.now());
     }
 
@@ -636,7 +642,7 @@ impl Backend for Wire {
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let mut patience = self.net.sleep(TIMEOUT);
+        let mut retry_state = self.net.sleep(TIMEOUT);
         Box::pin(std::future::poll_fn(move |cx| {
             {
                 let link = &mut lock(&self.net.state).links[self.process];
@@ -645,7 +651,7 @@ impl Backend for Wire {
                 }
                 link.settled.push(cx.waker().clone());
             }
-            Pin::new(&mut patience).poll(cx)
+            Pin::new(&mut retry_state).poll(cx)
         }))
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
+use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
-use crate::protocol::share::Offer;
 use crate::token::Token;
 
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn time(&self, now: u64) -> BootTime {
+    fn time(&self, now: u64) -> BootInstant {
         let ahead = i128::from(now) * i128::from(self.drift) / 1_000_000;
-        BootTime::from_nanos(u64::try_from(i128::from(now) + ahead).unwrap_or_default())
+        BootInstant::from_nanos(u64::try_from(i128::from(now) + ahead).unwrap_or_default())
     }
 
     pub(super) fn run(
@@ -35,7 +35,7 @@ impl Server {
         (key, token, command): (&Name, Token, Command),
         now: u64,
         grant_lease: Duration,
-        told: impl FnMut(Token, Offer) -> bool,
+        told: impl FnMut(Token, Grant) -> bool,
     ) -> Reply {
         let now = self.time(now);
         let record = self.records.entry(Name::clone(key)).or_default();
@@ -44,7 +44,7 @@ impl Server {
             self.records.remove(key);
         }
         match (command, reply) {
-            (Command::Fence, Reply::Ours) => {
+            (Command::Fence, Reply::Owner) => {
                 let last = self.counters.get(key).copied();
                 let fence = fencing::next(last, now.nanos() / 1_000).expect("the clock is below 2^53");
                 self.counters.insert(Name::clone(key), fence);

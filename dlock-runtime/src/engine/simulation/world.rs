@@ -17,11 +17,11 @@ use super::weather::{Random, Weather};
 use crate::LockManager;
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::engine::pace::{Few, Pace};
+use crate::engine::renewal_throttle::{RenewalThrottle, ThrottleLimits};
 use crate::key::Name;
-use crate::protocol::Rules;
+use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Reply};
-use crate::protocol::share::Offer;
+use crate::protocol::foreign_clients::Grant;
 use crate::sync::lock;
 use crate::token::{Token, TokenSource};
 
@@ -33,9 +33,9 @@ pub(super) enum Event {
     Send { process: usize },
     Undo { process: usize },
     Arrive { packet: Packet, answered: bool },
-    Answer(Packet, Vec<Reply>),
+    ReleaseCompletion(Packet, Vec<Reply>),
     TimeOut { process: usize, id: u64 },
-    Grant { process: usize, epoch: u64, key: Name, token: Token, offer: Offer },
+    Grant { process: usize, epoch: u64, key: Name, token: Token, offer: Grant },
     Hint { process: usize, key: Name },
     Untold { process: usize },
     Cut { process: usize, back_in: u64, moved: bool },
@@ -66,7 +66,7 @@ pub(super) struct World {
     pub(super) net: Arc<Net>,
     pub(super) tasks: Tasks,
     pub(super) managers: Vec<LockManager>,
-    /// Until when tasks and driver of each process are stopped.
+    /// AtomicDeadline when tasks and driver of each process are stopped.
     stopped: Vec<(u64, u64)>,
     is_healed: bool,
 }
@@ -85,24 +85,24 @@ impl World {
         for process in 0..weather.processes {
             let number = u64::try_from(process).unwrap_or_default() + 1;
             let tokens = TokenSource::of_process(number << 32 | (seed & 0xffff));
-            let rules = Rules {
+            let rules = ProtocolConfig {
                 grant_lease: Duration::from_millis(weather.grant_lease),
                 handoff_budget: Duration::from_millis(weather.handoff_budget),
                 response_timeout: Duration::from_nanos(TIMEOUT),
                 yield_to_foreign: weather.shares,
-                hold_back: Duration::from_millis(weather.hold_back),
+                wakeup_jitter: Duration::from_millis(weather.wakeup_jitter),
                 replica_acks: weather.replica_acks,
                 tracking: weather.tracking,
-                confirm_at_once: process < weather.confirming,
-                told_is_given: weather.unseen == 0 && weather.promotions == 0,
-                ..Rules::DEFAULT
+                confirm_grants_first: process < weather.confirming,
+                grants_are_proof: weather.unseen == 0 && weather.promotions == 0,
+                ..ProtocolConfig::DEFAULT
             };
             let backend = world.net.join(tokens.process());
             let clock = Clock::Set(Arc::clone(&world.net.clock));
             let lease = Duration::from_millis(weather.lease);
             let mut engine = Engine::new(backend, clock, tokens, rules, lease);
             let (beside_others, alone) = weather.at_once;
-            engine.pace = Pace::new(Few { beside_others, alone });
+            engine.pace = RenewalThrottle::new(ThrottleLimits { beside_others, alone });
             let engine = Arc::new(engine);
             lock(&world.net.state).links[process].engine = Arc::downgrade(&engine);
             world.managers.push(LockManager::over(engine));
@@ -256,7 +256,7 @@ impl World {
                 let line = format!("J7: process {process}: (lanes, due), no waits, unanswered: {left:?}");
                 return Err(self.tell(&line));
             }
-            if engine.pace.has_put_off() {
+            if engine.pace.has_deferred() {
                 lock(&self.net.state).happens("a renewal put off");
             }
             if engine.pace.unanswered() > 0 {
@@ -422,19 +422,19 @@ impl World {
             }
             Event::Undo { process } => net.undo(process),
             Event::Arrive { packet, answered } => net.arrive(packet, answered),
-            Event::Answer(packet, replies) => net.answer(&packet, replies),
+            Event::ReleaseCompletion(packet, replies) => net.answer(&packet, replies),
             Event::TimeOut { process, id } => net.time_out(process, id),
             Event::Grant { process, epoch, key, token, offer } => {
-                net.granted(process, epoch, (&key, token), offer);
+                net.on_grant(process, epoch, (&key, token), offer);
             }
             Event::Hint { process, key } => {
                 if let Some(engine) = self.engine(process, "a hint") {
-                    engine.touched(&key);
+                    engine.on_invalidation(&key);
                 }
             }
             Event::Untold { process } => {
                 if let Some(engine) = self.engine(process, "hints missed") {
-                    engine.untold();
+                    engine.on_invalidations_missed();
                 }
             }
             Event::Cut { process, back_in, moved } => {
@@ -522,7 +522,7 @@ impl World {
             }
         }
         for engine in hints {
-            engine.touched(key);
+            engine.on_invalidation(key);
         }
     }
 
@@ -565,7 +565,7 @@ impl World {
 
     fn shut_down(&mut self, process: usize) {
         let Some(manager) = self.managers.get(process).cloned() else { return };
-        let (patience, polls) = {
+        let (retry_state, polls) = {
             let mut state = lock(&self.net.state);
             state.happens("a shutdown");
             state.judges.shut.entry(process).or_insert(self.net.now());
@@ -577,8 +577,8 @@ impl World {
         let net = Arc::clone(&self.net);
         let job = async move {
             let from = net.now();
-            manager.shutdown(Duration::from_nanos(patience)).await;
-            net.judge_time(process, "a shutdown", from, patience + TIMEOUT + LATEST);
+            manager.shutdown(Duration::from_nanos(retry_state)).await;
+            net.judge_time(process, "a shutdown", from, retry_state + TIMEOUT + LATEST);
         };
         let task = self.tasks.add(process, Box::pin(job));
         self.tasks.get_mut(task).expect("it was added").cut_after = polls;
@@ -604,7 +604,7 @@ impl Event {
             | Self::Untold { process }
             | Self::Cut { process, .. }
             | Self::Connect { process, .. } => Some(*process),
-            Self::Answer(packet, _) => Some(packet.process),
+            Self::ReleaseCompletion(packet, _) => Some(packet.process),
             _ => None,
         }
     }

@@ -46,18 +46,18 @@ fn replicas_are_waited_for_where_a_body_starts_or_goes_on_and_not_where_somebody
     let lease = Duration::from_secs(30);
     for (command, carries) in [
         (Command::Acquire { lease }, true),
-        (Command::Enqueue { lease, mode: Enqueue::First }, true),
-        (Command::Enqueue { lease, mode: Enqueue::Again }, true),
-        (Command::Enqueue { lease, mode: Enqueue::Peek }, true),
+        (Command::Enqueue { lease, mode: EnqueueMode::Join }, true),
+        (Command::Enqueue { lease, mode: EnqueueMode::Recheck }, true),
+        (Command::Enqueue { lease, mode: EnqueueMode::TryOnly }, true),
         (Command::Renew { lease }, true),
-        (Command::Check, false),
-        (Command::Keep { ttl: lease }, false),
+        (Command::Verify, false),
+        (Command::SetTtl { ttl: lease }, false),
         (Command::Release, false),
-        (Command::Leave, false),
+        (Command::Withdraw, false),
         (Command::Fence, false),
         (Command::Inspect, false),
         (Command::Ping, false),
     ] {
-        assert_eq!(command.carries_a_body(), carries, "{command:?}");
+        assert_eq!(command.grants_ownership(), carries, "{command:?}");
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn at(ms: u64) -> BootTime {
-    BootTime::from_nanos(ms * 1_000_000)
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_nanos(ms * 1_000_000)
 }
 
 #[test]

@@ -9,18 +9,18 @@ use stateright::{Model, Property};
 
 use super::state::{hash_as_printed, hash_record, same_hash, tokens_after};
 use super::{check, scope};
-use crate::protocol::Rules;
-use crate::protocol::abandon::AbandonList;
-use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply, Sight};
-use crate::protocol::deadline::BootTime;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, RecordInfo, Reply};
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
-use crate::protocol::hold::Released;
-use crate::protocol::lane::{Action, Cx, Lane};
-use crate::protocol::patience::{Limits, Patience};
-use crate::protocol::queue::Waiter;
+use crate::protocol::foreign_clients::Grant;
+use crate::protocol::hold::ReleaseOutcome;
+use crate::protocol::hold_terms::HoldTerms;
+use crate::protocol::key_state::{Action, EventContext, KeyState};
+use crate::protocol::orphans::OrphanedTokens;
 use crate::protocol::record::Record;
-use crate::protocol::share::Offer;
-use crate::protocol::terms::Terms;
+use crate::protocol::retry_state::{RetryLimits, RetryState};
+use crate::protocol::wait_queue::QueueEntry;
 use crate::retry::RetryPolicy;
 use crate::token::Token;
 
@@ -54,8 +54,11 @@ enum Bug {
 const UNIT: Duration = Duration::from_millis(100);
 /// Two units, and a little: in the last one a server says that it has none left.
 const LEASE: Duration = Duration::from_micros(200_500);
-const RULES: Rules =
-    Rules { grant_lease: Duration::from_micros(100_500), handoff_budget: Duration::ZERO, ..Rules::DEFAULT };
+const RULES: ProtocolConfig = ProtocolConfig {
+    grant_lease: Duration::from_micros(100_500),
+    handoff_budget: Duration::ZERO,
+    ..ProtocolConfig::DEFAULT
+};
 /// How long a task waits, which is long enough for every turn of the others.
 const WAIT: Duration = Duration::from_secs(6);
 
@@ -75,16 +78,16 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct Client {
-    lane: Lane<u8>,
+    key_state: KeyState<u8>,
     contended: bool,
     tokens: u64,
-    abandoned: AbandonList,
+    abandoned: OrphanedTokens,
     epoch: u64,
     /// On their way to the server, in their order; and those on connections that are gone.
     requests: VecDeque<Sent>,
     late: Vec<Sent>,
     replies: VecDeque<(Sent, Reply)>,
-    grants: VecDeque<(Token, Offer)>,
+    grants: VecDeque<(Token, Grant)>,
     task: Task,
 }
 
@@ -92,15 +95,15 @@ struct Client {
 struct Sent {
     token: Token,
     command: Command,
-    at: BootTime,
+    at: BootInstant,
     epoch: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     ToCome,
-    Waits,
-    Holds { until: BootTime },
+    WaitGraph,
+    Holds { until: BootInstant },
     WasIn,
     Refused,
     GaveUp,
@@ -108,7 +111,7 @@ enum Task {
 
 /// One step; a number is a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ContenderState {
     TaskComes(usize),
     ServerHears(usize),
     ServerHearsLate(usize),
@@ -124,18 +127,23 @@ enum Step {
 }
 
 impl State {
-    fn time(&self) -> BootTime {
-        BootTime::START.plus(UNIT * u32::try_from(self.now).unwrap_or(u32::MAX))
+    fn time(&self) -> BootInstant {
+        BootInstant::START.plus(UNIT * u32::try_from(self.now).unwrap_or(u32::MAX))
     }
 
-    fn on_lane(&mut self, world: &World, number: usize, event: impl FnOnce(&mut Lane<u8>, &mut Cx<'_, u8>)) {
+    fn with_key(
+        &mut self,
+        world: &World,
+        number: usize,
+        event: impl FnOnce(&mut KeyState<u8>, &mut EventContext<'_, u8>),
+    ) {
         let (now, client) = (self.time(), &mut self.clients[number]);
         let tokens = tokens_after(number as u64, client.tokens);
         let mut actions = Vec::new();
         let contended = &mut client.contended;
         event(
-            &mut client.lane,
-            &mut Cx { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
+            &mut client.key_state,
+            &mut EventContext { now, rules: &RULES, tokens: &tokens, actions: &mut actions, contended },
         );
         client.tokens = tokens.drawn();
         for action in actions {
@@ -147,12 +155,12 @@ impl State {
         let now = self.time();
         let client = &mut self.clients[number];
         match *action {
-            Action::Send { command: Command::Enqueue { mode: Enqueue::Again, .. }, .. }
+            Action::Send { command: Command::Enqueue { mode: EnqueueMode::Recheck, .. }, .. }
                 if world.bug == Bug::NobodyAsksAgain => {}
             Action::Send { token, command } => client.send(token, command, now),
-            Action::Abandon { token } => client.abandoned.add("k".into(), token, client.epoch),
-            Action::Admit { token, deadline, .. } => {
-                if client.task != Task::Waits {
+            Action::Orphan { token } => client.abandoned.add("k".into(), token, client.epoch),
+            Action::Grant { token, deadline, .. } => {
+                if client.task != Task::WaitGraph {
                     self.wrong = Some("a task is told twice");
                 }
                 if !deadline.holds_at(now) {
@@ -163,39 +171,42 @@ impl State {
                     client.send(token, Command::Fence, now);
                 }
             }
-            Action::Prolong { deadline, .. } => {
+            Action::Extend { deadline, .. } => {
                 if let Task::Holds { until } = &mut client.task {
                     *until = deadline.at();
                 }
             }
-            Action::Lose { seat, left, .. } => {
+            Action::Revoke { acquisition, left, .. } => {
                 client.task = Task::WasIn;
                 if let Some(left) = left {
-                    self.on_lane(world, number, |lane, cx| lane.let_go_of(&seat, left, true, cx));
+                    self.with_key(world, number, |key_state, ctx| {
+                        key_state.release_residual(&acquisition, left, true, ctx)
+                    });
                 }
             }
-            Action::Refuse { .. } => {
-                if client.task != Task::Waits {
+            Action::Reject { .. } => {
+                if client.task != Task::WaitGraph {
                     self.wrong = Some("a task is told twice");
                 }
                 client.task = Task::Refused;
             }
-            Action::Join { .. } => {}
+            Action::JoinNested { .. } => {}
         }
     }
 
     fn join(&mut self, world: &World, number: usize) {
-        let limits = Limits {
+        let limits = RetryLimits {
             retries: 0,
             wait: Some(WAIT),
             backoff: RetryPolicy::DEFAULT,
             response_timeout: WAIT,
-            only_whether: false,
+            try_only: false,
         };
-        let terms = Terms::of_lease(LEASE).renew(world.renew);
-        let waiter = Waiter { seat: 0, terms, patience: Patience::new(self.time(), limits, 0) };
-        self.clients[number].task = Task::Waits;
-        self.on_lane(world, number, |lane, cx| lane.join(waiter, cx));
+        let terms = HoldTerms::of_lease(LEASE).renew(world.renew);
+        let waiter =
+            QueueEntry { acquisition: 0, terms, retry_state: RetryState::new(self.time(), limits, 0) };
+        self.clients[number].task = Task::WaitGraph;
+        self.with_key(world, number, |key_state, ctx| key_state.join(waiter, ctx));
     }
 
     /// The server does a command.
@@ -208,7 +219,7 @@ impl State {
             granted.push((token, offer));
             true
         };
-        if world.bug == Bug::AnybodyReleases && sent.command.lets_go() {
+        if world.bug == Bug::AnybodyReleases && sent.command.is_release() {
             self.record.run(sent.token, Command::ForceRelease, now, RULES.grant_lease, &mut told);
         }
         let command = match sent.command {
@@ -218,7 +229,7 @@ impl State {
             command => command,
         };
         let mut reply = self.record.run(sent.token, command, now, RULES.grant_lease, told);
-        if let (Command::Fence, Reply::Ours) = (command, &reply) {
+        if let (Command::Fence, Reply::Owner) = (command, &reply) {
             let last = (world.bug != Bug::CounterGoesBack && self.fences.0 > 0).then_some(self.fences.0);
             self.fences.0 = fencing::next(last, 1).expect("a few tokens");
             reply = Reply::Fenced(self.fences.0);
@@ -249,7 +260,7 @@ impl State {
             return;
         }
         let Sent { token, command, at, epoch } = sent;
-        if command.lets_go() {
+        if command.is_release() {
             let abandoned = &mut self.clients[number].abandoned;
             if !abandoned.left(token, &reply, epoch, now) && matches!(reply, Reply::Unknown(_)) {
                 abandoned.add("k".into(), token, epoch);
@@ -257,7 +268,7 @@ impl State {
             return;
         }
         let at = if world.bug == Bug::DeadlineFromTheReply { now } else { at };
-        self.on_lane(world, number, |lane, cx| lane.reply(token, command, at, reply, cx));
+        self.with_key(world, number, |key_state, ctx| key_state.reply(token, command, at, reply, ctx));
     }
 
     /// What is on a connection has no answer any more; what was not heard yet may be heard late, unless the server is gone, too.
@@ -273,38 +284,38 @@ impl State {
             let failure = Failure::new(FailureKind::Passing, "no answer");
             self.answer(world, number, sent, Reply::Unknown(failure));
         }
-        self.clients[number].abandoned.hasten(|_| true);
-        self.on_lane(world, number, |lane, cx| lane.reconnected(false, cx));
+        self.clients[number].abandoned.retry_now(|_| true);
+        self.with_key(world, number, |key_state, ctx| key_state.on_reconnect(false, ctx));
     }
 
     /// What can happen without anything going wrong.
-    fn prompt(&self, steps: &mut Vec<Step>) {
+    fn prompt(&self, steps: &mut Vec<ContenderState>) {
         let now = self.time();
         for (number, client) in self.clients.iter().enumerate() {
             if client.task == Task::ToCome {
-                steps.push(Step::TaskComes(number));
+                steps.push(ContenderState::TaskComes(number));
             }
             if !client.requests.is_empty() {
-                steps.push(Step::ServerHears(number));
+                steps.push(ContenderState::ServerHears(number));
             }
             if !client.replies.is_empty() {
-                steps.push(Step::AnswerComes(number));
+                steps.push(ContenderState::AnswerComes(number));
             }
             if !client.grants.is_empty() {
-                steps.push(Step::GrantComes(number));
+                steps.push(ContenderState::GrantComes(number));
             }
-            if client.lane.due().min(client.abandoned.due()) <= now && client.requests.len() < 2 {
-                steps.push(Step::TimerIsDue(number));
+            if client.key_state.due().min(client.abandoned.due()) <= now && client.requests.len() < 2 {
+                steps.push(ContenderState::TimerIsDue(number));
             }
             if matches!(client.task, Task::Holds { .. }) {
-                steps.push(Step::BodyEnds(number));
+                steps.push(ContenderState::BodyEnds(number));
             }
         }
     }
 
     /// Whether anybody minds anything yet.
     fn is_over(&self) -> bool {
-        let minds = |client: &Client| !client.lane.is_idle() || !client.abandoned.is_empty();
+        let minds = |client: &Client| !client.key_state.is_idle() || !client.abandoned.is_empty();
         self.record.is_empty(self.time()) && !self.clients.iter().any(minds)
     }
 
@@ -318,21 +329,21 @@ impl State {
 }
 
 impl Client {
-    fn send(&mut self, token: Token, command: Command, at: BootTime) {
+    fn send(&mut self, token: Token, command: Command, at: BootInstant) {
         self.requests.push_back(Sent { token, command, at, epoch: self.epoch });
     }
 }
 
 impl Model for World {
     type State = State;
-    type Action = Step;
+    type Action = ContenderState;
 
     fn init_states(&self) -> Vec<State> {
         let client = Client {
-            lane: Lane::new(),
+            key_state: KeyState::new(),
             contended: false,
             tokens: 0,
-            abandoned: AbandonList::default(),
+            abandoned: OrphanedTokens::default(),
             epoch: 1,
             requests: VecDeque::new(),
             late: Vec::new(),
@@ -352,101 +363,101 @@ impl Model for World {
         }]
     }
 
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+    fn actions(&self, state: &State, steps: &mut Vec<ContenderState>) {
         state.prompt(steps);
         if state.now >= self.horizon {
             // One way to the end is as good as another.
             steps.truncate(1);
             if steps.is_empty() && !state.is_over() {
-                steps.push(Step::TimePasses);
+                steps.push(ContenderState::TimePasses);
             }
             return;
         }
         for (number, client) in state.clients.iter().enumerate() {
             if !client.late.is_empty() {
-                steps.push(Step::ServerHearsLate(number));
+                steps.push(ContenderState::ServerHearsLate(number));
             }
             if state.losses > 0 && !client.grants.is_empty() {
-                steps.push(Step::GrantIsLost(number));
+                steps.push(ContenderState::GrantIsLost(number));
             }
             if state.losses > 0 && !(client.requests.is_empty() && client.replies.is_empty()) {
-                steps.push(Step::ConnectionBreaks(number));
+                steps.push(ContenderState::ConnectionBreaks(number));
             }
-            if state.gives_up > 0 && client.task == Task::Waits {
-                steps.push(Step::GivesUp(number));
+            if state.gives_up > 0 && client.task == Task::WaitGraph {
+                steps.push(ContenderState::GivesUp(number));
             }
         }
         let is_busy = |client: &Client| !(client.requests.is_empty() && client.replies.is_empty());
         if state.restarts > 0 && state.now < 2 && state.clients.iter().any(is_busy) {
-            steps.push(Step::ServerRestarts);
+            steps.push(ContenderState::ServerRestarts);
         }
-        steps.push(Step::TimePasses);
+        steps.push(ContenderState::TimePasses);
     }
 
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+    fn next_state(&self, last: &State, step: ContenderState) -> Option<State> {
         let mut state = last.clone();
         match step {
-            Step::TaskComes(number) => state.join(self, number),
-            Step::ServerHears(number) => {
+            ContenderState::TaskComes(number) => state.join(self, number),
+            ContenderState::ServerHears(number) => {
                 let sent = state.clients[number].requests.pop_front()?;
                 let reply = state.execute(self, sent);
                 state.clients[number].replies.push_back((sent, reply));
             }
-            Step::ServerHearsLate(number) => {
+            ContenderState::ServerHearsLate(number) => {
                 let sent = state.clients[number].late.remove(0);
                 state.execute(self, sent);
             }
-            Step::AnswerComes(number) => {
+            ContenderState::AnswerComes(number) => {
                 let (sent, reply) = state.clients[number].replies.pop_front()?;
                 state.answer(self, number, sent, reply);
             }
-            Step::GrantComes(number) => {
+            ContenderState::GrantComes(number) => {
                 let (token, offer) = state.clients[number].grants.pop_front()?;
                 let mut known = true;
-                state.on_lane(self, number, |lane, cx| known = lane.granted(token, offer, cx));
+                state.with_key(self, number, |key_state, ctx| known = key_state.on_grant(token, offer, ctx));
                 if !known {
                     let now = state.time();
-                    state.clients[number].send(token, Command::Leave, now);
+                    state.clients[number].send(token, Command::Withdraw, now);
                 }
             }
-            Step::GrantIsLost(number) => {
+            ContenderState::GrantIsLost(number) => {
                 state.losses -= 1;
                 state.clients[number].grants.pop_front()?;
             }
-            Step::ConnectionBreaks(number) => {
+            ContenderState::ConnectionBreaks(number) => {
                 state.losses -= 1;
                 state.break_connection(self, number, true);
             }
-            Step::TimerIsDue(number) => {
+            ContenderState::TimerIsDue(number) => {
                 let now = state.time();
                 for (_, token) in state.clients[number].abandoned.due_now(now) {
-                    state.clients[number].send(token, Command::Leave, now);
+                    state.clients[number].send(token, Command::Withdraw, now);
                 }
-                state.on_lane(self, number, Lane::tick);
+                state.with_key(self, number, KeyState::tick);
             }
-            Step::BodyEnds(number) => {
+            ContenderState::BodyEnds(number) => {
                 state.clients[number].task = Task::WasIn;
-                let mut released = Released::Kept;
-                state.on_lane(self, number, |lane, cx| released = lane.release(&0, cx));
-                if let Released::ToServer(token, command) = released {
+                let mut released = ReleaseOutcome::HandedOff;
+                state.with_key(self, number, |key_state, ctx| released = key_state.release(&0, ctx));
+                if let ReleaseOutcome::Send(token, command) = released {
                     let now = state.time();
                     state.clients[number].send(token, command, now);
                 }
             }
-            Step::GivesUp(number) => {
+            ContenderState::GivesUp(number) => {
                 state.gives_up -= 1;
                 state.clients[number].task = Task::GaveUp;
-                state.on_lane(self, number, |lane, cx| {
-                    lane.leave(&0, cx);
+                state.with_key(self, number, |key_state, ctx| {
+                    key_state.leave(&0, ctx);
                 });
             }
-            Step::ServerRestarts => {
+            ContenderState::ServerRestarts => {
                 state.restarts -= 1;
                 for number in 0..state.clients.len() {
                     state.break_connection(self, number, false);
                 }
             }
-            Step::TimePasses => {
+            ContenderState::TimePasses => {
                 state.now += 1;
                 if state.now == self.horizon {
                     state.clients.iter_mut().for_each(|client| client.late.clear());
@@ -465,7 +476,7 @@ impl Model for World {
                 let seen =
                     state.record.clone().run(nobody, Command::Inspect, state.time(), UNIT, |_, _| false);
                 match seen {
-                    Reply::Seen(Some(Sight { ttl, .. })) => ttl.is_some_and(|ttl| ttl <= LEASE),
+                    Reply::Info(Some(RecordInfo { ttl, .. })) => ttl.is_some_and(|ttl| ttl <= LEASE),
                     _ => true,
                 }
             }),

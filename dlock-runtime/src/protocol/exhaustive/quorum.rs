@@ -9,8 +9,8 @@ use stateright::{Model, Property};
 use super::state::{hash_as_printed, hash_record, same_hash, tokens_after};
 use super::{check, scope};
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::{BootTime, Deadline};
-use crate::protocol::quorum::{Ballot, Follow};
+use crate::protocol::deadline::{BootInstant, Deadline};
+use crate::protocol::quorum::{FollowUp, VoteTally};
 use crate::protocol::record::Record;
 use crate::token::Token;
 
@@ -62,7 +62,7 @@ struct Server {
 #[derive(Clone, Debug)]
 struct Client {
     turn: Turn,
-    ballot: Option<Ballot>,
+    ballot: Option<VoteTally>,
     asked: u64,
     /// By server: what was sent and is not heard yet, in its order, and what was answered and is not known yet.
     links: [Link; SERVERS],
@@ -79,13 +79,13 @@ struct Link {
 enum Turn {
     ToCome,
     Asks,
-    Holds { until: BootTime },
+    Holds { until: BootInstant },
     Over { was_in: bool },
 }
 
 /// One step: by a client, at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ContenderState {
     Asks(usize),
     ServerHears(usize, usize),
     AnswerComes(usize, usize),
@@ -96,7 +96,7 @@ enum Step {
 }
 
 impl State {
-    fn time(&self) -> BootTime {
+    fn time(&self) -> BootInstant {
         time(self.now)
     }
 
@@ -106,21 +106,21 @@ impl State {
         let client = &mut self.clients[number];
         let Some(ballot) = &mut client.ballot else { return };
         let mut follows = Vec::new();
-        let is_ours = matches!(reply, Reply::Ours);
+        let is_ours = matches!(reply, Reply::Owner);
         let outcome = ballot.vote(server, reply, counts, &mut follows);
         let outcome =
-            if world.bug == Bug::AnyServerIsEnough && is_ours { Some(Reply::Ours) } else { outcome };
+            if world.bug == Bug::AnyServerIsEnough && is_ours { Some(Reply::Owner) } else { outcome };
         for (server, follow) in follows {
             // Who may stand there without knowing takes it back when it lets go.
-            if matches!(follow, Follow::Leave | Follow::Abandon) && world.bug != Bug::NothingIsUndone {
-                client.links[server].requests.push(Command::Leave);
+            if matches!(follow, FollowUp::Leave | FollowUp::Abandon) && world.bug != Bug::NothingIsUndone {
+                client.links[server].requests.push(Command::Withdraw);
             }
         }
         if client.turn != Turn::Asks {
             return;
         }
         match outcome {
-            Some(Reply::Ours) => {
+            Some(Reply::Owner) => {
                 let from = if world.bug == Bug::DeadlineFromTheReply { self.now } else { client.asked };
                 let deadline =
                     Deadline::of_lease(time(from), UNIT * u32::try_from(LEASE).unwrap_or_default());
@@ -148,14 +148,14 @@ impl Client {
     fn lets_go(&mut self, was_in: bool) {
         self.turn = Turn::Over { was_in };
         for link in &mut self.links {
-            link.requests.push(Command::Leave);
+            link.requests.push(Command::Withdraw);
         }
     }
 }
 
 impl Model for World {
     type State = State;
-    type Action = Step;
+    type Action = ContenderState;
 
     fn init_states(&self) -> Vec<State> {
         let client = Client {
@@ -174,18 +174,18 @@ impl Model for World {
         }]
     }
 
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+    fn actions(&self, state: &State, steps: &mut Vec<ContenderState>) {
         for (number, client) in state.clients.iter().enumerate() {
             match client.turn {
-                Turn::ToCome => steps.push(Step::Asks(number)),
-                Turn::Holds { .. } => steps.push(Step::BodyEnds(number)),
+                Turn::ToCome => steps.push(ContenderState::Asks(number)),
+                Turn::Holds { .. } => steps.push(ContenderState::BodyEnds(number)),
                 Turn::Asks | Turn::Over { .. } => {}
             }
             for (server, link) in client.links.iter().enumerate() {
                 if link.answer.is_some() {
-                    steps.push(Step::AnswerComes(number, server));
+                    steps.push(ContenderState::AnswerComes(number, server));
                 } else if !link.requests.is_empty() {
-                    steps.push(Step::ServerHears(number, server));
+                    steps.push(ContenderState::ServerHears(number, server));
                 }
             }
         }
@@ -195,27 +195,27 @@ impl Model for World {
         }
         for (number, client) in state.clients.iter().enumerate().filter(|_| state.losses > 0) {
             let answers = client.links.iter().enumerate().filter(|(_, link)| link.answer.is_some());
-            steps.extend(answers.map(|(server, _)| Step::AnswerIsLost(number, server)));
+            steps.extend(answers.map(|(server, _)| ContenderState::AnswerIsLost(number, server)));
         }
         if state.restarts > 0 {
             let forget = (0..SERVERS).filter(|server| !state.servers[*server].record.is_empty(state.time()));
-            steps.extend(forget.map(Step::ServerForgets));
+            steps.extend(forget.map(ContenderState::ServerForgets));
         }
-        steps.push(Step::TimePasses);
+        steps.push(ContenderState::TimePasses);
     }
 
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+    fn next_state(&self, last: &State, step: ContenderState) -> Option<State> {
         let mut state = last.clone();
         let now = state.time();
         match step {
-            Step::Asks(number) => {
+            ContenderState::Asks(number) => {
                 let lease = UNIT * u32::try_from(LEASE).unwrap_or_default();
                 let (client, command) = (&mut state.clients[number], Command::Acquire { lease });
                 (client.turn, client.asked) = (Turn::Asks, state.now);
-                client.ballot = Some(Ballot::new(command, SERVERS));
+                client.ballot = Some(VoteTally::new(command, SERVERS));
                 client.links.iter_mut().for_each(|link| link.requests.push(command));
             }
-            Step::ServerHears(number, place) => {
+            ContenderState::ServerHears(number, place) => {
                 let command = state.clients[number].links[place].requests.remove(0);
                 let (token, server) = (token_of(number), &mut state.servers[place]);
                 let holder = |record: &Record| record.tokens(now).first().copied();
@@ -230,22 +230,22 @@ impl Model for World {
                     state.clients[number].links[place].answer = Some((reply, counts));
                 }
             }
-            Step::AnswerComes(number, place) => {
+            ContenderState::AnswerComes(number, place) => {
                 let (reply, counts) = state.clients[number].links[place].answer.take()?;
                 state.votes(self, number, place, reply, counts);
             }
-            Step::AnswerIsLost(number, place) => {
+            ContenderState::AnswerIsLost(number, place) => {
                 state.losses -= 1;
                 state.clients[number].links[place].answer = None;
                 let failure = Failure::new(FailureKind::Passing, "no answer");
                 state.votes(self, number, place, Reply::Unknown(failure), true);
             }
-            Step::BodyEnds(number) => state.clients[number].lets_go(true),
-            Step::ServerForgets(place) => {
+            ContenderState::BodyEnds(number) => state.clients[number].lets_go(true),
+            ContenderState::ServerForgets(place) => {
                 state.restarts -= 1;
                 state.servers[place] = Server { record: Record::default(), started: Some(state.now) };
             }
-            Step::TimePasses => state.now += 1,
+            ContenderState::TimePasses => state.now += 1,
         }
         Some(state)
     }
@@ -297,8 +297,8 @@ impl PartialEq for State {
     }
 }
 
-fn time(units: u64) -> BootTime {
-    BootTime::START.plus(UNIT * u32::try_from(units).unwrap_or(u32::MAX))
+fn time(units: u64) -> BootInstant {
+    BootInstant::START.plus(UNIT * u32::try_from(units).unwrap_or(u32::MAX))
 }
 
 /// The one token of a client.

@@ -6,7 +6,7 @@
 use std::fmt::{self, Debug, Write};
 use std::hash::{Hash, Hasher};
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::record::Record;
 use crate::token::TokenSource;
 
@@ -23,7 +23,7 @@ pub(super) fn hash_as_printed<H: Hasher>(value: &impl Debug, hasher: &mut H) {
 }
 
 /// Hashes what stands in a server at `now`; what has ended is as good as nothing.
-pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootTime, hasher: &mut H) {
+pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootInstant, hasher: &mut H) {
     for token in record.tokens(now) {
         token.numbers().hash(hasher);
     }
@@ -33,8 +33,8 @@ pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootTime, hasher: &mu
 }
 
 /// Whether two states are the same to the model checker.
-pub(super) fn same_hash<S: Hash>(one: &S, other: &S) -> bool {
-    let hash = |state: &S| {
+pub(super) fn same_hash<A: Hash>(one: &A, other: &A) -> bool {
+    let hash = |state: &A| {
         let mut hasher = std::hash::DefaultHasher::new();
         state.hash(&mut hasher);
         hasher.finish()

@@ -14,7 +14,7 @@
 //!
 //! Not here: which servers there are and how they are asked (`backend/redis/servers/quorum`), undoing (`abandon`).
 
-pub(crate) mod late;
+pub(crate) mod pending_repairs;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -22,15 +22,15 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::protocol::command::{Command, Failure, FailureKind, Reply, Sight};
+use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply};
 
 /// The votes on one command.
 #[derive(Clone, Debug)]
-pub(crate) struct Ballot {
+pub(crate) struct VoteTally {
     command: Command,
     /// By server.
     votes: Vec<Option<Vote>>,
-    outcome: Option<Outcome>,
+    outcome: Option<QuorumOutcome>,
     /// Whether the lock was let go of since: nothing is put again.
     let_go: bool,
 }
@@ -44,14 +44,14 @@ struct Vote {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum QuorumOutcome {
     Ours,
     Other,
 }
 
 /// What is to be done at one server once the outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follow {
+pub(crate) enum FollowUp {
     /// The token is to leave: it took what it does not get.
     Leave,
     /// The same, where the server did not say whether it did: it is told until that is proved.
@@ -62,7 +62,7 @@ pub(crate) enum Follow {
     Repair(Duration),
 }
 
-impl Ballot {
+impl VoteTally {
     /// Opens the ballot on `command` over so many servers.
     pub(crate) fn new(command: Command, servers: usize) -> Self {
         Self { command, votes: vec![None; servers], outcome: None, let_go: false }
@@ -89,7 +89,7 @@ impl Ballot {
         server: usize,
         reply: Reply,
         counts: bool,
-        follows: &mut Vec<(usize, Follow)>,
+        follows: &mut Vec<(usize, FollowUp)>,
     ) -> Option<Reply> {
         *self.votes.get_mut(server)? = Some(Vote { reply, counts });
         if self.outcome.is_some() {
@@ -97,8 +97,8 @@ impl Ballot {
             return None;
         }
         let outcome = self.outcome()?;
-        let ours = matches!(outcome, Reply::Ours);
-        self.outcome = Some(if ours { Outcome::Ours } else { Outcome::Other });
+        let ours = matches!(outcome, Reply::Owner);
+        self.outcome = Some(if ours { QuorumOutcome::Ours } else { QuorumOutcome::Other });
         for server in 0..self.votes.len() {
             follows.extend(self.follow(server).map(|follow| (server, follow)));
         }
@@ -106,21 +106,21 @@ impl Ballot {
     }
 
     /// Returns what follows at a server from its vote and the outcome.
-    fn follow(&self, server: usize) -> Option<Follow> {
+    fn follow(&self, server: usize) -> Option<FollowUp> {
         let vote = self.votes.get(server)?.as_ref()?;
-        let ours = self.outcome? == Outcome::Ours;
+        let ours = self.outcome? == QuorumOutcome::Ours;
         match (self.command, &vote.reply) {
-            (Command::Acquire { .. }, Reply::Ours) if !ours => Some(Follow::Leave),
+            (Command::Acquire { .. }, Reply::Owner) if !ours => Some(FollowUp::Leave),
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
-                Some(if ours { Follow::Unsure } else { Follow::Abandon })
+                Some(if ours { FollowUp::Unsure } else { FollowUp::Abandon })
             }
             (Command::Renew { lease }, Reply::NotOwner) if ours && !self.let_go => {
-                Some(Follow::Repair(lease))
+                Some(FollowUp::Repair(lease))
             }
             (command, Reply::Unknown(_) | Reply::Refused(_))
-                if command.lets_go() || matches!(command, Command::Yield { .. }) =>
+                if command.is_release() || matches!(command, Command::Yield { .. }) =>
             {
-                Some(Follow::Abandon)
+                Some(FollowUp::Abandon)
             }
             _ => None,
         }
@@ -131,27 +131,29 @@ impl Ballot {
         match self.command {
             Command::Acquire { .. } => self.acquired(),
             Command::Enqueue { .. } => self.looked(),
-            Command::Renew { .. } | Command::Check | Command::Keep { .. } => self.confirmed(Reply::Unknown),
+            Command::Renew { .. } | Command::Verify | Command::SetTtl { .. } => {
+                self.confirmed(Reply::Unknown)
+            }
             Command::Release
-            | Command::PassOn { .. }
-            | Command::Free
-            | Command::Leave
+            | Command::ReleaseWithFleetHold { .. }
+            | Command::ReleaseWithoutHandoff
+            | Command::Withdraw
             | Command::ForceRelease => self.freed(),
-            Command::Yield { .. } => self.yielded(),
-            Command::Fence | Command::Register { .. } => self.fenced(),
+            Command::Yield { .. } => self.on_yielded(),
+            Command::Fence | Command::RaiseFence { .. } => self.fenced(),
             Command::Inspect => self.seen(),
             Command::Ping => self.confirmed(Reply::Refused),
         }
     }
 
     fn acquired(&self) -> Option<Reply> {
-        let ours = self.count(|vote| vote.counts && matches!(vote.reply, Reply::Ours));
+        let ours = self.count(|vote| vote.counts && matches!(vote.reply, Reply::Owner));
         if ours >= self.majority() {
-            return Some(Reply::Ours);
+            return Some(Reply::Owner);
         }
-        let useless = |vote: &Vote| vote.is_missing() || (!vote.counts && matches!(vote.reply, Reply::Ours));
+        let useless = |vote: &Vote| vote.is_missing() || (!vote.counts && matches!(vote.reply, Reply::Owner));
         self.too_few(useless)
-            .or_else(|| (ours + self.outstanding() < self.majority()).then_some(Reply::Taken))
+            .or_else(|| (ours + self.outstanding() < self.majority()).then_some(Reply::Contended))
     }
 
     /// A look: free where a majority is, else for as long as the servers that are in the way keep it.
@@ -182,7 +184,7 @@ impl Ballot {
     fn confirmed(&self, failed: fn(Failure) -> Reply) -> Option<Reply> {
         let (ours, not_ours) = (self.ours(), self.not_ours());
         if ours >= self.majority() {
-            return Some(Reply::Ours);
+            return Some(Reply::Owner);
         }
         if not_ours >= self.majority() {
             return Some(Reply::NotOwner);
@@ -197,14 +199,14 @@ impl Ballot {
             return Some(refused);
         }
         self.confirmed(Reply::Unknown).map(|reply| match reply {
-            Reply::Unknown(_) if self.ours() > 0 => Reply::Ours,
+            Reply::Unknown(_) if self.ours() > 0 => Reply::Owner,
             Reply::Unknown(_) => Reply::NotOwner,
             reply => reply,
         })
     }
 
     /// Freed either way; if somebody heard it, he is given his moment.
-    fn yielded(&self) -> Option<Reply> {
+    fn on_yielded(&self) -> Option<Reply> {
         if let Some(refused) = self.too_few(Vote::is_missing) {
             return Some(refused);
         }
@@ -236,22 +238,22 @@ impl Ballot {
             return Some(refused);
         }
         let holder = |vote: &Vote| match vote.reply {
-            Reply::Seen(seen) => Some(seen.map(|sight| sight.holder)),
+            Reply::Info(seen) => Some(seen.map(|sight| sight.holder)),
             _ => None,
         };
         let most =
             self.votes().filter_map(holder).map(|seen| (self.count(|vote| holder(vote) == Some(seen)), seen));
         let (count, seen) = most.max_by_key(|(count, _)| *count)?;
         if count < self.majority() {
-            return (count + self.outstanding() < self.majority()).then_some(Reply::Seen(None));
+            return (count + self.outstanding() < self.majority()).then_some(Reply::Info(None));
         }
         let ttls =
             self.votes().filter(|vote| holder(vote) == Some(seen)).filter_map(|vote| match vote.reply {
-                Reply::Seen(Some(sight)) => Some(sight.ttl.unwrap_or(Duration::MAX)),
+                Reply::Info(Some(sight)) => Some(sight.ttl.unwrap_or(Duration::MAX)),
                 _ => None,
             });
         let ttl = ttls.min().filter(|ttl| *ttl < Duration::MAX);
-        Some(Reply::Seen(seen.map(|holder| Sight { holder, waiters: 0, ttl })))
+        Some(Reply::Info(seen.map(|holder| RecordInfo { holder, waiters: 0, ttl })))
     }
 
     /// Refuses if a majority cannot be had because of servers that are of no use.
@@ -304,7 +306,7 @@ impl Ballot {
     }
 
     fn ours(&self) -> usize {
-        self.count(|vote| matches!(vote.reply, Reply::Ours))
+        self.count(|vote| matches!(vote.reply, Reply::Owner))
     }
 
     /// Where something else stands, ours does not.
@@ -338,10 +340,10 @@ pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
     let of_holder = matches!(
         command,
         Command::Renew { .. }
-            | Command::Check
-            | Command::Keep { .. }
+            | Command::Verify
+            | Command::SetTtl { .. }
             | Command::Fence
-            | Command::Register { .. }
+            | Command::RaiseFence { .. }
     );
     of_holder && matches!(outcome, Reply::NotOwner)
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::command::Enqueue;
-use crate::protocol::share::Streak;
+use crate::protocol::command::EnqueueMode;
+use crate::protocol::foreign_clients::FleetHold;
 use crate::token::TokenSource;
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRE: Command = Command::Acquire { lease: LEASE };
 const RENEW: Command = Command::Renew { lease: LEASE };
-const LOOK: Command = Command::Enqueue { lease: LEASE, mode: Enqueue::First };
+const LOOK: Command = Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join };
 
 fn failed(kind: FailureKind) -> Failure {
     Failure::new(kind, "away")
@@ -35,8 +35,8 @@ fn kept(seconds: u64) -> Reply {
 const ENDLESS: Reply = Reply::NotQueued { ttl: None };
 
 /// Lets the servers vote in their order, and returns the outcome, how many votes it took, and what follows.
-fn held(command: Command, votes: &[Reply]) -> (Option<Reply>, usize, Vec<(usize, Follow)>) {
-    let (mut ballot, mut follows) = (Ballot::new(command, votes.len()), Vec::new());
+fn held(command: Command, votes: &[Reply]) -> (Option<Reply>, usize, Vec<(usize, FollowUp)>) {
+    let (mut ballot, mut follows) = (VoteTally::new(command, votes.len()), Vec::new());
     let (mut outcome, mut after) = (None, 0);
     for (server, reply) in votes.iter().enumerate() {
         let decided = ballot.vote(server, reply.clone(), true, &mut follows);
@@ -56,51 +56,51 @@ fn a_majority_is_more_than_half() {
 
 #[test]
 fn a_lock_is_ours_as_soon_as_a_majority_says_so() {
-    let (outcome, after, follows) = held(ACQUIRE, &[Reply::Ours, Reply::Ours, Reply::Taken]);
+    let (outcome, after, follows) = held(ACQUIRE, &[Reply::Owner, Reply::Owner, Reply::Contended]);
 
-    assert!(matches!(outcome, Some(Reply::Ours)));
+    assert!(matches!(outcome, Some(Reply::Owner)));
     assert_eq!((after, follows), (2, vec![]));
 }
 
 #[test]
 fn a_lost_race_is_undone_wherever_it_was_won_or_may_have_been() {
-    let votes = [Reply::Ours, Reply::Taken, Reply::Taken, unknown(), Reply::Taken];
+    let votes = [Reply::Owner, Reply::Contended, Reply::Contended, unknown(), Reply::Contended];
 
     let (outcome, after, follows) = held(ACQUIRE, &votes);
 
-    assert!(matches!(outcome, Some(Reply::Taken)));
-    assert_eq!((after, follows), (4, vec![(0, Follow::Leave), (3, Follow::Abandon)]));
+    assert!(matches!(outcome, Some(Reply::Contended)));
+    assert_eq!((after, follows), (4, vec![(0, FollowUp::Leave), (3, FollowUp::Abandon)]));
 }
 
 #[test]
 fn a_late_yes_to_a_lost_race_is_undone() {
-    let (_, after, follows) = held(ACQUIRE, &[Reply::Taken, Reply::Taken, Reply::Ours]);
+    let (_, after, follows) = held(ACQUIRE, &[Reply::Contended, Reply::Contended, Reply::Owner]);
 
-    assert_eq!((after, follows), (2, vec![(2, Follow::Leave)]));
+    assert_eq!((after, follows), (2, vec![(2, FollowUp::Leave)]));
 }
 
 #[test]
 fn a_late_silence_is_thought_of_when_the_lock_is_let_go_of() {
-    let (_, _, follows) = held(ACQUIRE, &[Reply::Ours, Reply::Ours, unknown()]);
+    let (_, _, follows) = held(ACQUIRE, &[Reply::Owner, Reply::Owner, unknown()]);
 
-    assert_eq!(follows, [(2, Follow::Unsure)]);
+    assert_eq!(follows, [(2, FollowUp::Unsure)]);
 }
 
 #[test]
 fn too_few_servers_are_a_failure_and_not_a_lost_race() {
-    let (outcome, after, follows) = held(ACQUIRE, &[refused(FailureKind::Passing), unknown(), Reply::Ours]);
+    let (outcome, after, follows) = held(ACQUIRE, &[refused(FailureKind::Passing), unknown(), Reply::Owner]);
 
     let Some(Reply::Refused(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.kind, FailureKind::Passing);
     assert!(failure.reason.starts_with("a quorum needs 2 of 3 servers"), "{}", failure.reason);
-    assert_eq!((after, follows), (2, vec![(1, Follow::Abandon), (2, Follow::Leave)]));
+    assert_eq!((after, follows), (2, vec![(1, FollowUp::Abandon), (2, FollowUp::Leave)]));
 }
 
 #[test]
 fn what_lasts_is_said_only_where_no_majority_is_left_without_it() {
     let lasting = refused(FailureKind::Lasting);
-    let (two, _, _) = held(ACQUIRE, &[lasting.clone(), Reply::Ours, lasting.clone()]);
-    let (one, _, _) = held(ACQUIRE, &[lasting, Reply::Ours, unknown()]);
+    let (two, _, _) = held(ACQUIRE, &[lasting.clone(), Reply::Owner, lasting.clone()]);
+    let (one, _, _) = held(ACQUIRE, &[lasting, Reply::Owner, unknown()]);
 
     assert!(matches!(two, Some(Reply::Refused(failure)) if failure.kind == FailureKind::Lasting));
     assert!(matches!(one, Some(Reply::Refused(failure)) if failure.kind == FailureKind::Passing));
@@ -108,23 +108,23 @@ fn what_lasts_is_said_only_where_no_majority_is_left_without_it() {
 
 #[test]
 fn a_server_that_has_just_come_up_gives_no_yes_that_counts_and_is_undone_with_the_others() {
-    let (mut ballot, mut follows) = (Ballot::new(ACQUIRE, 3), Vec::new());
+    let (mut ballot, mut follows) = (VoteTally::new(ACQUIRE, 3), Vec::new());
 
-    assert!(ballot.vote(0, Reply::Ours, true, &mut follows).is_none());
-    assert!(ballot.vote(1, Reply::Ours, false, &mut follows).is_none());
-    let outcome = ballot.vote(2, Reply::Taken, true, &mut follows);
+    assert!(ballot.vote(0, Reply::Owner, true, &mut follows).is_none());
+    assert!(ballot.vote(1, Reply::Owner, false, &mut follows).is_none());
+    let outcome = ballot.vote(2, Reply::Contended, true, &mut follows);
 
-    assert!(matches!(outcome, Some(Reply::Taken)), "{outcome:?}");
-    assert_eq!(follows, [(0, Follow::Leave), (1, Follow::Leave)]);
+    assert!(matches!(outcome, Some(Reply::Contended)), "{outcome:?}");
+    assert_eq!(follows, [(0, FollowUp::Leave), (1, FollowUp::Leave)]);
 }
 
 #[test]
 fn a_renewal_puts_the_key_again_where_it_is_gone_and_only_while_the_lock_is_ours() {
-    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::Ours, Reply::Ours]);
-    assert!(matches!(outcome, Some(Reply::Ours)));
-    assert_eq!(follows, [(0, Follow::Repair(LEASE))]);
+    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::Owner, Reply::Owner]);
+    assert!(matches!(outcome, Some(Reply::Owner)));
+    assert_eq!(follows, [(0, FollowUp::Repair(LEASE))]);
 
-    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::NotOwner, Reply::Ours]);
+    let (outcome, _, follows) = held(RENEW, &[Reply::NotOwner, Reply::NotOwner, Reply::Owner]);
     assert!(matches!(outcome, Some(Reply::NotOwner)));
     assert_eq!(follows, []);
     assert!(is_lost(RENEW, &Reply::NotOwner) && !is_lost(Command::Release, &Reply::NotOwner));
@@ -132,11 +132,11 @@ fn a_renewal_puts_the_key_again_where_it_is_gone_and_only_while_the_lock_is_ours
 
 #[test]
 fn nothing_is_put_again_after_the_lock_is_let_go_of() {
-    let (mut ballot, mut follows) = (Ballot::new(RENEW, 3), Vec::new());
-    ballot.vote(0, Reply::Ours, true, &mut follows);
+    let (mut ballot, mut follows) = (VoteTally::new(RENEW, 3), Vec::new());
+    ballot.vote(0, Reply::Owner, true, &mut follows);
     ballot.let_go();
 
-    ballot.vote(1, Reply::Ours, true, &mut follows);
+    ballot.vote(1, Reply::Owner, true, &mut follows);
     ballot.vote(2, Reply::NotOwner, true, &mut follows);
 
     assert_eq!(follows, []);
@@ -144,7 +144,7 @@ fn nothing_is_put_again_after_the_lock_is_let_go_of() {
 
 #[test]
 fn a_renewal_without_a_majority_either_way_is_unknown() {
-    let (outcome, after, _) = held(RENEW, &[Reply::Ours, Reply::NotOwner, unknown()]);
+    let (outcome, after, _) = held(RENEW, &[Reply::Owner, Reply::NotOwner, unknown()]);
 
     assert!(matches!(outcome, Some(Reply::Unknown(_))));
     assert_eq!(after, 3);
@@ -173,29 +173,29 @@ fn a_fencing_token_is_the_greatest_of_a_majority() {
 fn who_holds_is_whom_a_majority_sees() {
     let sight = |process, seconds| {
         let holder = Some(TokenSource::of_process(process).process());
-        Reply::Seen(Some(Sight { holder, waiters: 0, ttl: Some(Duration::from_secs(seconds)) }))
+        Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl: Some(Duration::from_secs(seconds)) }))
     };
 
     let (held_by_one, _, _) = held(Command::Inspect, &[sight(1, 9), sight(2, 9), sight(1, 5)]);
-    let (split, _, _) = held(Command::Inspect, &[sight(1, 9), sight(2, 9), Reply::Seen(None)]);
+    let (split, _, _) = held(Command::Inspect, &[sight(1, 9), sight(2, 9), Reply::Info(None)]);
 
-    let Some(Reply::Seen(Some(seen))) = held_by_one else { panic!("{held_by_one:?}") };
+    let Some(Reply::Info(Some(seen))) = held_by_one else { panic!("{held_by_one:?}") };
     assert_eq!(seen.holder, Some(TokenSource::of_process(1).process()));
     assert_eq!(seen.ttl, Some(Duration::from_secs(5)));
-    assert!(matches!(split, Some(Reply::Seen(None))));
+    assert!(matches!(split, Some(Reply::Info(None))));
 }
 
 #[test]
 fn a_release_that_one_confirms_was_one() {
-    let (outcome, _, follows) = held(Command::Release, &[Reply::Ours, Reply::NotOwner, unknown()]);
+    let (outcome, _, follows) = held(Command::Release, &[Reply::Owner, Reply::NotOwner, unknown()]);
 
-    assert!(matches!(outcome, Some(Reply::Ours)));
-    assert_eq!(follows, [(2, Follow::Abandon)]);
+    assert!(matches!(outcome, Some(Reply::Owner)));
+    assert_eq!(follows, [(2, FollowUp::Abandon)]);
 }
 
 /// Lets the servers vote in their order, those that have just come up and those that have not, and returns the outcome.
 fn outcome_of(command: Command, votes: &[(Reply, bool)]) -> Option<Reply> {
-    let mut ballot = Ballot::new(command, votes.len());
+    let mut ballot = VoteTally::new(command, votes.len());
     let vote = |(server, (reply, counts)): (usize, &(Reply, bool))| {
         ballot.vote(server, reply.clone(), *counts, &mut Vec::new())
     };
@@ -207,12 +207,12 @@ const YOUNG: bool = false;
 
 #[test]
 fn a_ballot_is_over_when_all_of_its_servers_have_voted_and_not_when_it_is_decided() {
-    let mut ballot = Ballot::new(ACQUIRE, 5);
+    let mut ballot = VoteTally::new(ACQUIRE, 5);
     assert_eq!(ballot.servers(), 5);
 
     for server in 0..5 {
         assert!(!ballot.is_over(), "{server} have voted");
-        ballot.vote(server, Reply::Ours, true, &mut Vec::new());
+        ballot.vote(server, Reply::Owner, true, &mut Vec::new());
     }
 
     assert!(ballot.is_over());
@@ -257,7 +257,7 @@ fn servers_that_have_just_come_up_are_believed_that_a_key_is_kept_and_not_that_i
 #[test]
 fn a_yield_is_done_when_a_majority_has_answered_and_waits_for_whoever_heard_it() {
     let next = TokenSource::of_process(1).next();
-    let offer = Command::Yield { next, streak: Streak::UNKNOWN };
+    let offer = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
     let cases = [
         ([Reply::NotOwner, Reply::NotOwner, kept(1)], None, 2),
         ([Reply::NotOwner, kept(1), Reply::NotOwner], Some(1), 2),
@@ -279,25 +279,25 @@ fn a_yield_is_done_when_a_majority_has_answered_and_waits_for_whoever_heard_it()
 #[test]
 fn a_yield_that_too_few_servers_answer_is_undone_where_it_may_have_been_heard() {
     let next = TokenSource::of_process(1).next();
-    let offer = Command::Yield { next, streak: Streak::UNKNOWN };
+    let offer = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
 
     let (outcome, after, follows) = held(offer, &[unknown(), unknown(), Reply::NotOwner]);
 
     assert!(matches!(outcome, Some(Reply::Refused(_))), "{outcome:?}");
-    assert_eq!((after, follows), (2, vec![(0, Follow::Abandon), (1, Follow::Abandon)]));
+    assert_eq!((after, follows), (2, vec![(0, FollowUp::Abandon), (1, FollowUp::Abandon)]));
 }
 
 #[test]
 fn a_hold_without_an_end_is_seen_without_one() {
     let sight = |ttl| {
         let holder = Some(TokenSource::of_process(1).process());
-        Reply::Seen(Some(Sight { holder, waiters: 0, ttl }))
+        Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl }))
     };
     let nine = Some(Duration::from_secs(9));
     for (votes, wanted) in [([None, None], None), ([None, nine], nine)] {
-        let (outcome, ..) = held(Command::Inspect, &[sight(votes[0]), sight(votes[1]), Reply::Seen(None)]);
+        let (outcome, ..) = held(Command::Inspect, &[sight(votes[0]), sight(votes[1]), Reply::Info(None)]);
 
-        let Some(Reply::Seen(Some(seen))) = outcome else { panic!("{outcome:?}") };
+        let Some(Reply::Info(Some(seen))) = outcome else { panic!("{outcome:?}") };
         assert_eq!(seen.ttl, wanted, "{votes:?}");
     }
 }
@@ -306,7 +306,7 @@ fn a_hold_without_an_end_is_seen_without_one() {
 fn what_lasts_on_two_of_five_servers_may_pass() {
     let (lasting, passing) = (refused(FailureKind::Lasting), refused(FailureKind::Passing));
     for (third, kind) in [(passing, FailureKind::Passing), (lasting.clone(), FailureKind::Lasting)] {
-        let votes = [lasting.clone(), lasting.clone(), third, Reply::Ours, Reply::Ours];
+        let votes = [lasting.clone(), lasting.clone(), third, Reply::Owner, Reply::Owner];
 
         let (outcome, after, _) = held(ACQUIRE, &votes);
 
@@ -317,13 +317,13 @@ fn what_lasts_on_two_of_five_servers_may_pass() {
 
 #[test]
 fn who_gets_no_majority_is_told_why() {
-    let young = [(Reply::Ours, OLD), (Reply::Ours, YOUNG), (Reply::Ours, YOUNG)];
-    let away = [(Reply::Ours, YOUNG), (unknown(), OLD), (Reply::Ours, OLD)];
-    let split = [(Reply::Ours, OLD), (Reply::NotOwner, OLD), (Reply::Ours, OLD), (Reply::NotOwner, OLD)];
+    let young = [(Reply::Owner, OLD), (Reply::Owner, YOUNG), (Reply::Owner, YOUNG)];
+    let cooldown = [(Reply::Owner, YOUNG), (unknown(), OLD), (Reply::Owner, OLD)];
+    let split = [(Reply::Owner, OLD), (Reply::NotOwner, OLD), (Reply::Owner, OLD), (Reply::NotOwner, OLD)];
     let forgetful = "2 of 3 servers: 2 came up less than a lease ago, and may have forgotten who holds";
     let cases = [
         (ACQUIRE, &young[..], forgetful),
-        (ACQUIRE, &away[..], "2 of 3 servers: away"),
+        (ACQUIRE, &cooldown[..], "2 of 3 servers: away"),
         (RENEW, &split[..], "3 of 4 servers: they are not of one mind"),
     ];
     for (command, votes, why) in cases {
@@ -337,19 +337,19 @@ fn who_gets_no_majority_is_told_why() {
 
 #[test]
 fn a_hold_is_lost_where_something_else_stands_and_not_where_nobody_can_say() {
-    let (foreign, after, _) = held(RENEW, &[refused(FailureKind::WrongKind), Reply::NotOwner, Reply::Ours]);
+    let (foreign, after, _) = held(RENEW, &[refused(FailureKind::WrongKind), Reply::NotOwner, Reply::Owner]);
     assert!(matches!(foreign, Some(Reply::NotOwner)), "{foreign:?}");
     assert_eq!(after, 2);
 
-    let (away, after, _) = held(RENEW, &[refused(FailureKind::Passing), Reply::NotOwner, Reply::Ours]);
-    assert!(matches!(away, Some(Reply::Unknown(_))), "{away:?}");
+    let (cooldown, after, _) = held(RENEW, &[refused(FailureKind::Passing), Reply::NotOwner, Reply::Owner]);
+    assert!(matches!(cooldown, Some(Reply::Unknown(_))), "{cooldown:?}");
     assert_eq!(after, 3);
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        4 => Just(Reply::Ours),
-        3 => Just(Reply::Taken),
+        4 => Just(Reply::Owner),
+        3 => Just(Reply::Contended),
         1 => Just(unknown()),
         1 => Just(refused(FailureKind::Passing)),
         1 => Just(refused(FailureKind::WrongKind)),
@@ -358,9 +358,9 @@ fn any_reply() -> impl Strategy<Value = Reply> {
 
 #[test]
 fn a_check_puts_no_key_again() {
-    let (mut ballot, mut follows) = (Ballot::new(Command::Check, 3), Vec::new());
+    let (mut ballot, mut follows) = (VoteTally::new(Command::Verify, 3), Vec::new());
 
-    for (server, reply) in [Reply::NotOwner, Reply::Ours, Reply::Ours].into_iter().enumerate() {
+    for (server, reply) in [Reply::NotOwner, Reply::Owner, Reply::Owner].into_iter().enumerate() {
         ballot.vote(server, reply, true, &mut follows);
     }
 
@@ -376,7 +376,7 @@ proptest! {
         order in prop::collection::vec(any::<prop::sample::Index>(), 14),
     ) {
         let servers = heard_first.len();
-        let mut ballots = [Ballot::new(ACQUIRE, servers), Ballot::new(ACQUIRE, servers)];
+        let mut ballots = [VoteTally::new(ACQUIRE, servers), VoteTally::new(ACQUIRE, servers)];
         let mut granted = [false; 2];
         let mut left: Vec<_> = (0..servers).flat_map(|server| [(server, 0), (server, 1)]).collect();
         let mut order = order.iter();
@@ -387,12 +387,12 @@ proptest! {
             let reply = if silent {
                 unknown()
             } else if heard_first[server] == token {
-                Reply::Ours
+                Reply::Owner
             } else {
-                Reply::Taken
+                Reply::Contended
             };
             let outcome = ballots[token].vote(server, reply, true, &mut Vec::new());
-            granted[token] |= matches!(outcome, Some(Reply::Ours));
+            granted[token] |= matches!(outcome, Some(Reply::Owner));
         }
         prop_assert!(!(granted[0] && granted[1]), "{heard_first:?}");
     }
@@ -402,22 +402,22 @@ proptest! {
     fn every_ballot_has_one_outcome_and_leaves_nothing(
         votes in prop::collection::vec((any_reply(), any::<bool>()), 3..=7),
     ) {
-        let (mut ballot, mut follows) = (Ballot::new(ACQUIRE, votes.len()), Vec::new());
+        let (mut ballot, mut follows) = (VoteTally::new(ACQUIRE, votes.len()), Vec::new());
         let mut outcomes = Vec::new();
         for (server, (reply, counts)) in votes.iter().enumerate() {
             outcomes.extend(ballot.vote(server, reply.clone(), *counts, &mut follows));
         }
 
         prop_assert_eq!(outcomes.len(), 1);
-        let granted = matches!(outcomes[0], Reply::Ours);
-        let counted = votes.iter().filter(|(reply, counts)| *counts && matches!(reply, Reply::Ours)).count();
+        let granted = matches!(outcomes[0], Reply::Owner);
+        let counted = votes.iter().filter(|(reply, counts)| *counts && matches!(reply, Reply::Owner)).count();
         prop_assert_eq!(granted, counted >= majority(votes.len()));
         for (server, (reply, _)) in votes.iter().enumerate() {
             let follow: Vec<_> = follows.iter().filter(|(of, _)| *of == server).map(|(_, follow)| *follow).collect();
             let wanted = match reply {
-                Reply::Ours if !granted => vec![Follow::Leave],
-                Reply::Unknown(_) if granted => vec![Follow::Unsure],
-                Reply::Unknown(_) => vec![Follow::Abandon],
+                Reply::Owner if !granted => vec![FollowUp::Leave],
+                Reply::Unknown(_) if granted => vec![FollowUp::Unsure],
+                Reply::Unknown(_) => vec![FollowUp::Abandon],
                 _ => vec![],
             };
             prop_assert_eq!(follow, wanted, "{:?}", reply);

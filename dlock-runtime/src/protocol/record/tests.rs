@@ -16,7 +16,7 @@ fn run(record: &mut Record, token: Token, command: Command, ms: u64) -> Reply {
     record.run(token, command, at(ms), GRANT_LEASE, |_, _| true)
 }
 
-fn enqueue(mode: Enqueue) -> Command {
+fn enqueue(mode: EnqueueMode) -> Command {
     Command::Enqueue { lease: LEASE, mode }
 }
 
@@ -24,9 +24,9 @@ fn enqueue(mode: Enqueue) -> Command {
 fn held(holder: Token, waiters: &[Token]) -> Record {
     let mut record = Record::default();
     let taken = run(&mut record, holder, Command::Acquire { lease: LEASE }, 0);
-    assert!(matches!(taken, Reply::Ours), "{taken:?}");
+    assert!(matches!(taken, Reply::Owner), "{taken:?}");
     for waiter in waiters {
-        let place = run(&mut record, *waiter, enqueue(Enqueue::First), 0);
+        let place = run(&mut record, *waiter, enqueue(EnqueueMode::Join), 0);
         assert!(matches!(place, Reply::Queued { ttl: Some(LEASE) }), "{place:?}");
     }
     record
@@ -43,8 +43,8 @@ fn a_lock_is_taken_until_its_lease_is_over_and_free_from_that_moment_on() {
         let there: &[Token] = if is_free { &[] } else { &[a, b] };
         assert_eq!(record.tokens(at(ms)), there, "{ms}");
         let asked = run(&mut record, c, Command::Acquire { lease: LEASE }, ms);
-        assert_eq!(matches!(asked, Reply::Ours), is_free, "{ms}: {asked:?}");
-        assert_eq!(matches!(asked, Reply::Taken), !is_free, "{ms}: {asked:?}");
+        assert_eq!(matches!(asked, Reply::Owner), is_free, "{ms}: {asked:?}");
+        assert_eq!(matches!(asked, Reply::Contended), !is_free, "{ms}: {asked:?}");
         assert_eq!(record.tokens(at(ms)).first(), Some(if is_free { &c } else { &a }), "{ms}");
     }
     assert!(Record::default().is_empty(at(0)));
@@ -54,16 +54,18 @@ fn a_lock_is_taken_until_its_lease_is_over_and_free_from_that_moment_on() {
 fn a_free_lock_goes_to_who_asks_for_it_first_and_not_to_who_only_asks_whether_it_still_waits() {
     let [a] = tokens();
 
-    for command in [Command::Acquire { lease: LEASE }, enqueue(Enqueue::First), enqueue(Enqueue::Peek)] {
+    for command in
+        [Command::Acquire { lease: LEASE }, enqueue(EnqueueMode::Join), enqueue(EnqueueMode::TryOnly)]
+    {
         let mut record = Record::default();
         let reply = run(&mut record, a, command, 5);
-        assert!(matches!(reply, Reply::Ours), "{command:?}: {reply:?}");
+        assert!(matches!(reply, Reply::Owner), "{command:?}: {reply:?}");
         assert_eq!(record.tokens(at(5)), [a], "{command:?}");
         assert_eq!(record.ends(), Some(at(5).plus(LEASE)), "{command:?}");
     }
     let mut record = Record::default();
-    let again = run(&mut record, a, enqueue(Enqueue::Again), 5);
-    assert!(matches!(again, Reply::Gone), "it would be granted twice: {again:?}");
+    let again = run(&mut record, a, enqueue(EnqueueMode::Recheck), 5);
+    assert!(matches!(again, Reply::Absent), "it would be granted twice: {again:?}");
     assert!(record.is_empty(at(5)));
 }
 
@@ -75,13 +77,13 @@ fn who_looks_at_a_lock_sees_whose_it_is_how_many_wait_and_until_when_and_changes
 
     let seen = run(&mut record, stranger, Command::Inspect, 10_000);
 
-    let Reply::Seen(Some(sight)) = seen else { panic!("{seen:?}") };
+    let Reply::Info(Some(sight)) = seen else { panic!("{seen:?}") };
     let ttl = Some(Duration::from_secs(20));
-    assert_eq!(sight, Sight { holder: Some(a.process()), waiters: 2, ttl });
+    assert_eq!(sight, RecordInfo { holder: Some(a.process()), waiters: 2, ttl });
     assert_eq!((record.tokens(at(10_000)), record.ends()), (vec![a, b, c], Some(at(30_000))));
 
     let nothing = run(&mut Record::default(), stranger, Command::Inspect, 0);
-    assert!(matches!(nothing, Reply::Seen(None)), "{nothing:?}");
+    assert!(matches!(nothing, Reply::Info(None)), "{nothing:?}");
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_server_answers_a_ping_whatever_stands_under_the_key() {
     for mut record in [Record::default(), held(a, &[])] {
         let before = record.tokens(at(1));
         let answered = run(&mut record, stranger, Command::Ping, 1);
-        assert!(matches!(answered, Reply::Ours), "{answered:?}");
+        assert!(matches!(answered, Reply::Owner), "{answered:?}");
         assert_eq!(record.tokens(at(1)), before);
     }
 }
@@ -105,10 +107,10 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
     for (command, then) in [
         (Command::Renew { lease: minute }, at(61_000)),
         (Command::Renew { lease: Duration::from_secs(1) }, at(30_000)),
-        (Command::Keep { ttl: minute }, at(61_000)),
-        (Command::Keep { ttl: Duration::from_secs(1) }, at(2_000)),
+        (Command::SetTtl { ttl: minute }, at(61_000)),
+        (Command::SetTtl { ttl: Duration::from_secs(1) }, at(2_000)),
         (Command::Fence, at(30_000)),
-        (Command::Register { fence: 7 }, at(30_000)),
+        (Command::RaiseFence { fence: 7 }, at(30_000)),
     ] {
         let mut record = held(a, &[b]);
         for other in [b, stranger] {
@@ -120,8 +122,8 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
         let done = run(&mut record, a, command, 1_000);
         assert!(
             match command {
-                Command::Register { .. } => matches!(done, Reply::Fenced(7)),
-                _ => matches!(done, Reply::Ours),
+                Command::RaiseFence { .. } => matches!(done, Reply::Fenced(7)),
+                _ => matches!(done, Reply::Owner),
             },
             "{command:?}: {done:?}"
         );
@@ -138,36 +140,41 @@ fn who_leaves_the_queue_takes_nothing_from_the_holder_and_who_leaves_as_holder_h
     let [a, b, c, stranger] = tokens();
     let mut record = held(a, &[b, c]);
 
-    let nowhere = run(&mut record, stranger, Command::Leave, 1_000);
+    let nowhere = run(&mut record, stranger, Command::Withdraw, 1_000);
     assert!(matches!(nowhere, Reply::NotOwner), "{nowhere:?}");
-    let queued = run(&mut record, b, Command::Leave, 1_000);
-    assert!(matches!(queued, Reply::Ours), "{queued:?}");
+    let queued = run(&mut record, b, Command::Withdraw, 1_000);
+    assert!(matches!(queued, Reply::Owner), "{queued:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![a, c], Some(at(30_000))));
 
-    let held = run(&mut record, a, Command::Leave, 1_000);
-    assert!(matches!(held, Reply::Ours), "{held:?}");
+    let held = run(&mut record, a, Command::Withdraw, 1_000);
+    assert!(matches!(held, Reply::Owner), "{held:?}");
     let granted = at(1_000).plus(GRANT_LEASE);
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![c], Some(granted)), "c has yet to confirm");
 
-    let last = run(&mut record, c, Command::Leave, 1_500);
-    assert!(matches!(last, Reply::Ours), "{last:?}");
+    let last = run(&mut record, c, Command::Withdraw, 1_500);
+    assert!(matches!(last, Reply::Owner), "{last:?}");
     assert!(record.is_empty(at(1_500)));
 }
 
 #[test]
 fn where_nobody_waits_a_release_frees_the_lock_and_a_yield_keeps_it_with_what_is_left_of_its_lease() {
     let [a, next] = tokens();
-    let streak = Streak::NEW;
+    let fleet_hold = FleetHold::NEW;
 
-    for lets_go in [Command::Release, Command::PassOn { streak }, Command::Free, Command::ForceRelease] {
+    for lets_go in [
+        Command::Release,
+        Command::ReleaseWithFleetHold { fleet_hold },
+        Command::ReleaseWithoutHandoff,
+        Command::ForceRelease,
+    ] {
         let mut record = held(a, &[]);
         let freed = run(&mut record, a, lets_go, 1_000);
-        assert!(matches!(freed, Reply::Ours), "{lets_go:?}: {freed:?}");
+        assert!(matches!(freed, Reply::Owner), "{lets_go:?}: {freed:?}");
         assert!(record.is_empty(at(1_000)), "{lets_go:?}");
     }
     let mut record = held(a, &[]);
-    let kept = run(&mut record, a, Command::Yield { next, streak }, 1_000);
-    assert!(matches!(kept, Reply::Ours), "{kept:?}");
+    let kept = run(&mut record, a, Command::Yield { next, fleet_hold }, 1_000);
+    assert!(matches!(kept, Reply::Owner), "{kept:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![a], Some(at(30_000))));
 }
 
@@ -176,7 +183,7 @@ fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_b
     let [a, b, c, next] = tokens();
     let mut record = held(a, &[b, c]);
 
-    let yielded = run(&mut record, a, Command::Yield { next, streak: Streak::NEW }, 1_000);
+    let yielded = run(&mut record, a, Command::Yield { next, fleet_hold: FleetHold::NEW }, 1_000);
 
     assert!(matches!(yielded, Reply::Yielded), "{yielded:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![b, c, next], Some(at(2_000))));
@@ -187,19 +194,19 @@ fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_b
 #[test]
 fn the_waiter_is_told_the_streak_by_who_passes_the_lock_on_or_yields_it_and_by_nobody_else() {
     let [a, b, next] = tokens();
-    let streak = Streak::of(Duration::from_millis(300));
+    let fleet_hold = FleetHold::of(Duration::from_millis(300));
 
     for (command, told) in [
-        (Command::PassOn { streak }, streak),
-        (Command::Yield { next, streak }, streak),
-        (Command::Release, Streak::UNKNOWN),
-        (Command::ForceRelease, Streak::UNKNOWN),
+        (Command::ReleaseWithFleetHold { fleet_hold }, fleet_hold),
+        (Command::Yield { next, fleet_hold }, fleet_hold),
+        (Command::Release, FleetHold::UNKNOWN),
+        (Command::ForceRelease, FleetHold::UNKNOWN),
     ] {
         let mut offers = Vec::new();
         held(a, &[b]).run(a, command, at(1), GRANT_LEASE, |waiter, offer| {
             offers.push((waiter, offer));
             true
         });
-        assert_eq!(offers, [(b, Offer { lease: GRANT_LEASE, streak: told })], "{command:?}");
+        assert_eq!(offers, [(b, Grant { lease: GRANT_LEASE, fleet_hold: told })], "{command:?}");
     }
 }

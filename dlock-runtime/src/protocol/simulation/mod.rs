@@ -24,11 +24,11 @@ pub(in crate::protocol) mod shrink;
 pub(in crate::protocol) mod story;
 pub(in crate::protocol) mod tally;
 
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 /// Returns the time as a clock that runs right has it.
-pub(in crate::protocol) fn at(ms: u64) -> BootTime {
-    BootTime::from_nanos(ms * 1_000_000)
+pub(in crate::protocol) fn at(ms: u64) -> BootInstant {
+    BootInstant::from_nanos(ms * 1_000_000)
 }
 
 /// What a judge says of a schedule that breaks a promise.

@@ -34,7 +34,12 @@ pub(in crate::protocol) struct Short {
 impl<W: Clone, B: Copy> Worlds<W, B> {
     /// Runs the schedule of `seed`.
     pub(in crate::protocol) fn run(&self, seed: u64) -> Result<Tally, Box<Wrong>> {
-        (self.run)(&(self.weather)(seed), self.bug, &mut Chance::new(seed), &mut Story::untold())
+        (self.run)(
+            &(self.weather)(seed),
+            self.bug,
+            &mut Chance::new(seed),
+            &mut Story::on_invalidations_missed(),
+        )
     }
 
     /// Shrinks the schedule of a seed, which breaks a promise.
@@ -44,8 +49,12 @@ impl<W: Clone, B: Copy> Worlds<W, B> {
         let mut tried = 0;
         let mut fails = |schedule: &Schedule<W>| {
             tried += 1;
-            let failed =
-                (self.run)(&schedule.weather, self.bug, &mut schedule.chance(), &mut Story::untold());
+            let failed = (self.run)(
+                &schedule.weather,
+                self.bug,
+                &mut schedule.chance(),
+                &mut Story::on_invalidations_missed(),
+            );
             tried < MOST_TRIES && failed.is_err_and(|other| other.judge == wrong.judge)
         };
         while let Some(less) = (self.milder)(&schedule.weather)
@@ -103,7 +112,7 @@ impl<W: Clone> Schedule<W> {
 
     fn made<B: Copy>(&self, worlds: &Worlds<W, B>) -> Vec<(super::chance::Choice, u64)> {
         let mut chance = self.chance();
-        let _ = (worlds.run)(&self.weather, worlds.bug, &mut chance, &mut Story::untold());
+        let _ = (worlds.run)(&self.weather, worlds.bug, &mut chance, &mut Story::on_invalidations_missed());
         chance.made()
     }
 

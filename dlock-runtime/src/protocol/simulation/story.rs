@@ -6,7 +6,7 @@ pub(in crate::protocol) struct Story(Option<Vec<String>>);
 
 impl Story {
     /// A story that nobody listens to.
-    pub(in crate::protocol) const fn untold() -> Self {
+    pub(in crate::protocol) const fn on_invalidations_missed() -> Self {
         Self(None)
     }
 

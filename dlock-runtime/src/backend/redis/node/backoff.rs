@@ -17,7 +17,7 @@ impl Backoff {
         Self { engine: Weak::clone(engine), failures: 0 }
     }
 
-    /// Waits with the next attempt, after one whose connection worked for this long. One that worked for a while was a good one; a
+    /// WaitGraph with the next attempt, after one whose connection worked for this long. One that worked for a while was a good one; a
     /// replica lets us in and refuses the first write.
     pub(crate) async fn pause(&mut self, worked: Duration) {
         self.failures = if worked >= PROVEN { 0 } else { self.failures.saturating_add(1) };

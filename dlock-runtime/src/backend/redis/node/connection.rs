@@ -9,14 +9,14 @@ use tokio::task::AbortHandle;
 
 use crate::backend::redis::node::inbound::Inbound;
 
-/// A connection. It ends with its last clone, unless a `Pump` drives it.
+/// A connection. It ends with its last clone, unless a `InlineDriver` drives it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: MultiplexedConnection,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionInner>,
 }
 
-struct Shared {
+struct ConnectionInner {
     inbound: Arc<Inbound>,
     driver: Option<AbortHandle>,
 }
@@ -28,7 +28,7 @@ impl Connection {
         inbound: Arc<Inbound>,
         driver: Option<AbortHandle>,
     ) -> Self {
-        Self { client, shared: Arc::new(Shared { inbound, driver }) }
+        Self { client, shared: Arc::new(ConnectionInner { inbound, driver }) }
     }
 
     /// Returns what is known of the bytes that come over it.
@@ -67,7 +67,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ConnectionInner {
     fn drop(&mut self) {
         if let Some(driver) = &self.driver {
             driver.abort();

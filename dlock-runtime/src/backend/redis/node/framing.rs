@@ -9,13 +9,13 @@ use std::fmt;
 /// Reads ahead of the client, and finds where replies end.
 #[derive(Debug)]
 pub(super) struct Framing {
-    state: State,
+    state: ScanState,
     /// How many values are missing of each list that has begun.
     missing: [usize; MAX_DEPTH],
     depth: usize,
     /// Bytes and values of the reply that has begun.
     reply: Size,
-    limits: Limits,
+    limits: ReplyLimits,
     /// The first bytes of the reply, by which messages are told from other replies.
     head: Head,
     /// The line of a reply that is an error.
@@ -25,11 +25,11 @@ pub(super) struct Framing {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ScanState {
     /// The byte that says what follows.
     Type,
     /// A number up to the end of its line: the length of what follows.
-    Length { of: Counted, digits: Digits },
+    Length { of: Sized, digits: Digits },
     /// Text up to the end of its line.
     Line { length: usize, after_cr: bool },
     /// So many bytes of a body.
@@ -40,7 +40,7 @@ enum State {
 
 /// What has a length.
 #[derive(Clone, Copy, Debug)]
-enum Counted {
+enum Sized {
     Body,
     /// A body that is never missing.
     Blob,
@@ -51,7 +51,7 @@ enum Counted {
     Attribute,
 }
 
-impl Counted {
+impl Sized {
     fn is_body(self) -> bool {
         matches!(self, Self::Body | Self::Blob)
     }
@@ -74,12 +74,12 @@ pub(super) struct Size {
 
 /// What a reply may have at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct ReplyLimits {
     bytes: usize,
     values: usize,
 }
 
-impl Limits {
+impl ReplyLimits {
     /// The bound of every reply. The largest that a lock needs is the value of a lock with a full queue, which is below 5 KiB, and a
     /// message with a key of 512 bytes; `HELLO` has a few hundred values at most. Up to a hundred replies are kept until the last of
     /// their pipeline has come.
@@ -126,7 +126,7 @@ impl std::error::Error for Violation {}
 
 /// A whole reply.
 #[derive(Debug)]
-pub(super) struct Reply<'a> {
+pub(super) struct FramedReply<'a> {
     pub(super) head: &'a Head,
     pub(super) size: Size,
     /// The text of an error.
@@ -163,11 +163,11 @@ pub(super) struct Rejected {
 impl Framing {
     pub(super) fn new() -> Self {
         Self {
-            state: State::Type,
+            state: ScanState::Type,
             missing: [0; MAX_DEPTH],
             depth: 0,
             reply: Size::default(),
-            limits: Limits::REPLY,
+            limits: ReplyLimits::REPLY,
             head: Head::default(),
             error: Vec::new(),
             has_replied: false,
@@ -188,8 +188,8 @@ impl Framing {
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
-        mut raise: impl FnMut() -> Option<Limits>,
-        mut on_reply: impl FnMut(Reply<'_>) -> Result<(), Violation>,
+        mut raise: impl FnMut() -> Option<ReplyLimits>,
+        mut on_reply: impl FnMut(FramedReply<'_>) -> Result<(), Violation>,
     ) -> Result<(), Rejected> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -214,26 +214,26 @@ impl Framing {
     fn step(
         &mut self,
         rest: &mut &[u8],
-        raise: &mut impl FnMut() -> Option<Limits>,
+        raise: &mut impl FnMut() -> Option<ReplyLimits>,
     ) -> Result<bool, Violation> {
         match self.state {
-            State::Type => {
+            ScanState::Type => {
                 let Some((kind, after)) = rest.split_first() else { return Ok(false) };
                 *rest = after;
                 self.state = match kind {
                     b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {
-                        State::Line { length: 0, after_cr: false }
+                        ScanState::Line { length: 0, after_cr: false }
                     }
-                    b'$' => State::length_of(Counted::Body),
-                    b'!' | b'=' => State::length_of(Counted::Blob),
-                    b'*' | b'~' | b'>' => State::length_of(Counted::List),
-                    b'%' => State::length_of(Counted::Map),
-                    b'|' => State::length_of(Counted::Attribute),
+                    b'$' => ScanState::length_of(Sized::Body),
+                    b'!' | b'=' => ScanState::length_of(Sized::Blob),
+                    b'*' | b'~' | b'>' => ScanState::length_of(Sized::List),
+                    b'%' => ScanState::length_of(Sized::Map),
+                    b'|' => ScanState::length_of(Sized::Attribute),
                     _ => return Err(self.not_resp()),
                 };
                 Ok(false)
             }
-            State::Line { length, after_cr } => {
+            ScanState::Line { length, after_cr } => {
                 let end = rest.iter().position(|byte| *byte == b'\n');
                 let taken = end.map_or(rest.len(), |end| end + 1);
                 let (line, after) = rest.split_at_checked(taken).unwrap_or((rest, &[]));
@@ -252,10 +252,10 @@ impl Framing {
                 *rest = after;
                 let is_over = end.is_some() && has_cr;
                 let after_cr = line.last() == Some(&b'\r');
-                self.state = if is_over { State::Type } else { State::Line { length, after_cr } };
+                self.state = if is_over { ScanState::Type } else { ScanState::Line { length, after_cr } };
                 Ok(is_over)
             }
-            State::Length { of, mut digits } => {
+            ScanState::Length { of, mut digits } => {
                 while let Some((byte, after)) = rest.split_first() {
                     *rest = after;
                     if digits.after_cr {
@@ -277,23 +277,24 @@ impl Framing {
                         _ => return Err(self.not_resp()),
                     }
                 }
-                self.state = State::Length { of, digits };
+                self.state = ScanState::Length { of, digits };
                 Ok(false)
             }
-            State::Body(left) => {
+            ScanState::Body(left) => {
                 let taken = left.min(rest.len());
                 *rest = rest.get(taken..).unwrap_or_default();
                 let is_over = taken == left;
-                self.state = if is_over { State::End { after_cr: false } } else { State::Body(left - taken) };
+                self.state =
+                    if is_over { ScanState::End { after_cr: false } } else { ScanState::Body(left - taken) };
                 Ok(false)
             }
-            State::End { after_cr } => {
+            ScanState::End { after_cr } => {
                 let Some((byte, after)) = rest.split_first() else { return Ok(false) };
                 if *byte != if after_cr { b'\n' } else { b'\r' } {
                     return Err(self.not_resp());
                 }
                 *rest = after;
-                self.state = if after_cr { State::Type } else { State::End { after_cr: true } };
+                self.state = if after_cr { ScanState::Type } else { ScanState::End { after_cr: true } };
                 Ok(after_cr)
             }
         }
@@ -302,28 +303,28 @@ impl Framing {
     /// A length has been read. Returns whether that is the whole value.
     fn sized(
         &mut self,
-        of: Counted,
+        of: Sized,
         digits: Digits,
-        raise: &mut impl FnMut() -> Option<Limits>,
+        raise: &mut impl FnMut() -> Option<ReplyLimits>,
     ) -> Result<bool, Violation> {
-        self.state = State::Type;
+        self.state = ScanState::Type;
         let number = digits.number;
         let values = match of {
-            Counted::Body | Counted::Blob => 0,
-            Counted::List => number,
-            Counted::Map => number * 2,
-            Counted::Attribute => number * 2 + 1,
+            Sized::Body | Sized::Blob => 0,
+            Sized::List => number,
+            Sized::Map => number * 2,
+            Sized::Attribute => number * 2 + 1,
         };
         if digits.is_negative {
             // A list or a body that is missing, as RESP2 has them.
-            let is_missing = number > 0 && matches!(of, Counted::List | Counted::Body);
+            let is_missing = number > 0 && matches!(of, Sized::List | Sized::Body);
             return if is_missing { Ok(true) } else { Err(self.not_resp()) };
         }
         let body = if of.is_body() { number + 2 } else { 0 };
         let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
         self.admit(wanted, raise)?;
         if of.is_body() {
-            self.state = State::Body(number);
+            self.state = ScanState::Body(number);
             return Ok(false);
         }
         self.reply.values += values;
@@ -337,7 +338,11 @@ impl Framing {
     }
 
     /// Checks that a reply may become so large.
-    fn admit(&mut self, wanted: Size, raise: &mut impl FnMut() -> Option<Limits>) -> Result<(), Violation> {
+    fn admit(
+        &mut self,
+        wanted: Size,
+        raise: &mut impl FnMut() -> Option<ReplyLimits>,
+    ) -> Result<(), Violation> {
         if wanted.bytes > self.limits.bytes || wanted.values > self.limits.values {
             self.limits = raise().unwrap_or(self.limits);
         }
@@ -364,13 +369,13 @@ impl Framing {
 
     fn finish(
         &mut self,
-        on_reply: &mut impl FnMut(Reply<'_>) -> Result<(), Violation>,
+        on_reply: &mut impl FnMut(FramedReply<'_>) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         let size = Size { values: self.reply.values + 1, ..self.reply };
         let error = (!self.error.is_empty()).then(|| self.error.trim_ascii_end());
-        let told = on_reply(Reply { head: &self.head, size, error });
+        let told = on_reply(FramedReply { head: &self.head, size, error });
         self.error.clear();
-        (self.reply, self.limits, self.head.length) = (Size::default(), Limits::REPLY, 0);
+        (self.reply, self.limits, self.head.length) = (Size::default(), ReplyLimits::REPLY, 0);
         self.has_replied = true;
         told
     }
@@ -380,8 +385,8 @@ impl Framing {
     }
 }
 
-impl State {
-    fn length_of(of: Counted) -> Self {
+impl ScanState {
+    fn length_of(of: Sized) -> Self {
         Self::Length { of, digits: Digits::default() }
     }
 }
@@ -407,7 +412,7 @@ mod tests {
     use super::*;
 
     /// Scans bytes in pieces of a length, and returns the sizes of whole replies and what ended it.
-    fn scan(bytes: &[u8], piece: usize, raised: Option<Limits>) -> (Vec<Size>, Option<Violation>) {
+    fn scan(bytes: &[u8], piece: usize, raised: Option<ReplyLimits>) -> (Vec<Size>, Option<Violation>) {
         let (mut framing, mut sizes) = (Framing::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             let scanned = framing.scan(
@@ -500,13 +505,13 @@ mod tests {
 
         let scanned = framing.scan(b"+OK\r\n*1\r\n$999999\r\n", || None, |_| Ok(()));
 
-        let violation = Violation::TooLong(Limits::REPLY.bytes);
+        let violation = Violation::TooLong(ReplyLimits::REPLY.bytes);
         assert_eq!(scanned, Err(Rejected { at: 10, violation }));
     }
 
     #[test]
     fn replies_beyond_a_bound_are_rejected_by_their_announcement() {
-        let Limits { bytes, values } = Limits::REPLY;
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
         for (reply, violation) in [
             (format!("${bytes}\r\n"), Violation::TooLong(bytes)),
             ("$536870911\r\n".to_owned(), Violation::TooLong(bytes)),
@@ -523,7 +528,7 @@ mod tests {
 
     #[test]
     fn replies_that_grow_beyond_a_bound_are_rejected() {
-        let Limits { bytes, values } = Limits::REPLY;
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
         let line = format!("+{}", "a".repeat(LINE));
         let lines = format!("*9\r\n{}", format!("+{}\r\n", "a".repeat(bytes / 8)).repeat(9));
         let lists = format!("*2\r\n*9\r\n{}*{values}\r\n", ":1\r\n".repeat(9));
@@ -537,7 +542,7 @@ mod tests {
     fn a_description_may_be_larger_than_other_replies() {
         let entry = "*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n";
         let slots = format!("*4000\r\n{}", entry.repeat(4_000));
-        let larger = Limits::DESCRIPTION;
+        let larger = ReplyLimits::DESCRIPTION;
 
         assert!(scan(slots.as_bytes(), 4096, None).1.is_some());
         assert_eq!(scan(slots.as_bytes(), 4096, Some(larger)).1, None);
@@ -551,7 +556,7 @@ mod tests {
         let (mut framing, mut told) = (Framing::new(), Vec::new());
 
         for piece in b"+OK\r\n-DENIED go away\r\n$2\r\n-a\r\n-ERR".chunks(3) {
-            let on_reply = |reply: Reply<'_>| {
+            let on_reply = |reply: FramedReply<'_>| {
                 told.push(reply.error.map(|error| String::from_utf8_lossy(error).into_owned()));
                 Ok(())
             };

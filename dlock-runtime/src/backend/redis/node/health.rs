@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backend::redis::layout::scripts::Loaded;
-use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::node::backoff::PROVEN;
-use crate::backend::redis::node::beat::Beat;
+use crate::backend::redis::node::connect::{ConnectTarget, NewConnection, Subscriber};
 use crate::backend::redis::node::connection::Connection;
-use crate::backend::redis::node::exchange::Exchanges;
-use crate::backend::redis::node::link::{Ear, Opened, Route};
-use crate::backend::redis::node::pump::Pump;
+use crate::backend::redis::node::in_flight::InFlight;
+use crate::backend::redis::node::inline_io::InlineDriver;
+use crate::backend::redis::node::keepalive::Beat;
+use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
 /// A connection that works.
-pub(crate) struct Link {
+pub(crate) struct NodeConnection {
     pub(crate) connection: Connection,
     /// The same, over which nobody finds out that answers are late.
     pub(crate) untimed: Connection,
@@ -28,20 +28,20 @@ pub(crate) struct Link {
     pub(crate) scripts: Option<Loaded>,
     lacks_evalsha: AtomicBool,
     /// What drives the connection, where the client leaves that to us.
-    pub(crate) pump: Option<Arc<Pump>>,
+    pub(crate) pump: Option<Arc<InlineDriver>>,
     /// Where it leads to.
-    pub(crate) route: Arc<Route>,
+    pub(crate) route: Arc<ConnectTarget>,
     /// Which connection of this manager it is.
     pub(crate) epoch: u64,
     /// The other one, where replicas are waited for.
-    pub(crate) acks: Option<Acks>,
+    pub(crate) acks: Option<ReplicaAckConnection>,
     /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
-    ear: Mutex<Option<Ear>>,
+    ear: Mutex<Option<Subscriber>>,
     /// Told when the connection is to be given up.
     pub(crate) broken: Notify,
     /// Asks for a look at the server at once.
     pub(crate) doubt: Notify,
-    health: Mutex<Health>,
+    health: Mutex<ConnectionHealth>,
     /// Whether it is to be given up: nothing more is written to it.
     is_given_up: AtomicBool,
     opened: Instant,
@@ -50,28 +50,28 @@ pub(crate) struct Link {
     /// When it and those beside it are asked whether they are alive.
     pub(crate) beat: Beat,
     /// What is under way on it.
-    pub(crate) exchanges: Exchanges,
+    pub(crate) exchanges: InFlight,
 }
 
 /// How many answers in a row were late, and why the connection is given up.
 #[derive(Default)]
-struct Health {
+struct ConnectionHealth {
     late_in_a_row: u32,
     /// Whether a reply came.
     has_answered: bool,
     failure: Option<Failure>,
 }
 
-impl Link {
+impl NodeConnection {
     pub(crate) fn new(
-        opened: Opened,
-        route: Arc<Route>,
+        opened: NewConnection,
+        route: Arc<ConnectTarget>,
         epoch: u64,
-        acks: Option<Acks>,
-        ear: Option<Ear>,
+        acks: Option<ReplicaAckConnection>,
+        ear: Option<Subscriber>,
         beat: Beat,
     ) -> Self {
-        let Opened { connection, untimed, scripts, pump } = opened;
+        let NewConnection { connection, untimed, scripts, pump } = opened;
         Self {
             connection,
             untimed,
@@ -89,7 +89,7 @@ impl Link {
             opened: Instant::now(),
             useless_before: 0,
             beat,
-            exchanges: Exchanges::default(),
+            exchanges: InFlight::default(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Link {
     }
 
     /// Takes what hears of grants, to listen to it.
-    pub(crate) fn take_ear(&self) -> Option<Ear> {
+    pub(crate) fn take_ear(&self) -> Option<Subscriber> {
         lock(&self.ear).take()
     }
 

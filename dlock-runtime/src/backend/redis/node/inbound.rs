@@ -20,8 +20,8 @@ use redis::{PushInfo, PushKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::redis::layout::codec::Redacted;
-use crate::backend::redis::node::framing::{Framing, Limits, Rejected, Reply, Size, Violation};
+use crate::backend::redis::encoding::codec::Redacted;
+use crate::backend::redis::node::framing::{FramedReply, Framing, Rejected, ReplyLimits, Size, Violation};
 use crate::sync::lock;
 use crate::telemetry;
 
@@ -118,10 +118,10 @@ impl Inbound {
     }
 
     /// Returns the limits of a reply that is larger than usual.
-    fn raised(&self) -> Option<Limits> {
+    fn raised(&self) -> Option<ReplyLimits> {
         let take = |left: u32| left.checked_sub(1);
         let taken = self.descriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        taken.ok().map(|_| Limits::DESCRIPTION)
+        taken.ok().map(|_| ReplyLimits::DESCRIPTION)
     }
 
     fn on_message(&self, size: Size) -> Result<(), Violation> {
@@ -133,7 +133,7 @@ impl Inbound {
     }
 
     /// Returns whether a reply waits in a queue of the client until it is handled.
-    fn is_message(&self, reply: &Reply<'_>) -> bool {
+    fn is_message(&self, reply: &FramedReply<'_>) -> bool {
         match self.content {
             Content::Replies => false,
             Content::Pushes => reply.head.starts_with(b">"),
@@ -183,11 +183,11 @@ pub(super) struct InboundStream<S> {
     /// The first bytes, until there are enough of them.
     first: Vec<u8>,
     last_is_error: bool,
-    ended: Ended,
+    ended: StreamEnd,
 }
 
 #[derive(Debug)]
-enum Ended {
+enum StreamEnd {
     No,
     /// The first bytes are not RESP: what else comes with them is collected, to be shown.
     Foreign,
@@ -205,7 +205,7 @@ impl<S> InboundStream<S> {
             framing: Framing::new(),
             first: Vec::new(),
             last_is_error: false,
-            ended: Ended::No,
+            ended: StreamEnd::No,
         }
     }
 
@@ -216,7 +216,7 @@ impl<S> InboundStream<S> {
             self.first.extend(bytes.iter().take(room));
         }
         let Self { inbound, framing, last_is_error, .. } = self;
-        let on_reply = |reply: Reply<'_>| {
+        let on_reply = |reply: FramedReply<'_>| {
             *last_is_error = reply.error.is_some();
             if let Some(error) = reply.error {
                 note_error(&mut lock(&inbound.received).errors, error);
@@ -226,11 +226,11 @@ impl<S> InboundStream<S> {
         match framing.scan(bytes, || inbound.raised(), on_reply) {
             Ok(()) => bytes.len(),
             Err(Rejected { at: 0, violation: Violation::Foreign }) => {
-                self.ended = Ended::Foreign;
+                self.ended = StreamEnd::Foreign;
                 0
             }
             Err(Rejected { at, violation }) => {
-                self.ended = Ended::Rejected(violation);
+                self.ended = StreamEnd::Rejected(violation);
                 at
             }
         }
@@ -291,12 +291,12 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
     /// Returns the result of a write; one that fails does so once all is read that came before.
     fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match written {
-            Poll::Ready(Err(error)) if !matches!(self.ended, Ended::Unwritten(_)) => {
+            Poll::Ready(Err(error)) if !matches!(self.ended, StreamEnd::Unwritten(_)) => {
                 if !is_hung_up(&error) {
                     self.settle(None);
                     return Poll::Ready(Err(error));
                 }
-                self.ended = Ended::Unwritten(error);
+                self.ended = StreamEnd::Unwritten(error);
                 self.poll_unwritten(cx)
             }
             written => written,
@@ -304,17 +304,17 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
     }
 
     fn poll_unwritten<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Ended::Unwritten(error) = std::mem::replace(&mut self.ended, Ended::No) else {
+        let StreamEnd::Unwritten(error) = std::mem::replace(&mut self.ended, StreamEnd::No) else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         let Poll::Ready(ended) = self.poll_last_bytes(cx) else {
-            self.ended = Ended::Unwritten(error);
+            self.ended = StreamEnd::Unwritten(error);
             return Poll::Pending;
         };
-        let violation = match std::mem::replace(&mut self.ended, Ended::No) {
-            Ended::Foreign => Some(Violation::Foreign),
-            Ended::Rejected(violation) => Some(violation),
-            Ended::No | Ended::Unwritten(_) => None,
+        let violation = match std::mem::replace(&mut self.ended, StreamEnd::No) {
+            StreamEnd::Foreign => Some(Violation::Foreign),
+            StreamEnd::Rejected(violation) => Some(violation),
+            StreamEnd::No | StreamEnd::Unwritten(_) => None,
         };
         self.settle(violation);
         // TLS says why the peer has hung up.
@@ -330,13 +330,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match &this.ended {
-            Ended::No => {}
-            Ended::Foreign => return this.poll_foreign(cx).map(Err),
-            Ended::Rejected(violation) => {
+            StreamEnd::No => {}
+            StreamEnd::Foreign => return this.poll_foreign(cx).map(Err),
+            StreamEnd::Rejected(violation) => {
                 let violation = violation.clone();
                 return Poll::Ready(Err(this.reject(violation)));
             }
-            Ended::Unwritten(_) => return this.poll_unwritten(cx),
+            StreamEnd::Unwritten(_) => return this.poll_unwritten(cx),
         }
         let before = buffer.filled().len();
         if let Err(error) = ready!(Pin::new(&mut this.stream).poll_read(cx, buffer)) {
@@ -362,7 +362,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Ended::Unwritten(_) = this.ended {
+        if let StreamEnd::Unwritten(_) = this.ended {
             return this.poll_unwritten(cx);
         }
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
@@ -371,7 +371,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Ended::Unwritten(_) = this.ended {
+        if let StreamEnd::Unwritten(_) = this.ended {
             return this.poll_unwritten(cx);
         }
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
@@ -388,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Ended::Unwritten(_) = this.ended {
+        if let StreamEnd::Unwritten(_) = this.ended {
             return this.poll_unwritten(cx);
         }
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buffers);
@@ -403,7 +403,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
 impl<S> Drop for InboundStream<S> {
     /// A dial that takes too long drops it, and what has come by then is all that is known.
     fn drop(&mut self) {
-        let violation = matches!(self.ended, Ended::Foreign).then_some(Violation::Foreign);
+        let violation = matches!(self.ended, StreamEnd::Foreign).then_some(Violation::Foreign);
         self.settle(violation);
     }
 }

@@ -29,29 +29,29 @@
 //! Not here: how to connect (`link`), when a connection is done for (`health`), how grants and bells are heard of (`hearing`,
 //! `bells`), what becomes of requests (`batch`), who gives them (`servers`), who is told the answers (`answers`).
 
-pub(super) mod acks;
 pub(super) mod backoff;
-pub(super) mod batch;
-pub(super) mod beat;
-pub(super) mod bells;
+mod completion_queue;
+pub(super) mod connect;
 pub(super) mod connection;
-mod dial;
-pub(super) mod exchange;
 mod framing;
 pub(super) mod health;
-pub(super) mod hearing;
+pub(super) mod in_flight;
 pub(super) mod inbound;
-mod line;
-pub(super) mod link;
-pub(super) mod pump;
+pub(super) mod inline_io;
+pub(super) mod invalidation_tracker;
+pub(super) mod keepalive;
+pub(super) mod pipeline;
+pub(super) mod release_channels;
+pub(super) mod replica_acks;
 mod resolve;
+pub(super) mod sharded_subscriber;
+mod stream;
+pub(super) mod subscriber_task;
 #[cfg(test)]
-pub(super) mod rig;
-pub(super) mod shards;
+pub(super) mod test_node;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
-pub(super) mod tracking;
-mod waiting;
+mod waiting_requests;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,41 +62,41 @@ use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::Request;
-use crate::backend::redis::answers::Answers;
-use crate::backend::redis::layout::Layout;
-use crate::backend::redis::node::acks::Acks;
+use crate::backend::redis::command_queue::CommandQueue;
+use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::node::backoff::{Backoff, PROVEN};
-use crate::backend::redis::node::batch::{Batch, Passage, Way};
-use crate::backend::redis::node::beat::{Beat, Idleness, Use};
-use crate::backend::redis::node::bells::Bells;
-use crate::backend::redis::node::health::Link;
-use crate::backend::redis::node::link::Route;
-use crate::backend::redis::node::tracking::Tracking;
-use crate::backend::redis::node::waiting::WaitingRequests;
-use crate::backend::redis::servers::Traffic;
-use crate::backend::redis::servers::whereabouts::Whereabouts;
-use crate::backend::redis::shared::Shared;
+use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::health::NodeConnection;
+use crate::backend::redis::node::invalidation_tracker::InvalidationTracker;
+use crate::backend::redis::node::keepalive::{Beat, Idleness, Use};
+use crate::backend::redis::node::pipeline::{PipelineBatch, RouteHistory, Way};
+use crate::backend::redis::node::release_channels::ReleaseChannels;
+use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::node::waiting_requests::WaitingRequests;
+use crate::backend::redis::reply_sink::ReplySink;
+use crate::backend::redis::topology::LoadHint;
+use crate::backend::redis::topology::discovery::Discovery;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::key::Name;
-use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
+use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::telemetry;
 use crate::token::ProcessId;
 
 /// The node.
 pub(crate) struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<CommandQueue>,
     /// Who draws the jitter.
     pub(crate) engine: Weak<Engine>,
     /// Who is told what the server says.
-    pub(crate) answers: Arc<dyn Answers>,
+    pub(crate) answers: Arc<dyn ReplySink>,
     pub(crate) grant_lease: Duration,
     /// Whose grants are listened for.
     pub(crate) process: ProcessId,
-    pub(crate) whereabouts: Whereabouts,
-    state: Mutex<State>,
+    pub(crate) whereabouts: Discovery,
+    state: Mutex<NodeState>,
     /// Whether there is a connection for messages.
     pub(crate) listening: AtomicBool,
     /// Whether it has been reported that the server does not let us subscribe.
@@ -105,8 +105,8 @@ pub(crate) struct Node {
     subscribed: Mutex<HashSet<Arc<str>>>,
     /// Told when there is reason to try to connect again at once.
     hope: Notify,
-    pub(crate) bells: Bells,
-    pub(crate) tracking: Tracking,
+    pub(crate) bells: ReleaseChannels,
+    pub(crate) tracking: InvalidationTracker,
     idleness: Arc<Idleness>,
     /// Told when requests wait for a connection.
     waits: Notify,
@@ -114,8 +114,8 @@ pub(crate) struct Node {
     running: tokio::sync::Mutex<()>,
 }
 
-enum State {
-    Ready(Arc<Link>),
+enum NodeState {
+    Ready(Arc<NodeConnection>),
     /// The first attempt to replace a lost connection is under way, or about to begin.
     Reconnecting(Reconnecting),
     Down(Failure),
@@ -128,30 +128,32 @@ struct Reconnecting {
     /// How long the server has to reply.
     response_timeout: Duration,
     /// The lost connection, until what is under way on it is answered.
-    lost: Option<Arc<Link>>,
+    lost: Option<Arc<NodeConnection>>,
 }
 
 /// What becomes of requests that a node is given.
 enum Taken {
-    Send(Arc<Link>, Vec<Request>),
+    Send(Arc<NodeConnection>, Vec<Request>),
     Refuse(Failure, Vec<Request>),
     Wait,
 }
 
 impl Node {
     pub(crate) fn new(
-        whereabouts: Whereabouts,
-        shared: Arc<Shared>,
+        whereabouts: Discovery,
+        shared: Arc<CommandQueue>,
         engine: Weak<Engine>,
-        answers: Arc<dyn Answers>,
+        answers: Arc<dyn ReplySink>,
         process: ProcessId,
         settings: &Settings,
     ) -> Self {
         let text = format!("not connected to {whereabouts} yet");
-        let state = Mutex::new(State::Down(Failure::new(FailureKind::Passing, text)));
+        let state = Mutex::new(NodeState::Down(Failure::new(FailureKind::Passing, text)));
         let grant_lease = settings.rules.grant_lease;
-        let (listening, bells) =
-            (AtomicBool::new(false), Bells::new(Layout::of(settings, &whereabouts), Arc::clone(&shared)));
+        let (listening, bells) = (
+            AtomicBool::new(false),
+            ReleaseChannels::new(LockEncoding::of(settings, &whereabouts), Arc::clone(&shared)),
+        );
         Self {
             shared,
             engine,
@@ -165,7 +167,7 @@ impl Node {
             subscribed: Mutex::default(),
             hope: Notify::new(),
             bells,
-            tracking: Tracking::default(),
+            tracking: InvalidationTracker::default(),
             idleness: Arc::default(),
             waits: Notify::new(),
             running: tokio::sync::Mutex::default(),
@@ -173,13 +175,13 @@ impl Node {
     }
 
     /// Returns how locks stand in the server.
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> LockEncoding {
         self.bells.layout
     }
 
     /// Sends requests, keeps them for the connection that is being made, or answers them. It is done when this returns: no task lies in
     /// between.
-    pub(crate) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: Passage) {
+    pub(crate) fn take(self: &Arc<Self>, requests: Vec<Request>, passage: RouteHistory) {
         // With nothing locked: what cannot be sent is answered at once, and who hears of that may ask for something again.
         match self.place(requests, passage) {
             Taken::Send(link, requests) => self.send(&link, requests, passage),
@@ -188,9 +190,9 @@ impl Node {
         }
     }
 
-    fn place(&self, requests: Vec<Request>, passage: Passage) -> Taken {
+    fn place(&self, requests: Vec<Request>, passage: RouteHistory) -> Taken {
         let mut state = lock(&self.state);
-        if let State::Ready(link) = &*state {
+        if let NodeState::Ready(link) = &*state {
             if !link.is_given_up() {
                 return Taken::Send(Arc::clone(link), requests);
             }
@@ -198,12 +200,12 @@ impl Node {
             if !link.may_be_waited_for() {
                 return Taken::Refuse(link.failure(), requests);
             }
-            *state = State::reconnecting(Arc::clone(link));
+            *state = NodeState::reconnecting(Arc::clone(link));
         }
         match &mut *state {
-            State::Ready(link) => Taken::Send(Arc::clone(link), requests),
-            State::Down(failure) => Taken::Refuse(failure.clone(), requests),
-            State::Reconnecting(Reconnecting { failure, waiting, response_timeout, .. }) => {
+            NodeState::Ready(link) => Taken::Send(Arc::clone(link), requests),
+            NodeState::Down(failure) => Taken::Refuse(failure.clone(), requests),
+            NodeState::Reconnecting(Reconnecting { failure, waiting, response_timeout, .. }) => {
                 match waiting.push(requests, passage, boot_time(), *response_timeout) {
                     Ok(()) => Taken::Wait,
                     Err(requests) => Taken::Refuse(failure.clone(), requests),
@@ -212,29 +214,31 @@ impl Node {
         }
     }
 
-    fn link(&self) -> Result<Arc<Link>, Failure> {
+    fn link(&self) -> Result<Arc<NodeConnection>, Failure> {
         match &*lock(&self.state) {
-            State::Ready(link) => Ok(Arc::clone(link)),
-            State::Down(failure) | State::Reconnecting(Reconnecting { failure, .. }) => Err(failure.clone()),
+            NodeState::Ready(link) => Ok(Arc::clone(link)),
+            NodeState::Down(failure) | NodeState::Reconnecting(Reconnecting { failure, .. }) => {
+                Err(failure.clone())
+            }
         }
     }
 
     /// Returns what is under way. What a bell has to be heard for, or replicas are waited for, is put in order on one thread.
-    pub(crate) fn traffic(&self) -> Traffic {
-        if self.layout() == Layout::Native { self.under_way() } else { Traffic::OfTheDriver }
+    pub(crate) fn traffic(&self) -> LoadHint {
+        if self.layout() == LockEncoding::Native { self.under_way() } else { LoadHint::OfTheDriver }
     }
 
     /// Returns the same where what bells are heard for only looks: its order does not matter.
-    pub(crate) fn under_way(&self) -> Traffic {
+    pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
-            State::Ready(link) if link.acks.is_none() => {
+            NodeState::Ready(link) if link.acks.is_none() => {
                 if link.exchanges.is_idle() {
-                    Traffic::Idle
+                    LoadHint::Idle
                 } else {
-                    Traffic::Busy
+                    LoadHint::Busy
                 }
             }
-            _ => Traffic::OfTheDriver,
+            _ => LoadHint::OfTheDriver,
         }
     }
 
@@ -242,7 +246,7 @@ impl Node {
     /// a connection is refused then: another server may have its keys, and what goes there must not come before it.
     pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
         let waiting = match &mut *lock(&self.state) {
-            State::Reconnecting(Reconnecting { failure, waiting, lost, .. }) => {
+            NodeState::Reconnecting(Reconnecting { failure, waiting, lost, .. }) => {
                 Some((failure.clone(), waiting.take(), lost.clone()))
             }
             _ => None,
@@ -281,12 +285,12 @@ impl Node {
 
     /// Returns whether requests are sent.
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(&*lock(&self.state), State::Ready(..))
+        matches!(&*lock(&self.state), NodeState::Ready(..))
     }
 
     /// Returns `true` if requests may be under way, or wait for a connection.
     pub(crate) fn may_have_requests(&self) -> bool {
-        !matches!(&*lock(&self.state), State::Down(_))
+        !matches!(&*lock(&self.state), NodeState::Down(_))
     }
 
     /// Returns whether there is a connection for messages.
@@ -296,7 +300,7 @@ impl Node {
 
     /// Returns whether messages about a key are received: its grants, or, in other layouts, its bell.
     pub(crate) fn is_told_of(&self, key: &str) -> bool {
-        if !self.is_listening() || self.layout() != Layout::Native {
+        if !self.is_listening() || self.layout() != LockEncoding::Native {
             return self.is_listening();
         }
         // A key of a namespace that is not known (yet) is taken for one of the manager's own: its grants are published elsewhere.
@@ -311,7 +315,7 @@ impl Node {
     /// second.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let _running = self.running.lock().await;
-        let _stands_down = StandsDown(&self);
+        let _stands_down = NotPrimary(&self);
         tokio::select! {
             () = self.supervise(first) => {}
             () = self.whereabouts.watch(&self.engine) => {}
@@ -324,7 +328,7 @@ impl Node {
         loop {
             let waits = self.waits.notified();
             let (expired, next) = match &mut *lock(&self.state) {
-                State::Reconnecting(Reconnecting { failure, waiting, .. }) => {
+                NodeState::Reconnecting(Reconnecting { failure, waiting, .. }) => {
                     let expired = waiting.take_expired(boot_time());
                     (Some((expired, failure.clone())), waiting.next_expiry())
                 }
@@ -350,7 +354,7 @@ impl Node {
         loop {
             let opened = tokio::select! {
                 biased;
-                () = self.whereabouts.news() => continue, // it moved while we went to where it was
+                () = self.whereabouts.primary_changed() => continue, // it moved while we went to where it was
                 opened = self.whereabouts.find(|route| self.open_at(route, useless)) => opened,
             };
             let mut worked = Duration::ZERO;
@@ -383,7 +387,7 @@ impl Node {
             }
             tokio::select! {
                 biased;
-                () = self.whereabouts.news() => {}
+                () = self.whereabouts.primary_changed() => {}
                 () = self.hope.notified() => backoff = Backoff::new(&self.engine),
                 () = backoff.pause(worked) => {}
             }
@@ -391,7 +395,11 @@ impl Node {
     }
 
     /// Opens a connection to a server and checks that it is the one that is wanted.
-    async fn open_at(&self, route: Arc<Route>, useless_before: u32) -> Result<Link, Failure> {
+    async fn open_at(
+        &self,
+        route: Arc<ConnectTarget>,
+        useless_before: u32,
+    ) -> Result<NodeConnection, Failure> {
         let commands = async {
             let mut opened = route.connect(self.layout()).await?;
             self.whereabouts.check(&route, &mut opened.connection).await?;
@@ -405,19 +413,19 @@ impl Node {
         }
         let acks = acks.map(|connection| {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
-            Acks::new(connection, epoch, Arc::clone(&route), answers)
+            ReplicaAckConnection::new(connection, epoch, Arc::clone(&route), answers)
         });
         // Where nobody finds out that the other side has ended a connection, it is asked often.
         let beat = match commands.pump {
             Some(_) => Beat::new(&self.idleness),
             None => Beat::new(&Arc::new(Idleness::limited())),
         };
-        let mut link = Link::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat);
+        let mut link = NodeConnection::new(commands, route, self.shared.next_epoch(), acks, ear.ok(), beat);
         link.useless_before = useless_before;
         Ok(link)
     }
 
-    fn stand_ready(self: &Arc<Self>, link: &Arc<Link>) {
+    fn stand_ready(self: &Arc<Self>, link: &Arc<NodeConnection>) {
         if link.acks.is_some() {
             self.spawn(link, Arc::clone(self).send_for_acks(Arc::clone(link)));
         }
@@ -427,15 +435,15 @@ impl Node {
     }
 
     /// Has requests sent over a new connection from now on, those that wait for it first.
-    fn send_waiting(self: &Arc<Self>, link: &Arc<Link>) {
+    fn send_waiting(self: &Arc<Self>, link: &Arc<NodeConnection>) {
         loop {
             let waiting = match &mut *lock(&self.state) {
-                State::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
+                NodeState::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
                     Some(waiting.take())
                 }
                 _ => None,
             };
-            // Until they have left, what comes meanwhile waits behind them: requests on one key leave in their order.
+            // AtomicDeadline they have left, what comes meanwhile waits behind them: requests on one key leave in their order.
             let Some(waiting) = waiting else {
                 if self.is_made_ready(link) {
                     return;
@@ -449,21 +457,21 @@ impl Node {
     }
 
     /// Makes `link` the connection that requests are sent over, unless some wait.
-    fn is_made_ready(&self, link: &Arc<Link>) -> bool {
+    fn is_made_ready(&self, link: &Arc<NodeConnection>) -> bool {
         let mut state = lock(&self.state);
-        if let State::Reconnecting(Reconnecting { waiting, .. }) = &*state
+        if let NodeState::Reconnecting(Reconnecting { waiting, .. }) = &*state
             && !waiting.is_empty()
         {
             return false;
         }
-        let before = std::mem::replace(&mut *state, State::Ready(Arc::clone(link)));
+        let before = std::mem::replace(&mut *state, NodeState::Ready(Arc::clone(link)));
         drop(state);
         drop(before);
         true
     }
 
     /// The connection is lost: what was written is answered, and what comes now waits for the first attempt to replace it.
-    fn lose(&self, link: &Arc<Link>) {
+    fn lose(&self, link: &Arc<NodeConnection>) {
         if !link.may_be_waited_for() {
             return self.stand_down(&link.failure());
         }
@@ -471,10 +479,11 @@ impl Node {
         self.tracking.close();
         {
             let mut state = lock(&self.state);
-            if let State::Ready(_) = &*state {
-                *state = State::reconnecting(Arc::clone(link));
+            if let NodeState::Ready(_) = &*state {
+                *state = NodeState::reconnecting(Arc::clone(link));
             }
-            if let State::Reconnecting(Reconnecting { waiting, response_timeout, lost, .. }) = &mut *state {
+            if let NodeState::Reconnecting(Reconnecting { waiting, response_timeout, lost, .. }) = &mut *state
+            {
                 *lost = None; // it is closed here
                 if let Some(acks) = &link.acks {
                     waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
@@ -489,25 +498,25 @@ impl Node {
     fn stand_down(&self, failure: &Failure) {
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
-        let before = std::mem::replace(&mut *lock(&self.state), State::Down(failure.clone()));
+        let before = std::mem::replace(&mut *lock(&self.state), NodeState::Down(failure.clone()));
         match before {
-            State::Ready(link) => link.exchanges.close(), // with nothing locked
-            State::Reconnecting(Reconnecting { mut waiting, lost, .. }) => {
+            NodeState::Ready(link) => link.exchanges.close(), // with nothing locked
+            NodeState::Reconnecting(Reconnecting { mut waiting, lost, .. }) => {
                 if let Some(link) = lost {
                     link.exchanges.close();
                 }
                 self.refuse(waiting.take().flat_map(|(requests, _)| requests).collect(), failure);
             }
-            State::Down(_) => {}
+            NodeState::Down(_) => {}
         }
         self.answers.disconnected();
     }
 
     /// Uses a connection until it is to be given up, and returns why.
-    async fn serve(self: &Arc<Self>, link: &Link, moved: bool) -> Failure {
+    async fn serve(self: &Arc<Self>, link: &NodeConnection, moved: bool) -> Failure {
         tokio::select! {
             biased;
-            () = self.whereabouts.news() => {
+            () = self.whereabouts.primary_changed() => {
                 self.idleness.failed();
                 link.give_up_since("is the master no longer, by what a sentinel says");
             }
@@ -527,7 +536,7 @@ impl Node {
     }
 
     /// Finds out that a connection is dead, or its server not what it was, before somebody needs it.
-    async fn examine(&self, link: &Link) {
+    async fn examine(&self, link: &NodeConnection) {
         let mut pulse = link.beat.pulse();
         loop {
             let doubted = link.doubt.notified();
@@ -543,7 +552,7 @@ impl Node {
         }
     }
 
-    /// Answers what cannot be sent.
+    /// ReplySink what cannot be sent.
     fn refuse(&self, requests: Vec<Request>, failure: &Failure) {
         if requests.is_empty() {
             return;
@@ -552,25 +561,25 @@ impl Node {
         let failure = Failure { kind: FailureKind::Passing, connection_lost: false, ..failure.clone() };
         let replies =
             requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
-        self.answers.replies(replies, boot_time(), None);
+        self.answers.on_replies(replies, boot_time(), None);
     }
 
     /// Sends requests in pipelines that are short enough not to hold up others. Those whose bell is not heard yet wait for that.
-    fn send(self: &Arc<Self>, link: &Arc<Link>, mut requests: Vec<Request>, passage: Passage) {
-        let is_upkeep = requests.iter().any(|request| request.command.is_upkeep());
-        let beside = if link.acks.is_some() { Way::Acks } else { Way::Commands };
+    fn send(self: &Arc<Self>, link: &Arc<NodeConnection>, mut requests: Vec<Request>, passage: RouteHistory) {
+        let is_upkeep = requests.iter().any(|request| request.command.is_renewal());
+        let beside = if link.acks.is_some() { Way::ReplicaAckConnection } else { Way::Commands };
         if requests.iter().any(|request| !self.bells.lets_go(request)) {
             let (now, later): (Vec<_>, Vec<_>) =
                 requests.into_iter().partition(|request| self.bells.lets_go(request));
-            let (node, patience) = (Arc::clone(self), link.route.response_timeout);
+            let (node, retry_state) = (Arc::clone(self), link.route.response_timeout);
             let keys = later.iter().map(|request| Name::clone(&request.key)).collect();
-            let batch = Batch::new(self, link, beside.clone(), later, passage);
-            let listened = async move { node.bells.listen(keys, patience).await };
+            let batch = PipelineBatch::new(self, link, beside.clone(), later, passage);
+            let listened = async move { node.bells.listen(keys, retry_state).await };
             self.spawn(link, batch.exchange_after(listened));
             requests = now;
         }
         // What another server has sent here waits for nothing of this one.
-        let is_sent_here = passage != Passage::default();
+        let is_sent_here = passage != RouteHistory::default();
         let way = if is_sent_here { beside } else { Way::Commands };
         if let Some(acks) = link.acks.as_ref().filter(|_| !is_sent_here) {
             requests = acks.keep(requests);
@@ -585,17 +594,27 @@ impl Node {
     }
 
     /// Returns whether an answer tells that somebody who queues nobody has a lock that is waited for. In other layouts a bell rings.
-    pub(crate) fn is_a_strangers(&self, command: Command, reply: &Reply) -> bool {
-        matches!((command, reply), (Command::Enqueue { mode: Enqueue::First, .. }, Reply::NotQueued { .. }))
-            && self.layout() == Layout::Native
+    pub(crate) fn is_foreign_lock(&self, command: Command, reply: &Reply) -> bool {
+        matches!(
+            (command, reply),
+            (Command::Enqueue { mode: EnqueueMode::Join, .. }, Reply::NotQueued { .. })
+        ) && self.layout() == LockEncoding::Native
     }
 
-    fn send_over(self: &Arc<Self>, link: &Arc<Link>, way: &Way, requests: Vec<Request>, passage: Passage) {
-        let mut requests = requests.into_iter().map(|request| self.without_an_ear(request)).peekable();
+    fn send_over(
+        self: &Arc<Self>,
+        link: &Arc<NodeConnection>,
+        way: &Way,
+        requests: Vec<Request>,
+        passage: RouteHistory,
+    ) {
+        let mut requests =
+            requests.into_iter().map(|request| self.drop_requests_without_subscription(request)).peekable();
         while requests.peek().is_some() {
-            let batch = Batch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
+            let batch =
+                PipelineBatch::new(self, link, way.clone(), requests.by_ref().take(LONGEST_BATCH), passage);
             // What waits for replicas waits in its own order, by the timers of the driver.
-            if let Way::Acks = way {
+            if let Way::ReplicaAckConnection = way {
                 self.spawn(link, batch.exchange());
             } else {
                 batch.send();
@@ -604,35 +623,38 @@ impl Node {
     }
 
     /// Runs something for as long as the link is used.
-    fn spawn(&self, link: &Link, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, link: &NodeConnection, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(task) = self.shared.spawn(task) {
             link.exchanges.adopt(task);
         }
     }
 
     /// Sends what replicas must acknowledge, one pipeline after the other, without end.
-    async fn send_for_acks(self: Arc<Self>, link: Arc<Link>) {
+    async fn send_for_acks(self: Arc<Self>, link: Arc<NodeConnection>) {
         let Some(acks) = &link.acks else { return };
         loop {
-            let requests = acks.next().await.into_iter().map(|request| self.without_an_ear(request));
-            Batch::new(&self, &link, Way::Acks, requests, Passage::default()).exchange().await;
+            let requests =
+                acks.next().await.into_iter().map(|request| self.drop_requests_without_subscription(request));
+            PipelineBatch::new(&self, &link, Way::ReplicaAckConnection, requests, RouteHistory::default())
+                .exchange()
+                .await;
         }
     }
 
     /// Where nobody can tell us of a grant of the key we queue nowhere: the next release would take us for dead.
-    fn without_an_ear(&self, mut request: Request) -> Request {
-        if let Command::Enqueue { mode: mode @ Enqueue::First, .. } = &mut request.command
+    fn drop_requests_without_subscription(&self, mut request: Request) -> Request {
+        if let Command::Enqueue { mode: mode @ EnqueueMode::Join, .. } = &mut request.command
             && !self.is_told_of(&request.key)
         {
-            *mode = Enqueue::Peek;
+            *mode = EnqueueMode::TryOnly;
         }
         request
     }
 }
 
-impl State {
+impl NodeState {
     /// The connection of `link` is lost, and the first attempt to replace it begins.
-    fn reconnecting(link: Arc<Link>) -> Self {
+    fn reconnecting(link: Arc<NodeConnection>) -> Self {
         let (failure, waiting) = (link.failure(), WaitingRequests::default());
         let response_timeout = link.route.response_timeout;
         Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: Some(link) })
@@ -641,9 +663,9 @@ impl State {
 
 /// However what runs a node ends: by itself, by a panic, or with its runtime. Else what is under way would keep its connection open, since
 /// nobody is left to find that it is not answered.
-struct StandsDown<'a>(&'a Node);
+struct NotPrimary<'a>(&'a Node);
 
-impl Drop for StandsDown<'_> {
+impl Drop for NotPrimary<'_> {
     fn drop(&mut self) {
         let text = format!("the connection to {} is made anew", self.0.whereabouts);
         self.0.stand_down(&Failure::new(FailureKind::Passing, text));

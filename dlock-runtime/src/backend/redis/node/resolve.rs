@@ -26,7 +26,7 @@ async fn lookup<T: Send + 'static>(
     running: &Arc<AtomicUsize>,
     find: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let place = Place(Arc::clone(running));
+    let place = LookupSlot(Arc::clone(running));
     if running.fetch_add(1, Ordering::AcqRel) >= MOST_LOOKUPS {
         let text = format!("{MOST_LOOKUPS} name lookups are without an answer");
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
@@ -40,9 +40,9 @@ async fn lookup<T: Send + 'static>(
 }
 
 /// A lookup under way, until this is dropped.
-struct Place(Arc<AtomicUsize>);
+struct LookupSlot(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for LookupSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

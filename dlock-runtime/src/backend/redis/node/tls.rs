@@ -27,7 +27,7 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 
-use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::encoding::codec::Redacted;
 use crate::config::certificate_reader::CurrentFile;
 use crate::config::certificates::{Certificates, Pem};
 use crate::config::config;

@@ -120,8 +120,8 @@ impl Task {
             }
             55..62 => {
                 // Whoever gives up in the middle of it wants nothing any more.
-                let patience = self.draws.millis(0, 200);
-                let acquired = tokio::time::timeout(patience, lock.wait(wait).acquire()).await;
+                let retry_state = self.draws.millis(0, 200);
+                let acquired = tokio::time::timeout(retry_state, lock.wait(wait).acquire()).await;
                 self.has(key, "acquired at once", acquired.ok()).await;
             }
             62..94 => self.runs(key, lock.wait(wait)).await,

@@ -16,16 +16,16 @@ use redis::{Parser, Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::Request;
-use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::codec;
-use crate::backend::redis::layout::scripts::Loaded;
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::codec;
+use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::draws::Draws;
 use crate::backend::redis::simulation::said::next_command;
 use crate::backend::redis::simulation::small_redis::{NAMESPACE, SmallRedis};
 use crate::clock::boot_time;
-use crate::protocol::command::{Command, Enqueue};
-use crate::protocol::share::Streak;
+use crate::protocol::command::{Command, EnqueueMode};
+use crate::protocol::foreign_clients::FleetHold;
 use crate::token::{Token, TokenSource};
 
 /// What each connection is for.
@@ -71,7 +71,7 @@ pub(super) trait Server {
             let answer = self.ask(TRACKED, &pipeline(said));
             assert!(!matches!(answer, Value::ServerError(_)), "{answer:?}");
         }
-        let load = Loaded::load(Layout::Native);
+        let load = Loaded::load(LockEncoding::Native);
         self.tell(COMMANDS, &load);
         let names: Vec<_> = (0..load.len())
             .map(|_| codec::text(&self.hear(COMMANDS)).expect("a script has a name").to_owned())
@@ -220,21 +220,27 @@ const LEASE: Duration = Duration::from_secs(20);
 /// Returns a command, as our backend may say it.
 fn draw(draws: &mut Draws, token: &dyn Fn(&mut Draws) -> Token) -> Command {
     let lease = draws.one_of(&[LEASE, LEASE * 2, LEASE * 3]);
-    let streak = draws.one_of(&[Streak::UNKNOWN, Streak::NEW, Streak::of(Duration::from_millis(70))]);
+    let fleet_hold =
+        draws.one_of(&[FleetHold::UNKNOWN, FleetHold::NEW, FleetHold::of(Duration::from_millis(70))]);
     match draws.below(16) {
         0..2 => Command::Acquire { lease },
         2..6 => Command::Enqueue {
             lease,
-            mode: draws.one_of(&[Enqueue::First, Enqueue::First, Enqueue::Again, Enqueue::Peek]),
+            mode: draws.one_of(&[
+                EnqueueMode::Join,
+                EnqueueMode::Join,
+                EnqueueMode::Recheck,
+                EnqueueMode::TryOnly,
+            ]),
         },
-        6 => draws.one_of(&[Command::Renew { lease }, Command::Renew { lease }, Command::Check]),
-        7 => Command::Keep { ttl: lease },
+        6 => draws.one_of(&[Command::Renew { lease }, Command::Renew { lease }, Command::Verify]),
+        7 => Command::SetTtl { ttl: lease },
         8 => Command::Release,
-        9 => Command::PassOn { streak },
-        10 => Command::Free,
+        9 => Command::ReleaseWithFleetHold { fleet_hold },
+        10 => Command::ReleaseWithoutHandoff,
         11 => Command::ForceRelease,
-        12 => Command::Leave,
-        13 => Command::Yield { next: token(draws), streak },
+        12 => Command::Withdraw,
+        13 => Command::Yield { next: token(draws), fleet_hold },
         14 => Command::Fence,
         _ => Command::Inspect,
     }
@@ -276,9 +282,9 @@ fn compare(seed: u64, real: &mut Real) {
                 (TRACKED, Some("read")),
             ]);
         }
-        let ends = matches!(command, Command::Keep { .. }) && draws.chance(50);
+        let ends = matches!(command, Command::SetTtl { .. }) && draws.chance(50);
         if ends {
-            command = Command::Keep { ttl: Duration::from_millis(5) };
+            command = Command::SetTtl { ttl: Duration::from_millis(5) };
         }
         if let Command::Enqueue { .. } | Command::Renew { .. } = command {
             // A real one counts whole milliseconds: within one, what is prolonged stays as it is, and nobody is told of it.
@@ -289,7 +295,7 @@ fn compare(seed: u64, real: &mut Real) {
         let [of_small, of_real] = names.each_ref().map(|names| {
             let mut pipeline = redis::pipe();
             let names = (!by_text).then_some(names);
-            Layout::Native.encode(&request, &namespaces, LEASE, names, besides, &mut pipeline);
+            LockEncoding::Native.encode(&request, &namespaces, LEASE, names, besides, &mut pipeline);
             pipeline
         });
         told.push(format!("{step}: over {at} of {key}, {token}: {command:?} {besides:?}"));
@@ -306,7 +312,7 @@ fn compare(seed: u64, real: &mut Real) {
                 small.redis.forget_scripts();
                 real.ask(OTHERS, &pipeline(&["SCRIPT", "FLUSH"]));
                 let [of_small, of_real] = [&mut small as &mut dyn Server, &mut *real].map(|server| {
-                    let load = Loaded::load(Layout::Native);
+                    let load = Loaded::load(LockEncoding::Native);
                     // One that is not known says so; then all are there again.
                     let unknown = server.ask(COMMANDS, &pipeline(&["EVALSHA", &"0".repeat(40), "0"]));
                     server.tell(COMMANDS, &load);
@@ -330,7 +336,14 @@ fn compare(seed: u64, real: &mut Real) {
                     let release = Request::new(key.into(), token, Command::ForceRelease);
                     let [of_small, of_real] = names.each_ref().map(|names| {
                         let mut pipeline = redis::pipe();
-                        Layout::Native.encode(&release, &namespaces, LEASE, Some(names), None, &mut pipeline);
+                        LockEncoding::Native.encode(
+                            &release,
+                            &namespaces,
+                            LEASE,
+                            Some(names),
+                            None,
+                            &mut pipeline,
+                        );
                         pipeline
                     });
                     said.push((small.ask(COMMANDS, &of_small), real.ask(COMMANDS, &of_real)));

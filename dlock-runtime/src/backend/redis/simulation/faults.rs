@@ -33,7 +33,7 @@ pub(super) enum Fault {
         client: usize,
     },
     /// What is sent takes longer than an answer may.
-    Late {
+    PendingRepairs {
         client: usize,
         latency: Duration,
     },
@@ -134,7 +134,7 @@ impl Fault {
             1 => Self::OneWay { client, from_server: draws.chance(50) },
             2 => Self::Hold { client },
             3 => Self::HalfOpen { client },
-            4 => Self::Late { client, latency: draws.millis(60, 300) },
+            4 => Self::PendingRepairs { client, latency: draws.millis(60, 300) },
             5 => Self::ClientCrash { client },
             6 => Self::ServerCrash { keeps: draws.chance(80) },
             7 => Self::Stall,
@@ -167,7 +167,7 @@ impl Fault {
             Self::OneWay { .. } => "one way from the server",
             Self::Hold { .. } => "held back",
             Self::HalfOpen { .. } => "half-open",
-            Self::Late { .. } => "later than an answer may be",
+            Self::PendingRepairs { .. } => "later than an answer may be",
             Self::ClientCrash { .. } => "a client crashed",
             Self::ServerCrash { keeps: true } => "the server crashed and kept its keys",
             Self::ServerCrash { keeps: false } => Self::LOST_KEYS,
@@ -195,7 +195,7 @@ impl Fault {
                 sim.partition(name(*client), SERVER);
                 machine.cut(|_| true); // whoever is not cut off is told
             }
-            Self::Late { client, latency } => sim.set_link_latency(name(*client), SERVER, *latency),
+            Self::PendingRepairs { client, latency } => sim.set_link_latency(name(*client), SERVER, *latency),
             Self::ClientCrash { client } => {
                 happened = sim.is_host_running(name(*client));
                 sim.crash(name(*client));
@@ -230,7 +230,7 @@ impl Fault {
             Self::OneWay { client, from_server: true } => sim.repair_oneway(SERVER, name(*client)),
             Self::OneWay { client, .. } => sim.repair_oneway(name(*client), SERVER),
             Self::Hold { client } => sim.release(name(*client), SERVER),
-            Self::Late { client, .. } => {
+            Self::PendingRepairs { client, .. } => {
                 sim.set_link_latency(name(*client), SERVER, TICK);
             }
             Self::ClientCrash { client } if !sim.is_host_running(name(*client)) => sim.bounce(name(*client)),

@@ -7,20 +7,20 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::codec::Redacted;
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::codec::Redacted;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::contract::{OTHERS, Real, Server, pipeline};
 use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, MAX_WAITERS};
 use crate::layout::Publish;
-use crate::protocol::command::{Command, Enqueue, FailureKind, Reply};
-use crate::protocol::share::Streak;
+use crate::protocol::command::{Command, EnqueueMode, FailureKind, Reply};
+use crate::protocol::foreign_clients::FleetHold;
 use crate::token::{Token, TokenSource};
 
 const LONGEST_SCRIPT: Duration = Duration::from_millis(50);
 const KEY: &str = "order:7";
 const LEASE: Duration = Duration::from_secs(600);
-const REDISSON: Layout = Layout::Redisson(Publish::Publish);
+const REDISSON: LockEncoding = LockEncoding::Redisson(Publish::Publish);
 
 /// A server, and the token under which everything is asked of it.
 struct Scene {
@@ -64,7 +64,7 @@ impl Scene {
     }
 
     /// Sends one of our commands and returns the reply with the time that the server took.
-    fn run(&mut self, layout: Layout, command: Command) -> (Reply, Duration) {
+    fn run(&mut self, layout: LockEncoding, command: Command) -> (Reply, Duration) {
         let request = Request::new(KEY.into(), self.token, command);
         let mut question = Pipeline::new();
         layout.encode(&request, &Namespaces::new("dlock"), Duration::from_secs(3), None, None, &mut question);
@@ -81,7 +81,7 @@ impl Scene {
     /// Runs each of `commands` over what `write` writes, and asserts that it is quick, at its best of three, and what it replies.
     fn assert_quick(
         &mut self,
-        layout: Layout,
+        layout: LockEncoding,
         what: &str,
         commands: &[Command],
         mut write: impl FnMut(&mut Self),
@@ -104,23 +104,23 @@ impl Scene {
 
     fn commands(&self) -> Vec<Command> {
         let enqueue = |mode| Command::Enqueue { lease: LEASE, mode };
-        let streak = Streak::NEW;
+        let fleet_hold = FleetHold::NEW;
         vec![
             Command::Acquire { lease: LEASE },
-            enqueue(Enqueue::First),
-            enqueue(Enqueue::Again),
-            enqueue(Enqueue::Peek),
+            enqueue(EnqueueMode::Join),
+            enqueue(EnqueueMode::Recheck),
+            enqueue(EnqueueMode::TryOnly),
             Command::Renew { lease: LEASE },
-            Command::Check,
-            Command::Keep { ttl: LEASE },
+            Command::Verify,
+            Command::SetTtl { ttl: LEASE },
             Command::Release,
-            Command::PassOn { streak },
-            Command::Free,
-            Command::Leave,
+            Command::ReleaseWithFleetHold { fleet_hold },
+            Command::ReleaseWithoutHandoff,
+            Command::Withdraw,
             Command::Fence,
-            Command::Register { fence: 1 },
+            Command::RaiseFence { fence: 1 },
             Command::Inspect,
-            Command::Yield { next: self.tokens.next(), streak },
+            Command::Yield { next: self.tokens.next(), fleet_hold },
             Command::ForceRelease,
         ]
     }
@@ -129,13 +129,13 @@ impl Scene {
 /// Returns whether a reply says that the lock is a foreign client's, which is never touched but by a forced release.
 fn is_foreign(command: Command, reply: &Reply) -> bool {
     match command {
-        Command::Acquire { .. } => matches!(reply, Reply::Taken),
-        Command::Enqueue { mode: Enqueue::Again, .. } => {
-            matches!(reply, Reply::Gone | Reply::NotQueued { .. })
+        Command::Acquire { .. } => matches!(reply, Reply::Contended),
+        Command::Enqueue { mode: EnqueueMode::Recheck, .. } => {
+            matches!(reply, Reply::Absent | Reply::NotQueued { .. })
         }
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
-        Command::Inspect => matches!(reply, Reply::Seen(Some(sight)) if sight.holder.is_none()),
-        Command::ForceRelease => matches!(reply, Reply::Ours),
+        Command::Inspect => matches!(reply, Reply::Info(Some(sight)) if sight.holder.is_none()),
+        Command::ForceRelease => matches!(reply, Reply::Owner),
         _ => matches!(reply, Reply::NotOwner),
     }
 }
@@ -147,7 +147,7 @@ fn is_wrong_kind(_: Command, reply: &Reply) -> bool {
 #[test]
 fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
     let Some(mut scene) = Scene::start(101) else { return };
-    for layout in [Layout::Native, Layout::Plain] {
+    for layout in [LockEncoding::Native, LockEncoding::Plain] {
         let commands = scene.commands();
         for waiters in [MAX_WAITERS + 1, MAX_WAITERS + 2, 10_000, 100_000] {
             let what = format!("{waiters} waiters");
@@ -164,7 +164,7 @@ fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
 #[test]
 fn an_empty_value_is_foreign() {
     let Some(mut scene) = Scene::start(102) else { return };
-    for layout in [Layout::Native, Layout::Plain] {
+    for layout in [LockEncoding::Native, LockEncoding::Plain] {
         let commands = scene.commands();
         let empty = |scene: &mut Scene| drop(scene.call(&["SET", KEY, "", "PX", "600000"]));
         scene.assert_quick(layout, "an empty value", &commands, empty, is_foreign);
@@ -176,14 +176,14 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
     let Some(mut scene) = Scene::start(103) else { return };
     let commands = scene.commands();
     let is_held = |command, reply: &Reply| match command {
-        Command::Acquire { .. } => matches!(reply, Reply::Taken),
-        Command::Enqueue { mode: Enqueue::Peek, .. } => matches!(reply, Reply::NotQueued { .. }),
-        Command::Fence | Command::Register { .. } => matches!(reply, Reply::Fenced(_)),
-        Command::Inspect => matches!(reply, Reply::Seen(Some(sight)) if sight.waiters == MAX_WAITERS),
-        _ => matches!(reply, Reply::Ours),
+        Command::Acquire { .. } => matches!(reply, Reply::Contended),
+        Command::Enqueue { mode: EnqueueMode::TryOnly, .. } => matches!(reply, Reply::NotQueued { .. }),
+        Command::Fence | Command::RaiseFence { .. } => matches!(reply, Reply::Fenced(_)),
+        Command::Inspect => matches!(reply, Reply::Info(Some(sight)) if sight.waiters == MAX_WAITERS),
+        _ => matches!(reply, Reply::Owner),
     };
     scene.assert_quick(
-        Layout::Native,
+        LockEncoding::Native,
         "a full queue",
         &commands,
         |scene| scene.hold_with(MAX_WAITERS),
@@ -191,7 +191,7 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
     );
 
     scene.hold_with(MAX_WAITERS);
-    scene.run(Layout::Native, Command::Release);
+    scene.run(LockEncoding::Native, Command::Release);
     assert_eq!(scene.call(&["EXISTS", KEY]), Value::Int(0), "the dead waiters do not keep the lock");
 }
 
@@ -204,12 +204,12 @@ fn half_a_gigabyte_under_a_name_costs_no_time() {
     let mut commands = scene.commands();
     let force_release = commands.pop();
     assert_eq!(force_release, Some(Command::ForceRelease));
-    for layout in [Layout::Native, Layout::Plain] {
+    for layout in [LockEncoding::Native, LockEncoding::Plain] {
         scene.assert_quick(layout, "512 MB", &commands, |_| {}, is_foreign);
     }
     scene.assert_quick(REDISSON, "512 MB", &commands, |_| {}, is_wrong_kind);
-    let (reply, took) = scene.run(Layout::Native, Command::ForceRelease);
-    assert!(matches!(reply, Reply::Ours) && took <= LONGEST_SCRIPT, "{reply:?} after {took:?}");
+    let (reply, took) = scene.run(LockEncoding::Native, Command::ForceRelease);
+    assert!(matches!(reply, Reply::Owner) && took <= LONGEST_SCRIPT, "{reply:?} after {took:?}");
 }
 
 /// Writes a hash of a million fields under a name.
@@ -221,9 +221,9 @@ fn a_million_fields_cost_no_time() {
     let Some(mut scene) = Scene::start(105) else { return };
     scene.eval(MILLION, KEY, &[]);
     let commands = scene.commands();
-    for layout in [Layout::Native, Layout::Plain] {
+    for layout in [LockEncoding::Native, LockEncoding::Plain] {
         let is_refused = |command, reply: &Reply| match command {
-            Command::Acquire { .. } => matches!(reply, Reply::Taken),
+            Command::Acquire { .. } => matches!(reply, Reply::Contended),
             _ => is_wrong_kind(command, reply),
         };
         scene.assert_quick(layout, "a million fields", &commands, |_| {}, is_refused);
@@ -241,10 +241,10 @@ fn a_million_fields_cost_no_time() {
         Command::Inspect | Command::ForceRelease => is_wrong_kind(command, reply),
         Command::Fence => matches!(reply, Reply::Fenced(_)),
         Command::Yield { .. } => matches!(reply, Reply::NotQueued { .. }),
-        _ => matches!(reply, Reply::Ours),
+        _ => matches!(reply, Reply::Owner),
     };
     let commands: Vec<_> =
-        commands.into_iter().filter(|command| !matches!(command, Command::Register { .. })).collect();
+        commands.into_iter().filter(|command| !matches!(command, Command::RaiseFence { .. })).collect();
     scene.assert_quick(REDISSON, "a million fields beside our own", &commands, beside, is_left);
     scene.run(REDISSON, Command::Release);
     assert_eq!(scene.call(&["HLEN", KEY]), Value::Int(1_000_000), "those of others are left");
@@ -254,7 +254,7 @@ fn a_million_fields_cost_no_time() {
 fn owner(scene: &mut Scene) -> String {
     scene.call(&["RENAME", KEY, "aside"]);
     let (reply, _) = scene.run(REDISSON, Command::Acquire { lease: LEASE });
-    assert!(matches!(reply, Reply::Ours), "{reply:?}");
+    assert!(matches!(reply, Reply::Owner), "{reply:?}");
     let Value::Array(fields) = scene.call(&["HKEYS", KEY]) else { panic!("a lock is a hash") };
     let Some(Value::BulkString(owner)) = fields.first() else { panic!("a lock has an owner") };
     let owner = String::from_utf8(owner.clone()).expect("text");
@@ -268,10 +268,10 @@ fn long_fields_and_values_of_a_hash_cost_no_time() {
     let Some(mut scene) = Scene::start(106) else { return };
     let commands: Vec<_> = scene.commands();
     let is_foreign = |command, reply: &Reply| match command {
-        Command::Acquire { .. } => matches!(reply, Reply::Taken),
+        Command::Acquire { .. } => matches!(reply, Reply::Contended),
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
         Command::Inspect | Command::ForceRelease => is_wrong_kind(command, reply),
-        Command::Check => matches!(reply, Reply::Ours | Reply::NotOwner),
+        Command::Verify => matches!(reply, Reply::Owner | Reply::NotOwner),
         _ => matches!(reply, Reply::NotOwner),
     };
     let long = "local long = '1' while #long < 67108864 do long = long .. long end return redis.call('HSET', KEYS[1], ";
@@ -289,7 +289,7 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
     let last = |number: u64| number.to_string();
     let next = |number: u64| Some(number + 1);
     let far = 1 << 52; // above the clock's microseconds
-    for layout in [Layout::Native, Layout::Plain, REDISSON] {
+    for layout in [LockEncoding::Native, LockEncoding::Plain, REDISSON] {
         let is_redisson = layout == REDISSON;
         let counter = if is_redisson { "redisson_lock_token:{order:7}" } else { "{order:7}##token" };
         let bound = if is_redisson { LAST_FENCE_OF_REDISSON } else { LAST_FENCE };
@@ -358,7 +358,7 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
 fn a_counter_of_a_hundred_megabytes_costs_no_time() {
     let Some(mut scene) = Scene::start(108) else { return };
     for (layout, counter) in
-        [(Layout::Native, "{order:7}##token"), (REDISSON, "redisson_lock_token:{order:7}")]
+        [(LockEncoding::Native, "{order:7}##token"), (REDISSON, "redisson_lock_token:{order:7}")]
     {
         scene.call(&["DEL", KEY]);
         scene.run(layout, Command::Acquire { lease: LEASE });
@@ -388,7 +388,7 @@ fn a_counter_is_raised_exactly_and_not_above_its_bound() {
         scene.call(&["SET", KEY, &scene.token.to_string()]);
         scene.call(&["SET", counter, stands]);
 
-        let (reply, _) = scene.run(Layout::Plain, Command::Register { fence: raised });
+        let (reply, _) = scene.run(LockEncoding::Plain, Command::RaiseFence { fence: raised });
 
         match (expected, reply) {
             (Some(expected), Reply::Fenced(fence)) => assert_eq!(fence, expected, "{stands} to {raised}"),

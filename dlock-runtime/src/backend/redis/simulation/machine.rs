@@ -17,7 +17,7 @@ use crate::backend::redis::simulation::said::next_command;
 use crate::backend::redis::simulation::small_redis::SmallRedis;
 use crate::backend::redis::simulation::world::sim_time;
 use crate::clock::boot_time;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 
 pub(super) const PORT: u16 = 6379;
 
@@ -39,11 +39,11 @@ pub(super) struct Machine {
 
 /// What goes wrong, each until a point in time.
 pub(super) struct Moods {
-    pub(super) stalls: Cell<BootTime>,
-    pub(super) refuses: Cell<BootTime>,
-    pub(super) splits: Cell<BootTime>,
-    pub(super) is_slow: Cell<(BootTime, Duration)>,
-    pub(super) errs: Cell<(BootTime, &'static str)>,
+    pub(super) stalls: Cell<BootInstant>,
+    pub(super) refuses: Cell<BootInstant>,
+    pub(super) splits: Cell<BootInstant>,
+    pub(super) is_slow: Cell<(BootInstant, Duration)>,
+    pub(super) errs: Cell<(BootInstant, &'static str)>,
     /// Whether the next command on a lock is cut off, before it is done or after.
     pub(super) cuts: Cell<Option<Cut>>,
 }
@@ -56,13 +56,13 @@ pub(super) enum Cut {
 
 impl Default for Moods {
     fn default() -> Self {
-        let never = || Cell::new(BootTime::START);
+        let never = || Cell::new(BootInstant::START);
         Self {
             stalls: never(),
             refuses: never(),
             splits: never(),
-            is_slow: Cell::new((BootTime::START, Duration::ZERO)),
-            errs: Cell::new((BootTime::START, "")),
+            is_slow: Cell::new((BootInstant::START, Duration::ZERO)),
+            errs: Cell::new((BootInstant::START, "")),
             cuts: Cell::new(None),
         }
     }
@@ -114,7 +114,7 @@ impl Machine {
     }
 
     /// Takes no connections until `end`.
-    pub(super) fn refuse_until(&self, end: BootTime) {
+    pub(super) fn refuse_until(&self, end: BootInstant) {
         self.moods.refuses.set(end);
         self.refuses.notify_one();
     }

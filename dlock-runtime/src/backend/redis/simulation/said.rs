@@ -4,18 +4,18 @@
 
 /// What a server says.
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum SentinelReport {
     Line(&'static str),
     Error(&'static str),
     Int(i64),
     Text(String),
     Nil,
-    List(Vec<Said>),
-    Map(Vec<(Said, Said)>),
-    Push(Vec<Said>),
+    List(Vec<SentinelReport>),
+    Map(Vec<(SentinelReport, SentinelReport)>),
+    Push(Vec<SentinelReport>),
 }
 
-impl Said {
+impl SentinelReport {
     /// Returns it as bytes of RESP2, or of RESP3.
     pub(super) fn written(&self, resp3: bool) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::backend::redis::layout::Layout;
-use crate::backend::redis::layout::scripts::Script;
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::scripts::Script;
 use crate::backend::redis::namespaces::Namespaces;
-use crate::backend::redis::simulation::said::Said;
-use crate::protocol::command::{Command, Enqueue, Reply};
-use crate::protocol::deadline::BootTime;
+use crate::backend::redis::simulation::said::SentinelReport;
+use crate::protocol::command::{Command, EnqueueMode, Reply};
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
+use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::record::Record;
-use crate::protocol::share::{Offer, Streak};
 use crate::token::Token;
 
 /// The server.
@@ -41,7 +41,7 @@ pub(super) struct SmallRedis {
 #[derive(Clone, Debug)]
 enum Entry {
     Lock(Record),
-    Counter { last: u64, ends: BootTime },
+    Counter { last: u64, ends: BootInstant },
 }
 
 struct Client {
@@ -127,7 +127,7 @@ impl SmallRedis {
     }
 
     /// Returns the locks that stand there at `now`, and until when.
-    pub(super) fn locks(&self, now: BootTime) -> Vec<(String, BootTime)> {
+    pub(super) fn locks(&self, now: BootInstant) -> Vec<(String, BootInstant)> {
         let lock = |(key, entry): (&String, &Entry)| match entry {
             Entry::Lock(record) if !record.is_empty(now) => Some((key.clone(), record.ends()?)),
             _ => None,
@@ -136,57 +136,60 @@ impl SmallRedis {
     }
 
     /// Does what a client says, and answers it.
-    pub(super) fn run(&mut self, client: u64, words: &[String], now: BootTime) {
+    pub(super) fn run(&mut self, client: u64, words: &[String], now: BootInstant) {
         self.sweep(now);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let said = self.answer(client, &words, now).unwrap_or_else(|| {
             self.strange.push(words.join(" "));
-            Said::Error("ERR nobody says that here")
+            SentinelReport::Error("ERR nobody says that here")
         });
         self.say(client, &said);
     }
 
-    /// Answers a client with an error, in place of doing what it says.
+    /// ReplySink a client with an error, in place of doing what it says.
     pub(super) fn refuse(&mut self, client: u64, error: &'static str) {
-        self.say(client, &Said::Error(error));
+        self.say(client, &SentinelReport::Error(error));
     }
 
-    fn say(&self, client: u64, said: &Said) {
+    fn say(&self, client: u64, said: &SentinelReport) {
         if let Some(client) = self.clients.get(&client) {
             let _ = client.out.send(said.written(client.resp3)); // it may be gone
         }
     }
 
-    fn answer(&mut self, client: u64, words: &[&str], now: BootTime) -> Option<Said> {
+    fn answer(&mut self, client: u64, words: &[&str], now: BootInstant) -> Option<SentinelReport> {
         let said = match *words {
             ["HELLO", "3", ..] => {
                 self.clients.get_mut(&client)?.resp3 = true;
-                Said::Map(vec![(Said::Text("proto".to_owned()), Said::Int(3))])
+                SentinelReport::Map(vec![(SentinelReport::Text("proto".to_owned()), SentinelReport::Int(3))])
             }
-            ["CLIENT", "SETINFO", ..] => Said::Line("OK"),
+            ["CLIENT", "SETINFO", ..] => SentinelReport::Line("OK"),
             ["CLIENT", "TRACKING", "ON", "NOLOOP"] => {
                 self.clients.get_mut(&client)?.tracks = true;
-                Said::Line("OK")
+                SentinelReport::Line("OK")
             }
-            ["PING"] if !self.listens(client) => Said::Line("PONG"),
-            ["PING"] => Said::List(vec![Said::Text("pong".to_owned()), Said::Text(String::new())]),
+            ["PING"] if !self.listens(client) => SentinelReport::Line("PONG"),
+            ["PING"] => SentinelReport::List(vec![
+                SentinelReport::Text("pong".to_owned()),
+                SentinelReport::Text(String::new()),
+            ]),
             ["SUBSCRIBE", channel] => {
                 let channels = &mut self.clients.get_mut(&client)?.channels;
                 channels.insert(channel.to_owned());
                 let count = i64::try_from(channels.len()).ok()?;
-                let words = ["subscribe", channel].map(|word| Said::Text(word.to_owned()));
-                Said::List(words.into_iter().chain([Said::Int(count)]).collect())
+                let words = ["subscribe", channel].map(|word| SentinelReport::Text(word.to_owned()));
+                SentinelReport::List(words.into_iter().chain([SentinelReport::Int(count)]).collect())
             }
             ["SCRIPT", "LOAD", text] => {
-                let at = SCRIPTS.iter().position(|script| script.source(Layout::Native) == text)?;
+                let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
                 self.loaded.insert(at);
-                Said::Text(name(at))
+                SentinelReport::Text(name(at))
             }
             ["SET", key, token, "NX", "PX", lease] => {
                 let command = Command::Acquire { lease: millis(lease)? };
                 match self.on_lock(client, key, Token::parse(token)?, command, Duration::ZERO, now) {
-                    Reply::Ours => Said::Line("OK"),
-                    Reply::Taken => Said::Nil,
+                    Reply::Owner => SentinelReport::Line("OK"),
+                    Reply::Contended => SentinelReport::Nil,
                     _ => return None,
                 }
             }
@@ -198,19 +201,19 @@ impl SmallRedis {
                     None => String::new(),
                 };
                 text.truncate(end.parse::<usize>().ok()? + 1);
-                Said::Text(text)
+                SentinelReport::Text(text)
             }
             ["EVALSHA", script, keys, ref rest @ ..] => {
                 let Some(at) = (0..SCRIPTS.len()).find(|at| name(*at) == script && self.loaded.contains(at))
                 else {
-                    return Some(Said::Error("NOSCRIPT No matching script. Please use EVAL."));
+                    return Some(SentinelReport::Error("NOSCRIPT No matching script. Please use EVAL."));
                 };
                 return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
             }
             // Whether it runs scripts, where it is not known to load them: it closed the connection instead.
-            ["EVAL", "return 1", "1", _] => Said::Int(1),
+            ["EVAL", "return 1", "1", _] => SentinelReport::Int(1),
             ["EVAL", text, keys, ref rest @ ..] => {
-                let at = SCRIPTS.iter().position(|script| script.source(Layout::Native) == text)?;
+                let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
                 self.loaded.insert(at);
                 return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
             }
@@ -225,8 +228,8 @@ impl SmallRedis {
         client: u64,
         script: Script,
         (keys, args): (&[&str], &[&str]),
-        now: BootTime,
-    ) -> Option<Said> {
+        now: BootInstant,
+    ) -> Option<SentinelReport> {
         let (&key, (&token, mut rest)) = (keys.first()?, args.split_first()?);
         let token = Token::parse(token)?;
         let publishes = [Script::Release, Script::Free, Script::ForceRelease, Script::Leave, Script::Yield];
@@ -242,9 +245,9 @@ impl SmallRedis {
             (Script::Enqueue, [lease, mode, rest @ ..]) => {
                 besides = rest.first().copied();
                 let mode = match *mode {
-                    "first" => Enqueue::First,
-                    "again" => Enqueue::Again,
-                    "peek" => Enqueue::Peek,
+                    "first" => EnqueueMode::Join,
+                    "again" => EnqueueMode::Recheck,
+                    "peek" => EnqueueMode::TryOnly,
                     _ => return None,
                 };
                 Command::Enqueue { lease: millis(lease)?, mode }
@@ -253,31 +256,32 @@ impl SmallRedis {
                 besides = rest.first().copied();
                 Command::Renew { lease: millis(lease)? }
             }
-            (Script::Keep, [ttl]) => Command::Keep { ttl: millis(ttl)? },
+            (Script::Keep, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
             (Script::Release, [lease]) => {
                 grant_lease = millis(lease)?;
                 Command::Release
             }
-            (Script::Release, [lease, streak]) => {
+            (Script::Release, [lease, fleet_hold]) => {
                 grant_lease = millis(lease)?;
-                Command::PassOn { streak: streak_of(streak)? }
+                Command::ReleaseWithFleetHold { fleet_hold: streak_of(fleet_hold)? }
             }
-            (Script::Free, []) => Command::Free,
+            (Script::Free, []) => Command::ReleaseWithoutHandoff,
             (Script::ForceRelease | Script::Leave, [lease]) => {
                 grant_lease = millis(lease)?;
-                if script == Script::Leave { Command::Leave } else { Command::ForceRelease }
+                if script == Script::Leave { Command::Withdraw } else { Command::ForceRelease }
             }
             (Script::Yield, [lease, next, rest @ ..]) => {
                 grant_lease = millis(lease)?;
-                let streak = rest.first().map_or(Some(Streak::UNKNOWN), |streak| streak_of(streak))?;
-                Command::Yield { next: Token::parse(next)?, streak }
+                let fleet_hold =
+                    rest.first().map_or(Some(FleetHold::UNKNOWN), |fleet_hold| streak_of(fleet_hold))?;
+                Command::Yield { next: Token::parse(next)?, fleet_hold }
             }
             (Script::Fence, [life]) => {
                 let counter = (*keys.get(1)?, millis(life)?);
                 let reply = self.on_lock(client, key, token, Command::Fence, Duration::ZERO, now);
                 return Some(match reply {
-                    Reply::Ours => Said::Text(self.issue(key, counter, now).to_string()),
-                    _ => Said::Int(0),
+                    Reply::Owner => SentinelReport::Text(self.issue(key, counter, now).to_string()),
+                    _ => SentinelReport::Int(0),
                 });
             }
             (Script::Inspect, []) => Command::Inspect,
@@ -286,7 +290,7 @@ impl SmallRedis {
         let holder = self.holder(key, now);
         let before = self.written(key);
         let reply = self.on_lock(client, key, token, command, grant_lease, now);
-        if besides == Some("write") && matches!(reply, Reply::Ours) && self.written(key) == before {
+        if besides == Some("write") && matches!(reply, Reply::Owner) && self.written(key) == before {
             self.has_changed(key, Some(client)); // it was written as it was
         }
         // The script read the key, and a change by itself is the one that its reader would have been told of.
@@ -294,17 +298,21 @@ impl SmallRedis {
             self.is_read(client, key);
         }
         Some(match (script, reply) {
-            (Script::Enqueue, Reply::Ours) => pair(1, Some(Duration::ZERO)),
+            (Script::Enqueue, Reply::Owner) => pair(1, Some(Duration::ZERO)),
             (Script::Enqueue, Reply::Queued { ttl }) => pair(2, ttl),
             (Script::Enqueue, Reply::NotQueued { ttl }) => pair(3, ttl),
-            (Script::Enqueue, Reply::Gone) => pair(0, Some(Duration::ZERO)),
-            (Script::Inspect, Reply::Seen(Some(sight))) => {
+            (Script::Enqueue, Reply::Absent) => pair(0, Some(Duration::ZERO)),
+            (Script::Inspect, Reply::Info(Some(sight))) => {
                 let waiters = i64::try_from(sight.waiters).ok()?;
-                Said::List(vec![Said::Text(holder?.to_string()), Said::Int(waiters), ttl(sight.ttl)])
+                SentinelReport::List(vec![
+                    SentinelReport::Text(holder?.to_string()),
+                    SentinelReport::Int(waiters),
+                    ttl(sight.ttl),
+                ])
             }
-            (Script::Inspect, Reply::Seen(None)) | (_, Reply::NotOwner) => Said::Int(0),
-            (Script::Yield, Reply::Yielded) => Said::Int(2),
-            (_, Reply::Ours) => Said::Int(1),
+            (Script::Inspect, Reply::Info(None)) | (_, Reply::NotOwner) => SentinelReport::Int(0),
+            (Script::Yield, Reply::Yielded) => SentinelReport::Int(2),
+            (_, Reply::Owner) => SentinelReport::Int(1),
             _ => return None,
         })
     }
@@ -317,7 +325,7 @@ impl SmallRedis {
         token: Token,
         command: Command,
         grant_lease: Duration,
-        now: BootTime,
+        now: BootInstant,
     ) -> Reply {
         let before = self.written(key);
         let entry = self.keys.entry(key.to_owned()).or_insert(Entry::Lock(Record::default()));
@@ -326,12 +334,12 @@ impl SmallRedis {
             return Reply::NotOwner;
         };
         let (clients, namespace) = (&self.clients, self.namespaces.own());
-        let reply = record.run(token, command, now, grant_lease, |token, Offer { lease, streak }| {
+        let reply = record.run(token, command, now, grant_lease, |token, Grant { lease, fleet_hold }| {
             let channel = namespace.grant_channel(token.process());
-            let streak = streak.millis().map(|held| format!("+{held}")).unwrap_or_default();
-            let payload = format!("{token}{}{streak}|{key}", lease.as_millis());
-            let message = ["message", &channel, &payload].map(|word| Said::Text(word.to_owned()));
-            let message = Said::List(message.into());
+            let fleet_hold = fleet_hold.millis().map(|held| format!("+{held}")).unwrap_or_default();
+            let payload = format!("{token}{}{fleet_hold}|{key}", lease.as_millis());
+            let message = ["message", &channel, &payload].map(|word| SentinelReport::Text(word.to_owned()));
+            let message = SentinelReport::List(message.into());
             let mut hearing = clients.values().filter(|client| client.channels.contains(&channel)).peekable();
             let is_heard = hearing.peek().is_some();
             hearing.for_each(|client| drop(client.out.send(message.written(client.resp3))));
@@ -346,7 +354,7 @@ impl SmallRedis {
         reply
     }
 
-    fn issue(&mut self, key: &str, (counter, life): (&str, Duration), now: BootTime) -> u64 {
+    fn issue(&mut self, key: &str, (counter, life): (&str, Duration), now: BootInstant) -> u64 {
         let last = match self.keys.get(counter) {
             Some(Entry::Counter { last, .. }) => Some(*last),
             _ => None,
@@ -358,7 +366,7 @@ impl SmallRedis {
     }
 
     /// Takes out what has come to its end.
-    fn sweep(&mut self, now: BootTime) {
+    fn sweep(&mut self, now: BootInstant) {
         let has_ended = |entry: &Entry| match entry {
             Entry::Lock(record) => record.is_empty(now),
             Entry::Counter { ends, .. } => *ends <= now,
@@ -371,7 +379,7 @@ impl SmallRedis {
         }
     }
 
-    fn holder(&self, key: &str, now: BootTime) -> Option<Token> {
+    fn holder(&self, key: &str, now: BootInstant) -> Option<Token> {
         match self.keys.get(key)? {
             Entry::Lock(record) => record.tokens(now).first().copied(),
             Entry::Counter { .. } => None,
@@ -379,9 +387,9 @@ impl SmallRedis {
     }
 
     /// Returns what stands under a key, to be compared.
-    fn written(&self, key: &str) -> Option<(Vec<Token>, Option<BootTime>)> {
+    fn written(&self, key: &str) -> Option<(Vec<Token>, Option<BootInstant>)> {
         match self.keys.get(key)? {
-            Entry::Lock(record) => Some((record.tokens(BootTime::START), record.ends())),
+            Entry::Lock(record) => Some((record.tokens(BootInstant::START), record.ends())),
             Entry::Counter { .. } => None,
         }
     }
@@ -395,8 +403,8 @@ impl SmallRedis {
     /// Tells those who have read a key that it has changed, but not who changed it.
     fn has_changed(&mut self, key: &str, by: Option<u64>) {
         let readers = self.readers.remove(key).unwrap_or_default();
-        let keys = Said::List(vec![Said::Text(key.to_owned())]);
-        let told = Said::Push(vec![Said::Text("invalidate".to_owned()), keys]);
+        let keys = SentinelReport::List(vec![SentinelReport::Text(key.to_owned())]);
+        let told = SentinelReport::Push(vec![SentinelReport::Text("invalidate".to_owned()), keys]);
         for reader in readers.into_iter().filter(|reader| Some(*reader) != by) {
             self.say(reader, &told);
         }
@@ -417,14 +425,14 @@ fn millis(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-fn streak_of(text: &str) -> Option<Streak> {
-    text.strip_prefix('+').and_then(millis).map(Streak::of)
+fn streak_of(text: &str) -> Option<FleetHold> {
+    text.strip_prefix('+').and_then(millis).map(FleetHold::of)
 }
 
-fn ttl(ttl: Option<Duration>) -> Said {
-    Said::Int(ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()).unwrap_or(-1))
+fn ttl(ttl: Option<Duration>) -> SentinelReport {
+    SentinelReport::Int(ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()).unwrap_or(-1))
 }
 
-fn pair(first: i64, time: Option<Duration>) -> Said {
-    Said::List(vec![Said::Int(first), ttl(time)])
+fn pair(first: i64, time: Option<Duration>) -> SentinelReport {
+    SentinelReport::List(vec![SentinelReport::Int(first), ttl(time)])
 }

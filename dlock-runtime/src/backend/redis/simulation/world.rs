@@ -18,7 +18,7 @@ use crate::backend::redis::simulation::judges::{self, Hold};
 use crate::backend::redis::simulation::machine::{Machine, PORT};
 use crate::backend::redis::simulation::panics;
 use crate::manager::LockManager;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::simulated;
 
 pub(super) const SERVER: &str = "server";
@@ -194,9 +194,9 @@ fn drift() -> i32 {
     here.and_then(|here| DRIFTS.with_borrow(|drifts| drifts.get(&here).copied())).unwrap_or_default()
 }
 
-fn clock() -> BootTime {
+fn clock() -> BootInstant {
     let time = START + i64::try_from(sim_time().as_nanos()).unwrap_or(i64::MAX);
-    BootTime::from_nanos((time + time / 1_000_000 * i64::from(drift())).unsigned_abs())
+    BootInstant::from_nanos((time + time / 1_000_000 * i64::from(drift())).unsigned_abs())
 }
 
 /// Runs a seed.

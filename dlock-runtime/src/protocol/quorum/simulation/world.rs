@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::weather::{Beyond, Bug, Seen, Weather};
-use crate::protocol::abandon::AbandonList;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::{BootTime, Deadline};
-use crate::protocol::quorum::late::Late;
-use crate::protocol::quorum::{Ballot, Follow, is_lost};
+use crate::protocol::deadline::{BootInstant, Deadline};
+use crate::protocol::orphans::OrphanedTokens;
+use crate::protocol::quorum::pending_repairs::PendingRepairs;
+use crate::protocol::quorum::{FollowUp, VoteTally, is_lost};
 use crate::protocol::record::Record;
 use crate::protocol::simulation::agenda::Agenda;
 use crate::protocol::simulation::chance::Chance;
@@ -75,14 +75,14 @@ struct Connection {
     epoch: u64,
     last_arrival: u64,
     unanswered: Vec<Sent>,
-    undoing: AbandonList,
+    undoing: OrphanedTokens,
 }
 
 struct Client {
     tokens: TokenSource,
     connections: Vec<Connection>,
-    ballots: BTreeMap<usize, (Ballot, Token, BootTime)>,
-    late: Late,
+    ballots: BTreeMap<usize, (VoteTally, Token, BootInstant)>,
+    late: PendingRepairs,
     state: State,
     turns: u64,
     frozen_until: u64,
@@ -93,8 +93,8 @@ struct Client {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
-    Asking { token: Token },
-    Held { token: Token, deadline: BootTime, works_until: u64, renew_at: u64 },
+    Contender { token: Token },
+    Held { token: Token, deadline: BootInstant, works_until: u64, renew_at: u64 },
 }
 
 pub(super) struct World<'a> {
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
                 tokens: TokenSource::of_process(number),
                 connections: (0..servers).map(|_| Connection { epoch: 1, ..Connection::default() }).collect(),
                 ballots: BTreeMap::new(),
-                late: Late::default(),
+                late: PendingRepairs::default(),
                 state: State::Idle,
                 turns: weather.turns,
                 frozen_until: 0,
@@ -206,7 +206,7 @@ impl<'a> World<'a> {
     }
 
     /// What the clock of a client shows.
-    fn clock(&self, client: usize) -> BootTime {
+    fn clock(&self, client: usize) -> BootInstant {
         self.clients[client].clock(self.now)
     }
 
@@ -276,7 +276,7 @@ impl<'a> World<'a> {
             State::Idle if self.clients[client].turns > 0 => {
                 self.clients[client].turns -= 1;
                 let token = self.clients[client].tokens.next();
-                self.clients[client].state = State::Asking { token };
+                self.clients[client].state = State::Contender { token };
                 self.tell(|| format!("client {client} wants the lock"));
                 self.ask(client, token, Command::Acquire { lease });
                 if self.happens(Thing::GivesUp, client, self.weather.gives_up) {
@@ -300,7 +300,7 @@ impl<'a> World<'a> {
                 let deadline = self.clients[client].when(deadline);
                 self.at(works_until.min(renew_at).min(deadline), Event::Wake { client });
             }
-            State::Idle | State::Asking { .. } => {}
+            State::Idle | State::Contender { .. } => {}
         }
     }
 
@@ -326,7 +326,7 @@ impl<'a> World<'a> {
     fn ask(&mut self, client: usize, token: Token, command: Command) {
         self.ballots += 1;
         let ballot = self.ballots;
-        let open = (Ballot::new(command, self.servers.len()), token, self.clock(client));
+        let open = (VoteTally::new(command, self.servers.len()), token, self.clock(client));
         self.clients[client].ballots.insert(ballot, open);
         for server in 0..self.servers.len() {
             self.send(client, server, token, command, Some(ballot));
@@ -407,7 +407,7 @@ impl<'a> World<'a> {
     /// The client does not want any more what it asked for.
     fn give_up(&mut self, client: usize, token: Token) {
         match self.clients[client].state {
-            State::Asking { token: of } if of == token => {
+            State::Contender { token: of } if of == token => {
                 self.saw(Seen::LeftAsking);
                 self.tell(|| format!("client {client} gives up"));
                 self.later(client);
@@ -436,17 +436,17 @@ impl<'a> World<'a> {
         }
         let now = self.clients[client].clock(self.now);
         let Some(number) = ballot else {
-            if command != Command::Leave {
+            if command != Command::Withdraw {
                 self.clients[client].late.repaired(token, server, &reply);
             }
             let connection = &mut self.clients[client].connections[server];
-            if command == Command::Leave
+            if command == Command::Withdraw
                 && !connection.undoing.left(token, &reply, epoch, now)
                 && matches!(reply, Reply::Unknown(_))
             {
                 connection.undoing.add("k".into(), token, 0);
             }
-            self.undo_later(client, server);
+            self.schedule_cleanup(client, server);
             return Ok(());
         };
         let Some((votes, _, asked)) = self.clients[client].ballots.get_mut(&number) else { return Ok(()) };
@@ -459,21 +459,21 @@ impl<'a> World<'a> {
         let late = &mut self.clients[client].late;
         late.remember(token, &follows);
         if command == Command::Release && late.let_go(token, server) {
-            follows.push((server, Follow::Abandon));
+            follows.push((server, FollowUp::Abandon));
         }
         for (server, follow) in follows {
             self.follow(client, server, token, follow);
         }
-        let asking = matches!(self.clients[client].state, State::Asking { token: of } if of == token);
+        let contender = matches!(self.clients[client].state, State::Contender { token: of } if of == token);
         match (command, outcome) {
-            (Command::Acquire { .. }, Some(Reply::Ours)) if asking => self.ours(client, token, asked)?,
-            (Command::Acquire { .. }, Some(_)) if asking && self.bug == Bug::HalfIsEnough && half => {
+            (Command::Acquire { .. }, Some(Reply::Owner)) if contender => self.ours(client, token, asked)?,
+            (Command::Acquire { .. }, Some(_)) if contender && self.bug == Bug::HalfIsEnough && half => {
                 self.ours(client, token, asked)?;
             }
-            (Command::Acquire { .. }, Some(_)) if asking => self.later(client),
+            (Command::Acquire { .. }, Some(_)) if contender => self.later(client),
             // Nobody wants it any more.
-            (Command::Acquire { .. }, Some(Reply::Ours)) => self.ask(client, token, Command::Release),
-            (Command::Renew { .. }, Some(Reply::Ours)) => self.renewed(client, token, asked)?,
+            (Command::Acquire { .. }, Some(Reply::Owner)) => self.ask(client, token, Command::Release),
+            (Command::Renew { .. }, Some(Reply::Owner)) => self.renewed(client, token, asked)?,
             (command, Some(outcome))
                 if is_lost(command, &outcome) && self.clients[client].state.token() == Some(token) =>
             {
@@ -484,18 +484,18 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, client: usize, server: usize, token: Token, follow: Follow) {
-        if self.bug == Bug::NothingIsUndone && matches!(follow, Follow::Leave | Follow::Abandon) {
+    fn follow(&mut self, client: usize, server: usize, token: Token, follow: FollowUp) {
+        if self.bug == Bug::NothingIsUndone && matches!(follow, FollowUp::Leave | FollowUp::Abandon) {
             return;
         }
         match follow {
-            Follow::Leave => self.send(client, server, token, Command::Leave, None),
-            Follow::Abandon => {
+            FollowUp::Leave => self.send(client, server, token, Command::Withdraw, None),
+            FollowUp::Abandon => {
                 self.clients[client].connections[server].undoing.add("k".into(), token, 0);
-                self.undo_later(client, server);
+                self.schedule_cleanup(client, server);
             }
-            Follow::Unsure => {}
-            Follow::Repair(lease) => {
+            FollowUp::Unsure => {}
+            FollowUp::Repair(lease) => {
                 self.send(client, server, token, Command::Acquire { lease }, None);
             }
         }
@@ -504,26 +504,26 @@ impl<'a> World<'a> {
     fn undo(&mut self, client: usize, server: usize) {
         let now = self.clock(client);
         for (_, token) in self.clients[client].connections[server].undoing.due_now(now) {
-            self.send(client, server, token, Command::Leave, None);
+            self.send(client, server, token, Command::Withdraw, None);
         }
-        self.undo_later(client, server);
+        self.schedule_cleanup(client, server);
     }
 
-    fn undo_later(&mut self, client: usize, server: usize) {
+    fn schedule_cleanup(&mut self, client: usize, server: usize) {
         let due = self.clients[client].connections[server].undoing.due();
-        if due != BootTime::NEVER {
+        if due != BootInstant::NEVER {
             let due = self.clients[client].when(due).max(self.now);
             self.at(due, Event::Undo { client, server });
         }
     }
 
-    fn deadline(&self, client: usize, asked: BootTime) -> BootTime {
+    fn deadline(&self, client: usize, asked: BootInstant) -> BootInstant {
         let from = if self.bug == Bug::DeadlineFromTheReply { self.clock(client) } else { asked };
         Deadline::of_lease(from, Duration::from_millis(self.weather.lease)).at()
     }
 
     /// A majority says that the lock is the client's, as it was asked at `asked`.
-    fn ours(&mut self, client: usize, token: Token, asked: BootTime) -> Result<(), Box<Wrong>> {
+    fn ours(&mut self, client: usize, token: Token, asked: BootInstant) -> Result<(), Box<Wrong>> {
         let deadline = self.deadline(client, asked);
         if self.clock(client) >= deadline {
             self.let_go(client, token);
@@ -539,7 +539,7 @@ impl<'a> World<'a> {
         self.judge()
     }
 
-    fn renewed(&mut self, client: usize, token: Token, asked: BootTime) -> Result<(), Box<Wrong>> {
+    fn renewed(&mut self, client: usize, token: Token, asked: BootInstant) -> Result<(), Box<Wrong>> {
         let (now, renewed) = (self.clock(client), self.deadline(client, asked));
         if let State::Held { token: held, deadline, .. } = &mut self.clients[client].state
             && *held == token
@@ -585,12 +585,12 @@ impl<'a> World<'a> {
 
 impl Client {
     /// What its clock shows at `now`.
-    fn clock(&self, now: u64) -> BootTime {
-        BootTime::from_nanos(now * self.pace)
+    fn clock(&self, now: u64) -> BootInstant {
+        BootInstant::from_nanos(now * self.pace)
     }
 
     /// The first time at which its clock shows that.
-    fn when(&self, local: BootTime) -> u64 {
+    fn when(&self, local: BootInstant) -> u64 {
         local.nanos().div_ceil(self.pace)
     }
 }
@@ -599,7 +599,7 @@ impl State {
     fn token(self) -> Option<Token> {
         match self {
             Self::Held { token, .. } => Some(token),
-            Self::Idle | Self::Asking { .. } => None,
+            Self::Idle | Self::Contender { .. } => None,
         }
     }
 }
@@ -615,14 +615,14 @@ fn asks(command: Command) -> &'static str {
     match command {
         Command::Acquire { .. } => "asks for the lock",
         Command::Renew { .. } => "asks to renew the lock",
-        Command::Leave => "takes back what it asked",
+        Command::Withdraw => "takes back what it asked",
         _ => "asks to let go",
     }
 }
 
 fn answers(reply: &Reply) -> &'static str {
     match reply {
-        Reply::Ours => "says yes",
+        Reply::Owner => "says yes",
         Reply::Unknown(_) => "was started again meanwhile",
         _ => "says no",
     }

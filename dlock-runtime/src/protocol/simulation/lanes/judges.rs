@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use super::seen::Seen;
 use super::weather::{Beyond, PROCESSES, TASKS, Weather};
 use crate::error::LossCause;
-use crate::protocol::deadline::BootTime;
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::simulation::tally::Tally;
 use crate::protocol::simulation::{Wrong, wrong};
 use crate::token::Token;
@@ -29,9 +29,9 @@ use crate::token::Token;
 pub(super) struct Hold {
     pub(super) process: usize,
     pub(super) token: Token,
-    pub(super) until: BootTime,
-    pub(super) deadline: BootTime,
-    pub(super) ends: BootTime,
+    pub(super) until: BootInstant,
+    pub(super) deadline: BootInstant,
+    pub(super) ends: BootInstant,
     pub(super) lost: bool,
     /// The how manieth turn it is.
     pub(super) turn: u32,
@@ -42,13 +42,13 @@ pub(super) struct Hold {
 pub(super) enum Told {
     #[default]
     NotThere,
-    Waits {
+    WaitGraph {
         since: u64,
     },
     Admitted,
     Refused,
     /// It does not want to know any more.
-    Left,
+    ResidualHold,
     Dead,
 }
 
@@ -78,56 +78,67 @@ impl Judges {
         Self { calm_from, ..Self::default() }
     }
 
-    pub(super) fn joins(&mut self, seat: u32, process: usize, now: u64) {
-        self.told[seat as usize] = Told::Waits { since: now };
-        self.orders[process].0.push(seat);
+    pub(super) fn joins(&mut self, acquisition: u32, process: usize, now: u64) {
+        self.told[acquisition as usize] = Told::WaitGraph { since: now };
+        self.orders[process].0.push(acquisition);
     }
 
     /// J8.
-    fn tells(&mut self, seat: u32, what: Told) -> Result<u64, Box<Wrong>> {
-        match self.told[seat as usize] {
-            Told::Waits { since } => {
-                self.told[seat as usize] = what;
+    fn tells(&mut self, acquisition: u32, what: Told) -> Result<u64, Box<Wrong>> {
+        match self.told[acquisition as usize] {
+            Told::WaitGraph { since } => {
+                self.told[acquisition as usize] = what;
                 Ok(since)
             }
             before => wrong(
                 "J8 one outcome",
-                format!("task {seat} is told that it is {what:?}, but was {before:?}"),
+                format!("task {acquisition} is told that it is {what:?}, but was {before:?}"),
             ),
         }
     }
 
     /// J5.
-    fn judge_the_wait(&self, seat: u32, since: u64, now: u64, weather: &Weather) -> Result<(), Box<Wrong>> {
+    fn judge_the_wait(
+        &self,
+        acquisition: u32,
+        since: u64,
+        now: u64,
+        weather: &Weather,
+    ) -> Result<(), Box<Wrong>> {
         let since = since.max(self.idle_since).max(self.calm_from);
         if self.holds.iter().all(Option::is_none) && now > since + weather.longest_gap() {
             return wrong(
                 "J5 no lost wake-up",
-                format!("nobody had the lock for {} ms, and task {seat} waited for it", now - since),
+                format!("nobody had the lock for {} ms, and task {acquisition} waited for it", now - since),
             );
         }
         Ok(())
     }
 
-    pub(super) fn refused(&mut self, seat: u32, now: u64, weather: &Weather) -> Result<(), Box<Wrong>> {
-        let since = self.tells(seat, Told::Refused)?;
-        self.judge_the_wait(seat, since, now, weather)
+    pub(super) fn refused(
+        &mut self,
+        acquisition: u32,
+        now: u64,
+        weather: &Weather,
+    ) -> Result<(), Box<Wrong>> {
+        let since = self.tells(acquisition, Told::Refused)?;
+        self.judge_the_wait(acquisition, since, now, weather)
     }
 
     /// A task is let in; `local` is the time of its process.
     pub(super) fn admitted(
         &mut self,
-        seat: u32,
+        acquisition: u32,
         mut hold: Hold,
-        (now, local, life): (u64, BootTime, u32),
+        (now, local, life): (u64, BootInstant, u32),
         weather: &Weather,
     ) -> Result<u32, Box<Wrong>> {
-        let since = self.tells(seat, Told::Admitted)?;
-        self.judge_the_wait(seat, since, now, weather)?;
+        let since = self.tells(acquisition, Told::Admitted)?;
+        self.judge_the_wait(acquisition, since, now, weather)?;
         if local >= hold.until {
             return wrong(
                 "J2 no entry after the deadline",
-                format!("task {seat} is let in after its deadline"),
+                format!("task {acquisition} is let in after its deadline"),
             );
         }
         let is_kept = |(token, until, of)| token != hold.token && now < until && of == life;
@@ -136,31 +147,32 @@ impl Judges {
         if weather.beyond != Beyond::Drift && !forgotten && self.kept.is_some_and(is_kept) {
             return wrong(
                 "min_hold",
-                format!("task {seat} is let in before the `min_hold` of another turn is over"),
+                format!("task {acquisition} is let in before the `min_hold` of another turn is over"),
             );
         }
         self.admitted_at.insert(hold.token, now);
-        self.orders[hold.process].1.push(seat);
+        self.orders[hold.process].1.push(acquisition);
         self.turns += 1;
         hold.turn = self.turns;
-        self.holds[seat as usize] = Some(hold);
+        self.holds[acquisition as usize] = Some(hold);
         Ok(self.turns)
     }
 
     /// J1: judges that nobody but the task believes in the lock, by the clocks of the processes.
     pub(super) fn believes(
         &self,
-        seat: u32,
-        clocks: impl Fn(usize) -> BootTime,
+        acquisition: u32,
+        clocks: impl Fn(usize) -> BootInstant,
         (life, beyond): (u32, Beyond),
         tally: &mut Tally,
     ) -> Result<(), Box<Wrong>> {
-        let Some(mine) = self.holds[seat as usize].filter(|mine| clocks(mine.process) < mine.until) else {
+        let Some(mine) = self.holds[acquisition as usize].filter(|mine| clocks(mine.process) < mine.until)
+        else {
             return Ok(());
         };
         for (other, hold) in self.holds.iter().enumerate() {
             let Some(hold) = hold else { continue };
-            if other == seat as usize || clocks(hold.process) >= hold.until {
+            if other == acquisition as usize || clocks(hold.process) >= hold.until {
                 continue;
             }
             let forgotten = [mine.token, hold.token]
@@ -173,7 +185,7 @@ impl Judges {
                 _ => {
                     return wrong(
                         "J1 no two believe in the lock",
-                        format!("task {seat} believes in the lock, and so does task {other}"),
+                        format!("task {acquisition} believes in the lock, and so does task {other}"),
                     );
                 }
             }
@@ -181,8 +193,8 @@ impl Judges {
         Ok(())
     }
 
-    pub(super) fn ends(&mut self, seat: u32, now: u64) -> Option<Hold> {
-        let hold = self.holds[seat as usize].take();
+    pub(super) fn ends(&mut self, acquisition: u32, now: u64) -> Option<Hold> {
+        let hold = self.holds[acquisition as usize].take();
         if hold.is_some() {
             self.idle_since = now;
         }
@@ -190,22 +202,26 @@ impl Judges {
     }
 
     /// J10: the rules say that a hold is lost.
-    pub(super) fn judge_the_loss(seat: u32, cause: LossCause, weather: &Weather) -> Result<(), Box<Wrong>> {
-        if weather.keeps_holds_of(seat) && !matches!(cause, LossCause::MaxHold | LossCause::Shutdown) {
+    pub(super) fn judge_the_loss(
+        acquisition: u32,
+        cause: LossCause,
+        weather: &Weather,
+    ) -> Result<(), Box<Wrong>> {
+        if weather.keeps_holds_of(acquisition) && !matches!(cause, LossCause::MaxHold | LossCause::Shutdown) {
             return wrong(
                 "J10 no loss while nothing goes wrong",
-                format!("task {seat} is told that its lock is lost, by {cause:?}"),
+                format!("task {acquisition} is told that its lock is lost, by {cause:?}"),
             );
         }
         Ok(())
     }
 
     /// J2: a body ends, so long after its deadline or since its process could notice that.
-    pub(super) fn judge_the_body(seat: u32, hold: &Hold, late: u64) -> Result<(), Box<Wrong>> {
+    pub(super) fn judge_the_body(acquisition: u32, hold: &Hold, late: u64) -> Result<(), Box<Wrong>> {
         if !hold.lost && late > 50 {
             return wrong(
                 "J2 no body goes on after its deadline",
-                format!("task {seat} goes on for {late} ms after its deadline"),
+                format!("task {acquisition} goes on for {late} ms after its deadline"),
             );
         }
         Ok(())
@@ -218,8 +234,8 @@ impl Judges {
     }
 
     /// J3: a task that holds was given a fencing token.
-    pub(super) fn fenced(&mut self, seat: u32, number: u64) -> Result<(), Box<Wrong>> {
-        let Some(hold) = self.holds[seat as usize].filter(|hold| !hold.lost) else { return Ok(()) };
+    pub(super) fn fenced(&mut self, acquisition: u32, number: u64) -> Result<(), Box<Wrong>> {
+        let Some(hold) = self.holds[acquisition as usize].filter(|hold| !hold.lost) else { return Ok(()) };
         let out_of_order = |&&(turn, other): &&(u32, u64)| (turn < hold.turn) != (other < number);
         if let Some((turn, other)) =
             self.fences.iter().filter(|(turn, _)| *turn != hold.turn).find(out_of_order)
@@ -236,13 +252,13 @@ impl Judges {
     /// J6 and J8 for the living, at the end.
     pub(super) fn judge_the_end(&self, alive: [bool; PROCESSES as usize]) -> Result<(), Box<Wrong>> {
         for ((joined, admitted), _) in self.orders.iter().zip(alive).filter(|(_, alive)| *alive) {
-            let order = joined.iter().filter(|seat| admitted.contains(seat));
+            let order = joined.iter().filter(|acquisition| admitted.contains(acquisition));
             if !order.eq(admitted) {
                 return wrong("order", "tasks of one process were not let in in their order");
             }
         }
-        match self.told.iter().position(|told| matches!(told, Told::Waits { .. })) {
-            Some(seat) => wrong("J8 one outcome", format!("task {seat} is told nothing")),
+        match self.told.iter().position(|told| matches!(told, Told::WaitGraph { .. })) {
+            Some(acquisition) => wrong("J8 one outcome", format!("task {acquisition} is told nothing")),
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! Rules that are broken on purpose, one at a time: a judge that cannot fail proves nothing.
+//! ProtocolConfig that are broken on purpose, one at a time: a judge that cannot fail proves nothing.
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,18 +2,18 @@
 
 use super::seen::Seen;
 use crate::key::Name;
-use crate::protocol::abandon::AbandonList;
-use crate::protocol::acquire::Step;
-use crate::protocol::deadline::BootTime;
-use crate::protocol::lane::{Lane, Stage};
+use crate::protocol::contender::ContenderState;
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::key_state::{KeyPhase, KeyState};
+use crate::protocol::orphans::OrphanedTokens;
 use crate::token::{Token, TokenSource};
 
 pub(super) struct Process {
-    pub(super) lane: Lane<u32>,
+    pub(super) key_state: KeyState<u32>,
     pub(super) tokens: TokenSource,
     /// Whether its lock is contended, as far as the lane knows.
     pub(super) contended: bool,
-    pub(super) abandoned: AbandonList,
+    pub(super) abandoned: OrphanedTokens,
     pub(super) key: Name,
     /// Which connection to the server it is.
     pub(super) epoch: u64,
@@ -34,10 +34,10 @@ impl Process {
     /// A process whose clock is faster than the server's by so many thousandths.
     pub(super) fn new(number: u32, faster: i64) -> Self {
         Self {
-            lane: Lane::new(),
+            key_state: KeyState::new(),
             contended: false,
             tokens: TokenSource::of_process(u64::from(number)),
-            abandoned: AbandonList::default(),
+            abandoned: OrphanedTokens::default(),
             key: "k".into(),
             epoch: 1,
             last_arrival: 0,
@@ -51,13 +51,13 @@ impl Process {
     }
 
     /// What its clock shows at `now`.
-    pub(super) fn clock(&self, now: u64) -> BootTime {
-        BootTime::from_nanos(now * self.pace)
+    pub(super) fn clock(&self, now: u64) -> BootInstant {
+        BootInstant::from_nanos(now * self.pace)
     }
 
     /// The first time at which its clock shows that; none for one that never comes.
-    pub(super) fn when(&self, local: BootTime) -> Option<u64> {
-        (local < BootTime::LAST).then(|| local.nanos().div_ceil(self.pace))
+    pub(super) fn when(&self, local: BootInstant) -> Option<u64> {
+        (local < BootInstant::LAST).then(|| local.nanos().div_ceil(self.pace))
     }
 
     /// How long `ms` of its clock take at least.
@@ -72,34 +72,34 @@ impl Process {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.lane.stage, Stage::Held(_))
+        matches!(self.key_state.phase, KeyPhase::Held(_))
     }
 
     /// Returns whether the token is that of the present contender, and a message about it would be believed or answered.
-    pub(super) fn is_about(&self, token: Token, told_is_given: bool) -> bool {
-        match &self.lane.stage {
-            Stage::Asking(asking) if asking.token == token => {
-                told_is_given || !matches!(asking.step, Step::Queued { .. })
+    pub(super) fn is_about(&self, token: Token, grants_are_proof: bool) -> bool {
+        match &self.key_state.phase {
+            KeyPhase::Contending(contender) if contender.token == token => {
+                grants_are_proof || !matches!(contender.step, ContenderState::Queued { .. })
             }
             _ => false,
         }
     }
 
     /// At which stage a task gives up that waits.
-    pub(super) fn stage_of(&self, seat: u32) -> Seen {
-        if self.lane.head() != Some(&seat) {
+    pub(super) fn stage_of(&self, acquisition: u32) -> Seen {
+        if self.key_state.head() != Some(&acquisition) {
             return Seen::LeftBehind;
         }
-        match &self.lane.stage {
-            Stage::Asking(asking) => match asking.step {
-                Step::Trying => Seen::LeftTrying,
-                Step::Enqueuing(_) => Seen::LeftEnqueuing,
-                Step::Queued { .. } => Seen::LeftQueued,
-                Step::Confirming { .. } => Seen::LeftConfirming,
-                Step::Paused { .. } => Seen::LeftPaused,
+        match &self.key_state.phase {
+            KeyPhase::Contending(contender) => match contender.step {
+                ContenderState::Trying => Seen::LeftTrying,
+                ContenderState::Enqueuing(_) => Seen::LeftEnqueuing,
+                ContenderState::Queued { .. } => Seen::LeftQueued,
+                ContenderState::Confirming { .. } => Seen::LeftConfirming,
+                ContenderState::Polling { .. } => Seen::LeftPaused,
             },
-            Stage::Yielding(_) => Seen::LeftYielding,
-            Stage::Held(_) | Stage::Idle | Stage::Away(_) => Seen::LeftBehind,
+            KeyPhase::Yielding(_) => Seen::LeftYielding,
+            KeyPhase::Held(_) | KeyPhase::Idle | KeyPhase::CoolingDown(_) => Seen::LeftBehind,
         }
     }
 }

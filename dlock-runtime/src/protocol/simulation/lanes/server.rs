@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::planted::Bug;
-use crate::protocol::command::{Command, Reply, Sight};
+use crate::protocol::command::{Command, RecordInfo, Reply};
 use crate::protocol::fencing;
+use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
-use crate::protocol::share::Offer;
 use crate::protocol::simulation::{Wrong, at, wrong};
 use crate::token::Token;
 
@@ -36,10 +36,10 @@ impl Server {
         now: u64,
         grant_lease: Duration,
         bug: Bug,
-        mut told: impl FnMut(Token, Offer) -> bool,
+        mut told: impl FnMut(Token, Grant) -> bool,
     ) -> Result<Reply, Box<Wrong>> {
         let server_time = at(now);
-        if bug == Bug::AnybodyReleases && command.lets_go() {
+        if bug == Bug::AnybodyReleases && command.is_release() {
             self.record.run(token, Command::ForceRelease, server_time, grant_lease, &mut told);
         }
         let mut reply = self.record.run(token, command, server_time, grant_lease, &mut told);
@@ -49,7 +49,7 @@ impl Server {
         {
             reply = self.record.run(token, Command::Acquire { lease }, server_time, grant_lease, told);
         }
-        if let (Command::Fence, Reply::Ours) = (command, &reply) {
+        if let (Command::Fence, Reply::Owner) = (command, &reply) {
             let micros = if bug == Bug::CounterStartsAgain { 1 } else { SINCE_THE_EPOCH + now * 1_000 };
             let next = fencing::next(self.fence, micros).expect("the clock is below 2^53");
             self.fence = Some(next);
@@ -106,11 +106,11 @@ impl Server {
         self.record.tokens(at(now))
     }
 
-    /// Until when what stands there stands.
+    /// AtomicDeadline when what stands there stands.
     pub(super) fn until(&mut self, now: u64) -> Option<u64> {
         let nobody = crate::token::TokenSource::of_process(u64::MAX).next();
         match self.record.run(nobody, Command::Inspect, at(now), Duration::ZERO, |_, _| false) {
-            Reply::Seen(Some(Sight { ttl, .. })) => {
+            Reply::Info(Some(RecordInfo { ttl, .. })) => {
                 ttl.map(|ttl| now + u64::try_from(ttl.as_millis()).unwrap_or_default())
             }
             _ => None,

@@ -54,7 +54,7 @@ pub(super) struct Weather {
     pub(super) restarts: u64,
     /// What is beyond what can be promised.
     pub(super) beyond: Beyond,
-    pub(super) confirm_at_once: bool,
+    pub(super) confirm_grants_first: bool,
     /// How long each message takes at least, whatever `delay` adds to it.
     pub(super) distance: u64,
 }
@@ -117,7 +117,7 @@ impl Weather {
                 3 => Beyond::Drift,
                 _ => Beyond::Nothing,
             },
-            confirm_at_once: pick(&[0, 0, 1]) == 1,
+            confirm_grants_first: pick(&[0, 0, 1]) == 1,
             distance: pick(&[0, 0, 0, 0, 50, 120, 245]),
         };
         // Nobody has a lock whose lease is over when the answer arrives.
@@ -146,9 +146,9 @@ impl Weather {
 
     /// Whether nothing takes the hold of `seat` away from a holder that is renewed: there is no fault, and its lease has room for three
     /// round trips.
-    pub(super) fn keeps_holds_of(&self, seat: u32) -> bool {
+    pub(super) fn keeps_holds_of(&self, acquisition: u32) -> bool {
         let round_trip = 2 * (self.distance + self.delay) + 1;
-        let room = self.lease_of(seat) - self.lease_of(seat) / 100 - 2;
+        let room = self.lease_of(acquisition) - self.lease_of(acquisition) / 100 - 2;
         self.renew && *self == self.healthy() && 3 * round_trip < room
     }
 
@@ -160,25 +160,25 @@ impl Weather {
                 $(if self.$field != $mild { milder.push(Self { $field: $mild, ..*self }); })*
             };
         }
-        for seat in (0..TASKS).rev().filter(|seat| self.has(*seat)) {
-            milder.push(Self { tasks: self.tasks & !(1 << seat), ..*self });
+        for acquisition in (0..TASKS).rev().filter(|acquisition| self.has(*acquisition)) {
+            milder.push(Self { tasks: self.tasks & !(1 << acquisition), ..*self });
         }
         mild! {
             beyond: Beyond::Nothing, restarts: 0, kills: 0, freezes: 0, doubled: 0, lost_requests: 0, lost_replies: 0, lost_grants: 0,
             gives_up: 0, declines: 0, hints: 0, forged: 0, unseen: 0, drift: 0, tracking: false, acks: 0, sharing: 0,
-            confirm_at_once: false, distance: 0,
+            confirm_grants_first: false, distance: 0,
             max_hold: 0, min_hold: 0, uneven: 0, handoff_budget: 0, fenced: 0, renew: false, delay: 1,
             grant_lease: 1_000, lease: 600, arrivals: 100, work: 400, back_off: 400,
         }
         milder
     }
 
-    pub(super) fn has(&self, seat: u32) -> bool {
-        self.tasks & (1 << seat) != 0
+    pub(super) fn has(&self, acquisition: u32) -> bool {
+        self.tasks & (1 << acquisition) != 0
     }
 
-    pub(super) fn lease_of(&self, seat: u32) -> u64 {
-        self.lease + self.uneven * u64::from(seat % 2)
+    pub(super) fn lease_of(&self, acquisition: u32) -> u64 {
+        self.lease + self.uneven * u64::from(acquisition % 2)
     }
 
     /// The longest time for which nobody is let in, though somebody waits, once the weather is calm: what is left of the dead expires

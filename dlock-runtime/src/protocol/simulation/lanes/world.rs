@@ -13,42 +13,42 @@ use super::seen::Seen;
 use super::server::Server;
 use super::weather::{Beyond, PROCESSES, TASKS, Weather};
 use super::words;
-use crate::protocol::Rules;
-use crate::protocol::command::{Command, Enqueue, Failure, FailureKind, Reply};
-use crate::protocol::deadline::BootTime;
-use crate::protocol::hold::{Left, Released};
-use crate::protocol::lane::{Action, Cx, Lane, Stage};
-use crate::protocol::patience::{Limits, Patience};
-use crate::protocol::queue::Waiter;
-use crate::protocol::share::Offer;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::foreign_clients::Grant;
+use crate::protocol::hold::{ReleaseOutcome, ResidualHold};
+use crate::protocol::hold_terms::HoldTerms;
+use crate::protocol::key_state::{Action, EventContext, KeyPhase, KeyState};
+use crate::protocol::retry_state::{RetryLimits, RetryState};
 use crate::protocol::simulation::agenda::Agenda;
 use crate::protocol::simulation::chance::Chance;
 use crate::protocol::simulation::story::Story;
 use crate::protocol::simulation::tally::Tally;
 use crate::protocol::simulation::{Wrong, wrong};
-use crate::protocol::terms::Terms;
+use crate::protocol::wait_queue::QueueEntry;
 use crate::retry::RetryPolicy;
 use crate::token::Token;
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Join {
-        seat: u32,
+        acquisition: u32,
     },
     GiveUp {
-        seat: u32,
+        acquisition: u32,
     },
     WorkEnds {
-        seat: u32,
+        acquisition: u32,
     },
     /// The body asks for a fencing token.
     Fences {
-        seat: u32,
+        acquisition: u32,
     },
     /// The body of a lost hold is gone.
     BodyGone {
-        seat: u32,
-        left: Option<Left>,
+        acquisition: u32,
+        left: Option<ResidualHold>,
     },
     Executed {
         sent: Sent,
@@ -63,7 +63,7 @@ pub(super) enum Event {
     Granted {
         process: usize,
         token: Token,
-        offer: Offer,
+        offer: Grant,
         forged: bool,
     },
     /// Somebody says that the key was changed, truly or not.
@@ -109,7 +109,7 @@ pub(super) struct Sent {
     command: Command,
     at: u64,
     /// The same by the clock of the process.
-    local: BootTime,
+    local: BootInstant,
 }
 
 /// What is left to chance.
@@ -144,7 +144,7 @@ enum Thing {
 pub(super) struct World<'a> {
     pub(super) weather: Weather,
     bug: Bug,
-    rules: Rules,
+    rules: ProtocolConfig,
     now: u64,
     agenda: Agenda<Event>,
     server: Server,
@@ -177,14 +177,14 @@ impl<'a> World<'a> {
         let mut world = Self {
             weather,
             bug,
-            rules: Rules {
+            rules: ProtocolConfig {
                 handoff_budget: Duration::from_millis(weather.handoff_budget),
                 grant_lease: Duration::from_millis(weather.grant_lease),
-                told_is_given: weather.unseen == 0 || bug == Bug::EveryGrantIsBelieved,
+                grants_are_proof: weather.unseen == 0 || bug == Bug::EveryGrantIsBelieved,
                 tracking: weather.tracking,
-                confirm_at_once: weather.confirm_at_once,
+                confirm_grants_first: weather.confirm_grants_first,
                 replica_acks: weather.acks,
-                ..Rules::DEFAULT
+                ..ProtocolConfig::DEFAULT
             },
             now: 0,
             agenda: Agenda::new(),
@@ -202,9 +202,9 @@ impl<'a> World<'a> {
             let drift = world.draw_drift(number as usize);
             world.processes.push(Process::new(number, drift));
         }
-        for seat in (0..TASKS).filter(|seat| weather.has(*seat)) {
-            let at = world.up_to(Thing::Join, seat as usize, weather.arrivals);
-            world.at(at, Event::Join { seat });
+        for acquisition in (0..TASKS).filter(|acquisition| weather.has(*acquisition)) {
+            let at = world.up_to(Thing::Join, acquisition as usize, weather.arrivals);
+            world.at(at, Event::Join { acquisition });
         }
         world.plan_faults();
         world
@@ -328,11 +328,11 @@ impl<'a> World<'a> {
     /// The process whose own doing the event is; a server does not mind whether a process is frozen.
     fn process_of(event: &Event) -> Option<usize> {
         match event {
-            Event::Join { seat }
-            | Event::GiveUp { seat }
-            | Event::WorkEnds { seat }
-            | Event::Fences { seat }
-            | Event::BodyGone { seat, .. } => Some(home(*seat)),
+            Event::Join { acquisition }
+            | Event::GiveUp { acquisition }
+            | Event::WorkEnds { acquisition }
+            | Event::Fences { acquisition }
+            | Event::BodyGone { acquisition, .. } => Some(home(*acquisition)),
             Event::Answered { sent, .. } => Some(sent.process),
             Event::Granted { process, .. }
             | Event::Hint { process }
@@ -347,39 +347,41 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) -> Done {
         match event {
-            Event::Join { seat } => self.join(seat),
-            Event::GiveUp { seat } => self.give_up(seat),
-            Event::WorkEnds { seat } => self.work_ends(seat),
-            Event::Fences { seat } => {
-                if let Some(Hold { token, lost: false, .. }) = self.judges.holds[seat as usize] {
-                    self.send_for(Some(seat), home(seat), token, Command::Fence);
+            Event::Join { acquisition } => self.join(acquisition),
+            Event::GiveUp { acquisition } => self.give_up(acquisition),
+            Event::WorkEnds { acquisition } => self.work_ends(acquisition),
+            Event::Fences { acquisition } => {
+                if let Some(Hold { token, lost: false, .. }) = self.judges.holds[acquisition as usize] {
+                    self.send_for(Some(acquisition), home(acquisition), token, Command::Fence);
                 }
                 Ok(())
             }
-            Event::BodyGone { seat, left } => {
-                self.judges.ends(seat, self.now);
+            Event::BodyGone { acquisition, left } => {
+                self.judges.ends(acquisition, self.now);
                 let Some(left) = left else { return Ok(()) };
-                self.on_lane(home(seat), |lane, cx| lane.let_go_of(&seat, left, true, cx))
+                self.with_key(home(acquisition), |key_state, ctx| {
+                    key_state.release_residual(&acquisition, left, true, ctx)
+                })
             }
             Event::Executed { sent, answered, late } => self.executed(sent, answered, late),
             Event::Answered { sent, reply } => self.answered(sent, reply),
             Event::Granted { process, token, offer, forged } => {
                 let mut known = true;
-                self.on_lane(process, |lane, cx| known = lane.granted(token, offer, cx))?;
+                self.with_key(process, |key_state, ctx| known = key_state.on_grant(token, offer, ctx))?;
                 if !known && !forged {
-                    self.send(process, token, Command::Leave);
+                    self.send(process, token, Command::Withdraw);
                 }
                 Ok(())
             }
             Event::Hint { process } => {
                 self.saw(Seen::Hint);
-                self.on_lane(process, Lane::touched)
+                self.with_key(process, KeyState::on_invalidation)
             }
             Event::Tick { process } => self.tick(process),
             Event::Reconnected { process, moved } => {
-                self.processes[process].abandoned.hasten(|_| true);
-                self.undo_later(process);
-                self.on_lane(process, |lane, cx| lane.reconnected(moved, cx))
+                self.processes[process].abandoned.retry_now(|_| true);
+                self.schedule_cleanup(process);
+                self.with_key(process, |key_state, ctx| key_state.on_reconnect(moved, ctx))
             }
             Event::Freeze { process, time } => {
                 self.freeze(process, time);
@@ -410,79 +412,81 @@ impl<'a> World<'a> {
         if self.bug == Bug::NobodyWatches && self.processes[process].is_held() {
             return Ok(());
         }
-        self.on_lane(process, Lane::tick)
+        self.with_key(process, KeyState::tick)
     }
 
-    fn join(&mut self, seat: u32) -> Done {
-        if self.strikes(Thing::GivesUp, seat as usize, self.weather.gives_up) {
-            let after = self.up_to(Thing::GivesUpAfter, seat as usize, 1_000);
-            self.at(self.now + after, Event::GiveUp { seat });
+    fn join(&mut self, acquisition: u32) -> Done {
+        if self.strikes(Thing::GivesUp, acquisition as usize, self.weather.gives_up) {
+            let after = self.up_to(Thing::GivesUpAfter, acquisition as usize, 1_000);
+            self.at(self.now + after, Event::GiveUp { acquisition });
         }
-        let (wait, retries) = match seat {
+        let (wait, retries) = match acquisition {
             ONCE | ONLY_WHETHER => (None, 0),
-            _ if seat.is_multiple_of(2) => (Some(Duration::from_secs(60)), 0),
+            _ if acquisition.is_multiple_of(2) => (Some(Duration::from_secs(60)), 0),
             _ => (None, 40),
         };
         let last = Duration::from_millis(self.weather.back_off);
-        let limits = Limits {
+        let limits = RetryLimits {
             retries,
             wait,
             backoff: RetryPolicy::exponential(last / 8, last),
             response_timeout: Duration::from_millis(TIMEOUT),
-            only_whether: seat == ONLY_WHETHER,
+            try_only: acquisition == ONLY_WHETHER,
         };
-        let process = home(seat);
-        let patience = Patience::new(self.processes[process].clock(self.now), limits, seat);
+        let process = home(acquisition);
+        let retry_state = RetryState::new(self.processes[process].clock(self.now), limits, acquisition);
         let some = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
-        let terms = Terms::of_lease(Duration::from_millis(self.weather.lease_of(seat)))
+        let terms = HoldTerms::of_lease(Duration::from_millis(self.weather.lease_of(acquisition)))
             .renew(self.weather.renew)
             .max_hold(some(self.weather.max_hold))
             .min_hold(some(self.weather.min_hold));
-        let waiter = Waiter { seat, terms, patience };
-        self.tell(|| format!("task {seat} of process {process} wants the lock"));
-        self.judges.joins(seat, process, self.now);
+        let waiter = QueueEntry { acquisition, terms, retry_state };
+        self.tell(|| format!("task {acquisition} of process {process} wants the lock"));
+        self.judges.joins(acquisition, process, self.now);
         if self.bug == Bug::JoinsTwice {
             let twice = waiter.clone();
-            self.on_lane(process, |lane, cx| lane.join(twice, cx))?;
+            self.with_key(process, |key_state, ctx| key_state.join(twice, ctx))?;
         }
-        self.on_lane(process, |lane, cx| lane.join(waiter, cx))
+        self.with_key(process, |key_state, ctx| key_state.join(waiter, ctx))
     }
 
-    fn give_up(&mut self, seat: u32) -> Done {
-        let process = home(seat);
-        if let Some(hold) = self.judges.holds[seat as usize] {
+    fn give_up(&mut self, acquisition: u32) -> Done {
+        let process = home(acquisition);
+        if let Some(hold) = self.judges.holds[acquisition as usize] {
             if !hold.lost {
                 self.saw(Seen::LeftHolding);
-                self.tell(|| format!("task {seat} of process {process} is cancelled while it holds"));
+                self.tell(|| format!("task {acquisition} of process {process} is cancelled while it holds"));
             }
-            return self.work_ends(seat);
+            return self.work_ends(acquisition);
         }
-        if !matches!(self.judges.told[seat as usize], Told::Waits { .. }) {
+        if !matches!(self.judges.told[acquisition as usize], Told::WaitGraph { .. }) {
             return Ok(());
         }
-        let stage = self.processes[process].stage_of(seat);
-        self.saw(stage);
-        self.tell(|| format!("task {seat} of process {process} gives up"));
-        self.judges.told[seat as usize] = Told::Left;
+        let phase = self.processes[process].stage_of(acquisition);
+        self.saw(phase);
+        self.tell(|| format!("task {acquisition} of process {process} gives up"));
+        self.judges.told[acquisition as usize] = Told::ResidualHold;
         if self.bug == Bug::StaysThoughGone {
             return Ok(());
         }
-        self.on_lane(process, |lane, cx| {
-            lane.leave(&seat, cx);
+        self.with_key(process, |key_state, ctx| {
+            key_state.leave(&acquisition, ctx);
         })
     }
 
-    fn work_ends(&mut self, seat: u32) -> Done {
-        let process = home(seat);
-        let Some(hold) = self.judges.holds[seat as usize].filter(|hold| !hold.lost) else { return Ok(()) };
+    fn work_ends(&mut self, acquisition: u32) -> Done {
+        let process = home(acquisition);
+        let Some(hold) = self.judges.holds[acquisition as usize].filter(|hold| !hold.lost) else {
+            return Ok(());
+        };
         let over = self.processes[process].when(hold.until).unwrap_or(u64::MAX);
         let late = self.now.saturating_sub(over.max(self.processes[process].frozen_until));
-        Judges::judge_the_body(seat, &hold, late)?;
-        self.judges.ends(seat, self.now);
-        self.tell(|| format!("task {seat} of process {process} is done"));
-        let mut released = Released::Kept;
-        self.on_lane(process, |lane, cx| released = lane.release(&seat, cx))?;
-        if let Released::ToServer(token, command) = released {
+        Judges::judge_the_body(acquisition, &hold, late)?;
+        self.judges.ends(acquisition, self.now);
+        self.tell(|| format!("task {acquisition} of process {process} is done"));
+        let mut released = ReleaseOutcome::HandedOff;
+        self.with_key(process, |key_state, ctx| released = key_state.release(&acquisition, ctx))?;
+        if let ReleaseOutcome::Send(token, command) = released {
             self.send(process, token, command);
         }
         Ok(())
@@ -507,11 +511,11 @@ impl<'a> World<'a> {
     fn kill(&mut self, process: usize) {
         self.saw(Seen::Killed);
         self.processes[process].alive = false;
-        for seat in (0..TASKS).filter(|seat| home(*seat) == process) {
-            if self.judges.ends(seat, self.now).is_some() {
+        for acquisition in (0..TASKS).filter(|acquisition| home(*acquisition) == process) {
+            if self.judges.ends(acquisition, self.now).is_some() {
                 self.saw(Seen::KilledHolding);
             }
-            self.judges.told[seat as usize] = Told::Dead;
+            self.judges.told[acquisition as usize] = Told::Dead;
         }
         self.tell(|| format!("process {process} is killed"));
     }
@@ -520,13 +524,13 @@ impl<'a> World<'a> {
     /// server's queue at this time is a secret, where being told counts as proof.
     fn forge(&mut self, process: usize, number: u64) -> Done {
         let token = self.processes[process].tokens.at(number);
-        if self.processes[process].is_about(token, self.rules.told_is_given) {
+        if self.processes[process].is_about(token, self.rules.grants_are_proof) {
             return Ok(());
         }
         self.saw(Seen::ForgedGrant);
         self.tell(|| format!("somebody lies to process {process} that it has the lock"));
         let lease = if number.is_multiple_of(2) { Duration::ZERO } else { Duration::MAX };
-        let offer = Offer { lease, ..Offer::NONE };
+        let offer = Grant { lease, ..Grant::NONE };
         self.happen(Event::Granted { process, token, offer, forged: true })
     }
 
@@ -559,17 +563,22 @@ impl<'a> World<'a> {
         }
     }
 
-    fn on_lane(&mut self, process: usize, event: impl FnOnce(&mut Lane<u32>, &mut Cx<'_, u32>)) -> Done {
+    fn with_key(
+        &mut self,
+        process: usize,
+        event: impl FnOnce(&mut KeyState<u32>, &mut EventContext<'_, u32>),
+    ) -> Done {
         let mut actions = std::mem::take(&mut self.actions);
         let current = &mut self.processes[process];
         let slept = if self.bug == Bug::ClockStopsInSleep { current.slept } else { 0 };
         let now = current.clock(self.now - slept);
         let shares = (process as u64) < self.weather.sharing;
-        let rules = Rules { yield_to_foreign: shares, ..self.rules };
+        let rules = ProtocolConfig { yield_to_foreign: shares, ..self.rules };
         let contended = &mut current.contended;
-        let mut cx = Cx { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
-        event(&mut current.lane, &mut cx);
-        let due = current.lane.due();
+        let mut ctx =
+            EventContext { now, rules: &rules, tokens: &current.tokens, actions: &mut actions, contended };
+        event(&mut current.key_state, &mut ctx);
+        let due = current.key_state.due();
         for action in actions.drain(..) {
             self.act(process, &action)?;
         }
@@ -578,7 +587,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn arm(&mut self, process: usize, due: BootTime) {
+    fn arm(&mut self, process: usize, due: BootInstant) {
         let current = &mut self.processes[process];
         let slept = if self.bug == Bug::ClockStopsInSleep { current.slept } else { 0 };
         let Some(due) = current.when(due) else { return };
@@ -591,7 +600,7 @@ impl<'a> World<'a> {
 
     fn act(&mut self, process: usize, action: &Action<u32>) -> Done {
         match *action {
-            Action::Send { command: Command::Enqueue { mode: Enqueue::Again, .. }, .. }
+            Action::Send { command: Command::Enqueue { mode: EnqueueMode::Recheck, .. }, .. }
                 if self.bug == Bug::NobodyAsksAgain => {}
             Action::Send { command: Command::Renew { .. }, .. }
                 if self.bug == Bug::NobodyRenews && self.processes[process].is_held() => {}
@@ -599,55 +608,60 @@ impl<'a> World<'a> {
                 self.note_spare(process, token, command);
                 self.send(process, token, command);
             }
-            Action::Abandon { token } => {
+            Action::Orphan { token } => {
                 let Process { abandoned, epoch, key, .. } = &mut self.processes[process];
                 if self.bug != Bug::NothingIsUndone {
                     abandoned.add(key.clone(), token, *epoch - 1);
-                    self.undo_later(process);
+                    self.schedule_cleanup(process);
                 }
             }
-            Action::Admit { seat, token, deadline, ends, .. } => {
+            Action::Grant { acquisition, token, deadline, ends, .. } => {
                 let deadline = deadline.at();
                 let until = deadline.min(ends);
-                return self
-                    .admit(seat, Hold { process, token, until, deadline, ends, lost: false, turn: 0 });
+                return self.admit(
+                    acquisition,
+                    Hold { process, token, until, deadline, ends, lost: false, turn: 0 },
+                );
             }
-            Action::Prolong { seat, deadline, .. } => {
-                if let Some(hold) = &mut self.judges.holds[seat as usize] {
+            Action::Extend { acquisition, deadline, .. } => {
+                if let Some(hold) = &mut self.judges.holds[acquisition as usize] {
                     hold.deadline = deadline.at();
                     hold.until = hold.deadline.min(hold.ends);
-                    return self.believe(seat);
+                    return self.believe(acquisition);
                 }
             }
-            Action::Lose { seat, cause, left } => {
+            Action::Revoke { acquisition, cause, left } => {
                 self.saw(Seen::Lost);
                 // A broken rule is for the judge of that rule to notice.
                 if let Bug::None | Bug::NobodyRenews = self.bug {
-                    Judges::judge_the_loss(seat, cause, &self.weather)?;
+                    Judges::judge_the_loss(acquisition, cause, &self.weather)?;
                 }
-                self.tell(|| format!("task {seat} of process {process} is told that its lock is lost"));
+                self.tell(|| {
+                    format!("task {acquisition} of process {process} is told that its lock is lost")
+                });
                 let local = self.processes[process].clock(self.now);
                 // What is lost to the server or to time is over; what was ours to the end is ours until its body is gone.
-                if let Some(hold) = self.judges.ends(seat, self.now).filter(|hold| local >= hold.ends) {
-                    self.judges.holds[seat as usize] =
+                if let Some(hold) = self.judges.ends(acquisition, self.now).filter(|hold| local >= hold.ends)
+                {
+                    self.judges.holds[acquisition as usize] =
                         Some(Hold { until: hold.deadline, lost: true, ..hold });
                 }
-                let gone = self.now + self.up_to(Thing::BodyGone, seat as usize, 50);
-                self.at(gone, Event::BodyGone { seat, left });
+                let gone = self.now + self.up_to(Thing::BodyGone, acquisition as usize, 50);
+                self.at(gone, Event::BodyGone { acquisition, left });
             }
-            Action::Refuse { seat, .. } => {
+            Action::Reject { acquisition, .. } => {
                 self.saw(Seen::Refused);
-                self.tell(|| format!("task {seat} of process {process} is refused"));
-                return self.judges.refused(seat, self.now, &self.weather);
+                self.tell(|| format!("task {acquisition} of process {process} is refused"));
+                return self.judges.refused(acquisition, self.now, &self.weather);
             }
-            Action::Join { .. } => {}
+            Action::JoinNested { .. } => {}
         }
         Ok(())
     }
 
-    fn admit(&mut self, seat: u32, hold: Hold) -> Done {
+    fn admit(&mut self, acquisition: u32, hold: Hold) -> Done {
         self.saw(Seen::Admitted);
-        if self.weather.keeps_holds_of(seat) {
+        if self.weather.keeps_holds_of(acquisition) {
             self.saw(Seen::LetInFarAway);
         }
         if self.processes[hold.process].spare == Some(hold.token) {
@@ -658,37 +672,37 @@ impl<'a> World<'a> {
         let until = self.processes[process].when(hold.until);
         self.tell(|| {
             let until = until.map(|until| format!(" until {until} ms")).unwrap_or_default();
-            format!("task {seat} of process {process} is let in{until}")
+            format!("task {acquisition} of process {process} is let in{until}")
         });
-        self.judges.admitted(seat, hold, (self.now, local, self.server.life), &self.weather)?;
-        self.believe(seat)?;
-        if self.happens(Thing::Declined, seat as usize, self.weather.declines) {
+        self.judges.admitted(acquisition, hold, (self.now, local, self.server.life), &self.weather)?;
+        self.believe(acquisition)?;
+        if self.happens(Thing::Declined, acquisition as usize, self.weather.declines) {
             self.saw(Seen::Declined);
-            self.at(self.now, Event::WorkEnds { seat });
+            self.at(self.now, Event::WorkEnds { acquisition });
             return Ok(());
         }
-        let work = self.up_to(Thing::Work, seat as usize, self.weather.work);
-        if self.happens(Thing::Fenced, seat as usize, self.weather.fenced) {
-            self.at(self.now + work / 2, Event::Fences { seat });
+        let work = self.up_to(Thing::Work, acquisition as usize, self.weather.work);
+        if self.happens(Thing::Fenced, acquisition as usize, self.weather.fenced) {
+            self.at(self.now + work / 2, Event::Fences { acquisition });
         }
-        self.at(self.now + work, Event::WorkEnds { seat });
+        self.at(self.now + work, Event::WorkEnds { acquisition });
         Ok(())
     }
 
     fn note_spare(&mut self, process: usize, token: Token, command: Command) {
-        let Process { lane, spare, .. } = &mut self.processes[process];
-        if let (Stage::Asking(asking), Command::Acquire { .. }) = (&lane.stage, command)
-            && asking.is_spare(token)
+        let Process { key_state, spare, .. } = &mut self.processes[process];
+        if let (KeyPhase::Contending(contender), Command::Acquire { .. }) = (&key_state.phase, command)
+            && contender.is_spare(token)
         {
             *spare = Some(token);
             self.saw(Seen::Spare);
         }
     }
 
-    fn believe(&mut self, seat: u32) -> Done {
+    fn believe(&mut self, acquisition: u32) -> Done {
         let Self { judges, processes, tally, now, server, weather, .. } = self;
         let clocks = |process: usize| processes[process].clock(*now);
-        judges.believes(seat, clocks, (server.life, weather.beyond), tally)
+        judges.believes(acquisition, clocks, (server.life, weather.beyond), tally)
     }
 
     fn send(&mut self, process: usize, token: Token, command: Command) {
@@ -766,11 +780,11 @@ impl<'a> World<'a> {
             let (asks, answers) = (words::asks(command), words::answers(command, &reply, until));
             self.tell(|| format!("process {process} {asks}{since}; the server {answers}{lost}"));
         }
-        if let (Command::Inspect, Reply::Seen(sight)) = (command, &reply) {
+        if let (Command::Inspect, Reply::Info(sight)) = (command, &reply) {
             let waits = sight.is_none_or(|sight| sight.waiters > 0);
             self.saw(if waits { Seen::SomebodyElse } else { Seen::NobodyElse });
         }
-        if let (Command::Keep { ttl }, Reply::Ours) = (command, &reply) {
+        if let (Command::SetTtl { ttl }, Reply::Owner) = (command, &reply) {
             // It may be asked for longer, for a body that is not gone; and a fast clock has it over a little earlier.
             let asked = at + self.processes[process].span(millis(ttl)).saturating_sub(100);
             let min_hold = self.processes[process].span(self.weather.min_hold);
@@ -810,12 +824,19 @@ impl<'a> World<'a> {
         };
         let reply = server.run(token, command, self.now, self.rules.grant_lease, self.bug, told)?;
         if self.bug == Bug::NothingIsKept
-            && matches!((command, &reply), (Command::Keep { .. }, Reply::Ours))
+            && matches!((command, &reply), (Command::SetTtl { .. }, Reply::Owner))
             && !self.judges.holds.iter().flatten().any(|hold| hold.token == token)
         {
-            server.run(token, Command::Free, self.now, self.rules.grant_lease, self.bug, |_, _| false)?;
+            server.run(
+                token,
+                Command::ReleaseWithoutHandoff,
+                self.now,
+                self.rules.grant_lease,
+                self.bug,
+                |_, _| false,
+            )?;
         }
-        if matches!(reply, Reply::Ours) && weather.beyond != Beyond::Nothing {
+        if matches!(reply, Reply::Owner) && weather.beyond != Beyond::Nothing {
             self.judges.granted_in.entry(token).or_insert(self.server.life);
         }
         for (process, token, offer, seen) in granted {
@@ -824,7 +845,7 @@ impl<'a> World<'a> {
             }
             self.grant(process, token, offer);
         }
-        if self.weather.tracking && command.lets_go() {
+        if self.weather.tracking && command.is_release() {
             for process in 0..self.processes.len() {
                 let delay = self.up_to(Thing::Hint, process, 3 * self.weather.delay);
                 self.at(self.now + delay, Event::Hint { process });
@@ -834,7 +855,7 @@ impl<'a> World<'a> {
     }
 
     /// A message tells a token that it is granted the lock.
-    fn grant(&mut self, process: usize, token: Token, offer: Offer) {
+    fn grant(&mut self, process: usize, token: Token, offer: Grant) {
         self.tell(|| format!("the server hands the lock on to process {process}"));
         if self.strikes(Thing::GrantLost, process, self.weather.lost_grants) {
             self.saw(Seen::LostGrant);
@@ -856,9 +877,9 @@ impl<'a> World<'a> {
     fn answered(&mut self, sent: Sent, reply: Reply) -> Done {
         let Sent { process, asker, epoch, token, command, local, .. } = sent;
         let unknown = matches!(reply, Reply::Unknown(_));
-        if let (Reply::Fenced(number), Some(seat)) = (&reply, asker) {
+        if let (Reply::Fenced(number), Some(acquisition)) = (&reply, asker) {
             self.saw(Seen::Fenced);
-            self.judges.fenced(seat, *number)?;
+            self.judges.fenced(acquisition, *number)?;
         }
         let now = self.processes[process].clock(self.now);
         let current = &mut self.processes[process];
@@ -867,7 +888,7 @@ impl<'a> World<'a> {
             let at = self.now + 1 + self.delay(Thing::ReplyDelay, process, 1);
             self.at(at, Event::Reconnected { process, moved: false });
         }
-        if command.lets_go() {
+        if command.is_release() {
             let Process { abandoned, key, .. } = &mut self.processes[process];
             if !abandoned.left(token, &reply, epoch, now) && self.bug != Bug::NothingIsUndone {
                 match reply {
@@ -876,28 +897,28 @@ impl<'a> World<'a> {
                     _ => {}
                 }
             }
-            self.undo_later(process);
+            self.schedule_cleanup(process);
             return Ok(());
         }
         let sent = if self.bug == Bug::DeadlineFromTheReply { now } else { local };
-        self.on_lane(process, |lane, cx| lane.reply(token, command, sent, reply, cx))
+        self.with_key(process, |key_state, ctx| key_state.reply(token, command, sent, reply, ctx))
     }
 
     fn undo(&mut self, process: usize) {
         let now = self.processes[process].clock(self.now);
         for (_, token) in self.processes[process].abandoned.due_now(now) {
-            self.send(process, token, Command::Leave);
+            self.send(process, token, Command::Withdraw);
         }
-        self.undo_later(process);
+        self.schedule_cleanup(process);
     }
 
-    fn undo_later(&mut self, process: usize) {
+    fn schedule_cleanup(&mut self, process: usize) {
         self.arm(process, self.processes[process].abandoned.due());
     }
 
     fn judge_the_end(&mut self) -> Done {
         let alive = std::array::from_fn(|process| self.processes[process].alive);
-        if self.processes.iter().any(|process| process.alive && !process.lane.is_idle()) {
+        if self.processes.iter().any(|process| process.alive && !process.key_state.is_idle()) {
             return wrong("J6 nothing left", "a process goes on minding the lock though nobody wants it");
         }
         self.judges.judge_the_end(alive)?;
@@ -917,8 +938,8 @@ impl<'a> World<'a> {
     }
 }
 
-fn home(seat: u32) -> usize {
-    (seat % PROCESSES) as usize
+fn home(acquisition: u32) -> usize {
+    (acquisition % PROCESSES) as usize
 }
 
 fn millis(time: Duration) -> u64 {

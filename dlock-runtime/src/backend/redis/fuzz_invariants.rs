@@ -1,0 +1,112 @@
+//! What holds whatever a server says: see `crate::hostile`.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::Request;
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::codec::Redacted;
+use crate::backend::redis::node::connect::GrantMessage;
+use crate::backend::redis::topology;
+use crate::layout::Publish;
+use crate::protocol::command::{Command, EnqueueMode, FailureKind, Reply};
+use crate::protocol::foreign_clients::FleetHold;
+use crate::token::{PREFIX, Token};
+
+const SECRET: &str = "Sesame7f3a";
+
+/// Reads a value as the answer to each command of each layout.
+pub(crate) fn read_value(value: &Value) {
+    let server = Redacted::new("h:1");
+    server.hide(SECRET);
+    let token = Token::of_numbers(1, 1).expect("a small number");
+    for layout in [LockEncoding::Native, LockEncoding::Plain, LockEncoding::Redisson(Publish::Auto)] {
+        for command in commands(token) {
+            let request = Request::new("k".into(), token, command);
+            let reply = layout.decode(&request, value, &server);
+            let is_had = matches!(
+                reply,
+                Reply::Owner
+                    | Reply::Queued { .. }
+                    | Reply::Yielded
+                    | Reply::Fenced(_)
+                    | Reply::Info(Some(_))
+            );
+            assert!(
+                !is_had || is_good(layout, &request, value),
+                "{command:?} is {reply:?} by {value:?} in {layout:?}"
+            );
+            if let Reply::Refused(failure) | Reply::Unknown(failure) = &reply {
+                assert!(is_clean(&failure.reason), "{:?}", failure.reason);
+                let is_error = matches!(value, Value::ServerError(_));
+                let is_spent = failure.kind == FailureKind::FencingCounter && *value == Value::Int(-1);
+                assert!(
+                    is_error || is_spent || failure.kind == FailureKind::Passing,
+                    "{value:?} is {failure:?}"
+                );
+            }
+        }
+    }
+    topology::read_value(value);
+}
+
+/// Returns whether a server that has done a command may say so: by `OK`, by a number from 1 on or one first in a list, or by text;
+/// whether a hold is ours, by the holder's token where locks are strings.
+fn is_good(layout: LockEncoding, request: &Request, value: &Value) -> bool {
+    match (request.command, value) {
+        (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => true,
+        (Command::Fence | Command::RaiseFence { .. }, Value::BulkString(text)) => !text.is_empty(),
+        (Command::Verify, Value::BulkString(text)) => {
+            !matches!(layout, LockEncoding::Redisson(_)) && text.starts_with(&request.token.written())
+        }
+        (Command::Verify, value) => matches!((layout, value), (LockEncoding::Redisson(_), Value::Int(1))),
+        (Command::Inspect, Value::Array(parts)) => matches!(parts.first(), Some(Value::BulkString(_))),
+        (_, Value::Array(parts)) => matches!(parts.first(), Some(Value::Int(1..))),
+        (_, Value::Int(number)) => *number > 0,
+        _ => false,
+    }
+}
+
+/// Returns whether what is shown has no secret, no token and nothing that a terminal obeys.
+fn is_clean(shown: &str) -> bool {
+    let tokens = shown
+        .match_indices(PREFIX)
+        .any(|(at, _)| shown.get(at..at + Token::WIDTH).and_then(Token::parse).is_some());
+    !tokens && !shown.contains(SECRET) && !shown.contains(char::is_control)
+}
+
+fn commands(next: Token) -> Vec<Command> {
+    let time = Duration::from_secs(1);
+    let enqueue = |mode| Command::Enqueue { lease: time, mode };
+    let fleet_hold = FleetHold::NEW;
+    vec![
+        Command::Acquire { lease: time },
+        enqueue(EnqueueMode::Join),
+        enqueue(EnqueueMode::Recheck),
+        enqueue(EnqueueMode::TryOnly),
+        Command::Renew { lease: time },
+        Command::Verify,
+        Command::SetTtl { ttl: time },
+        Command::Release,
+        Command::ReleaseWithFleetHold { fleet_hold },
+        Command::ReleaseWithoutHandoff,
+        Command::Withdraw,
+        Command::ForceRelease,
+        Command::Fence,
+        Command::RaiseFence { fence: 1 },
+        Command::Inspect,
+        Command::Ping,
+        Command::Yield { next, fleet_hold },
+    ]
+}
+
+/// Reads what was published.
+pub(crate) fn read_message(message: &[u8]) {
+    topology::read_message(message);
+    let Some(GrantMessage { token, offer, key }) = GrantMessage::parse(message) else { return };
+    let fleet_hold = offer.fleet_hold.millis().map(|held| format!("+{held}")).unwrap_or_default();
+    let written = format!("{token}{}{fleet_hold}|{key}", offer.lease.as_millis());
+    let again = GrantMessage::parse(written.as_bytes()).expect("what is written is read");
+    assert_eq!((again.token, again.offer, again.key), (token, offer, key), "{written}");
+}

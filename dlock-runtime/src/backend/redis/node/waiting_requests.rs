@@ -1,0 +1,127 @@
+//! Requests that wait for the first attempt to replace a lost connection. None of them was ever written.
+//!
+//! Each waits for less than one response timeout, and there is a bound on their number: what exceeds either is refused. They leave in the
+//! order in which they came.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::backend::Request;
+use crate::backend::redis::node::pipeline::RouteHistory;
+use crate::protocol::deadline::BootInstant;
+
+/// The requests, oldest first.
+#[derive(Default)]
+pub(crate) struct WaitingRequests {
+    queue: VecDeque<(BootInstant, Vec<Request>, RouteHistory)>,
+    count: usize,
+}
+
+impl WaitingRequests {
+    /// Adds requests that came at `now`, to a server that has `response_timeout` to reply.
+    ///
+    /// # Errors
+    ///
+    /// Returns the requests if too many wait already.
+    pub(crate) fn push(
+        &mut self,
+        requests: Vec<Request>,
+        passage: RouteHistory,
+        now: BootInstant,
+        response_timeout: Duration,
+    ) -> Result<(), Vec<Request>> {
+        if self.count.saturating_add(requests.len()) > MOST_WAITING {
+            return Err(requests);
+        }
+        self.count += requests.len();
+        self.queue.push_back((expiry(now, response_timeout), requests, passage));
+        Ok(())
+    }
+
+    /// Adds requests before all others, however many there are.
+    pub(crate) fn push_first(
+        &mut self,
+        requests: Vec<Request>,
+        now: BootInstant,
+        response_timeout: Duration,
+    ) {
+        if !requests.is_empty() {
+            self.count += requests.len();
+            self.queue.push_front((expiry(now, response_timeout), requests, RouteHistory::default()));
+        }
+    }
+
+    /// Takes out those whose time is over at `now`.
+    pub(crate) fn take_expired(&mut self, now: BootInstant) -> Vec<Request> {
+        let mut expired = Vec::new();
+        while self.queue.front().is_some_and(|(until, ..)| *until <= now)
+            && let Some((_, requests, _)) = self.queue.pop_front()
+        {
+            self.count -= requests.len();
+            expired.extend(requests);
+        }
+        expired
+    }
+
+    /// Returns when the time of the first is over; `None` if none waits.
+    pub(crate) fn next_expiry(&self) -> Option<BootInstant> {
+        self.queue.front().map(|(until, ..)| *until)
+    }
+
+    /// Takes out all, in order, to be sent.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (Vec<Request>, RouteHistory)> + use<> {
+        self.count = 0;
+        std::mem::take(&mut self.queue).into_iter().map(|(_, requests, passage)| (requests, passage))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// Returns until when a request waits. It is refused a little before the limit of a single try, so that the call returns the reason and
+/// not only that its time is up.
+fn expiry(now: BootInstant, response_timeout: Duration) -> BootInstant {
+    now.plus(response_timeout.saturating_sub(response_timeout / 16))
+}
+
+/// As many as may wait for one server: some 10 MB.
+const MOST_WAITING: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::node::test_node::acquire;
+
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn requests_leave_in_order_until_their_time_is_over() {
+        let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
+        for (key, now) in [("a", 0), ("b", 10), ("c", 20)] {
+            assert!(waiting.push(vec![acquire(key)], RouteHistory::default(), at(now), timeout).is_ok());
+        }
+        let keys = |requests: Vec<Request>| requests.iter().map(|of| of.key.to_string()).collect::<Vec<_>>();
+
+        assert_eq!(waiting.next_expiry(), Some(at(150)));
+        assert!(waiting.take_expired(at(149)).is_empty());
+        assert_eq!(keys(waiting.take_expired(at(150))), ["a"]);
+        assert_eq!(keys(waiting.take().flat_map(|(requests, _)| requests).collect()), ["b", "c"]);
+        assert!(waiting.is_empty() && waiting.next_expiry().is_none());
+    }
+
+    #[test]
+    fn too_many_requests_are_returned() {
+        let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
+        let many = (0..MOST_WAITING).map(|_| acquire("a")).collect();
+        assert!(waiting.push(many, RouteHistory::default(), at(0), timeout).is_ok());
+
+        let refused = waiting.push(vec![acquire("b")], RouteHistory::default(), at(0), timeout);
+
+        assert_eq!(refused.map_err(|requests| requests.len()), Err(1));
+        assert_eq!(waiting.take_expired(at(150)).len(), MOST_WAITING);
+        assert!(waiting.push(vec![acquire("b")], RouteHistory::default(), at(150), timeout).is_ok());
+    }
+}

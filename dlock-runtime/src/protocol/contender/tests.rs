@@ -1,0 +1,555 @@
+//! Unit tests of `acquire`.
+
+use super::*;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::key_state::Action;
+use crate::protocol::retry_state::{RetryLimits, RetryState};
+use crate::protocol::scene::{
+    ACQUIRE, LIMITS, TERMS, at, enqueue, failure, happen, happen_where, queued, waiter,
+};
+
+/// A lane whose head tries once, its acquire on its way since 0 ms; and the acquire's token.
+fn trying_once(try_only: bool) -> (KeyState<u32>, Token) {
+    let retry_state = RetryState::new(at(0), RetryLimits { try_only, ..LIMITS }, 1);
+    let mut key_state = KeyState::new();
+    happen(&mut key_state, 0, |key_state, ctx| {
+        key_state.join(QueueEntry { retry_state, ..waiter(1, TERMS) }, ctx)
+    });
+    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    (key_state, token)
+}
+
+#[test]
+fn a_call_that_only_asks_whether_has_its_answer_with_the_first_and_who_waits_behind_it_queues_up() {
+    let (mut key_state, token) = trying_once(true);
+    happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
+
+    let answered = happen(&mut key_state, 2, |key_state, ctx| {
+        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+    });
+
+    assert!(
+        matches!(
+            &answered[..],
+            [
+                Action::Reject { acquisition: 1, refusal: AcquireFailure::Contended { .. } },
+                Action::Send { command: Command::Enqueue { mode: EnqueueMode::Join, .. }, .. }
+            ]
+        ),
+        "{answered:?}"
+    );
+}
+
+#[test]
+fn nothing_is_asked_on_for_a_call_that_only_asks_whether() {
+    let (mut key_state, token) = trying_once(true);
+
+    let answered = happen(&mut key_state, 2, |key_state, ctx| {
+        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+    });
+
+    assert!(matches!(&answered[..], [Action::Reject { acquisition: 1, .. }]), "{answered:?}");
+    assert!(key_state.is_idle());
+}
+
+#[test]
+fn who_waits_behind_a_call_that_looked_and_left_asks_for_itself() {
+    let (mut key_state, token) = trying_once(false);
+    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
+    happen(&mut key_state, 3, |key_state, ctx| {
+        key_state.leave(&1, ctx);
+    });
+
+    let look = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::TryOnly };
+    let held = Reply::NotQueued { ttl: Some(TERMS.lease()) };
+    let answered = happen(&mut key_state, 4, |key_state, ctx| key_state.reply(token, look, at(1), held, ctx));
+
+    assert!(matches!(&answered[..], [Action::Send { command: ACQUIRE, .. }]), "{answered:?}");
+}
+
+#[test]
+fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_once() {
+    let (mut key_state, token) = queued(waiter(1, TERMS));
+
+    let forbidden = Reply::Unknown(Failure::new(FailureKind::Lasting, "no permission"));
+    let actions = happen(&mut key_state, 600, |key_state, ctx| {
+        key_state.reply(token, enqueue(EnqueueMode::Recheck), at(500), forbidden, ctx);
+    });
+
+    assert!(
+        matches!(
+            actions[..],
+            [
+                Action::Send { command: Command::Withdraw, .. },
+                Action::Reject { refusal: AcquireFailure::Failed(_), .. }
+            ]
+        ),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_token_that_is_gone_is_never_queued_again() {
+    let (mut key_state, dead) = queued(waiter(1, TERMS));
+
+    let again = enqueue(EnqueueMode::Recheck);
+    let actions = happen(&mut key_state, 600, |key_state, ctx| {
+        key_state.reply(dead, again, at(500), Reply::Absent, ctx)
+    });
+
+    let first = enqueue(EnqueueMode::Join);
+    assert!(
+        matches!(actions[..], [Action::Send { token, command }] if token != dead && command == first),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn who_is_queued_does_not_rely_on_being_told_of_its_turn() {
+    let (mut key_state, queued) = queued(waiter(1, TERMS));
+
+    assert_eq!(key_state.due(), at(1).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
+    let asked = happen(&mut key_state, 501, KeyState::tick);
+
+    let again = enqueue(EnqueueMode::Recheck);
+    assert!(
+        matches!(asked[..], [Action::Send { token, command }] if token == queued && command == again),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
+    let (mut key_state, token) = queued(waiter(1, TERMS));
+
+    let ended = happen(&mut key_state, 60_000, KeyState::tick);
+    let Action::Reject { refusal, .. } = &ended[0] else { panic!("{ended:?}") };
+
+    assert!(matches!(refusal, AcquireFailure::Contended { ttl: Some(TERMS_LEASE), .. }), "{refusal:?}");
+    assert!(
+        matches!(ended[1..], [Action::Send { token: of, command: Command::Withdraw }] if of == token),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn who_tries_once_behind_a_contender_is_told_what_is_known_and_else_waits_for_the_answer() {
+    let once = || QueueEntry { retry_state: RetryState::new(at(0), LIMITS, 2), ..waiter(2, TERMS) };
+    let (mut key_state, _) = queued(waiter(1, TERMS));
+    let mut unanswered = KeyState::new();
+    happen(&mut unanswered, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
+
+    let told = happen(&mut key_state, 10, |key_state, ctx| key_state.join(once(), ctx));
+    let untold = happen(&mut unanswered, 10, |key_state, ctx| key_state.join(once(), ctx));
+
+    assert!(
+        matches!(told[..], [Action::Reject { acquisition: 2, refusal: AcquireFailure::Contended { .. } }]),
+        "{told:?}"
+    );
+    assert!(untold.is_empty() && unanswered.head() == Some(&1), "{untold:?}");
+}
+
+const TERMS_LEASE: Duration = TERMS.lease();
+
+/// A lane whose head waits for a minute, its acquire on its way since 0 ms; and the acquire's token.
+fn trying() -> (KeyState<u32>, Token) {
+    let mut key_state = KeyState::new();
+    happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
+    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    (key_state, token)
+}
+
+/// A lane whose head cannot queue up, as the server says at 2 ms, for a lock that it says is held for `ttl`.
+fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
+    let mut key_state = KeyState::new();
+    happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
+    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 2, |key_state, ctx| {
+        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), Reply::NotQueued { ttl }, ctx);
+    });
+    key_state
+}
+
+#[test]
+fn a_try_that_failed_is_undone_where_it_may_have_run_and_its_call_is_told_of_the_failure() {
+    for (reply, may_have_run) in [(Reply::Refused(failure()), false), (Reply::Unknown(failure()), true)] {
+        let (mut key_state, token) = trying_once(false);
+
+        let mut actions =
+            happen(&mut key_state, 2, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), reply, ctx));
+
+        let told = actions.pop();
+        assert!(
+            matches!(told, Some(Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) })),
+            "{may_have_run}: {told:?}"
+        );
+        let undone = matches!(actions[..], [Action::Orphan { token: of }] if of == token);
+        assert!(
+            undone == may_have_run && actions.len() == usize::from(undone),
+            "{may_have_run}: {actions:?}"
+        );
+        assert!(key_state.is_idle());
+    }
+}
+
+/// Returns the token of an acquire that follows on what may have been taken by `old` and is given back first.
+fn tried_again_after(old: Token, actions: &[Action<u32>]) -> Token {
+    match actions {
+        [
+            Action::Orphan { token: given_up },
+            Action::Send { token: left, command: Command::Withdraw },
+            Action::Send { token, command },
+        ] if *given_up == old && *left == old && *token != old && *command == ACQUIRE => *token,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_single_try_whose_connection_was_lost_tries_again_once_under_a_new_token() {
+    let (mut key_state, first) = trying_once(false);
+    let mut lose = |ms, token| {
+        let lost = Reply::Unknown(failure().with_connection_lost());
+        happen(&mut key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
+    };
+
+    let second = tried_again_after(first, &lose(2, first));
+    let over = lose(3, second);
+
+    assert!(
+        matches!(over[..], [Action::Orphan { token }, Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) }] if token == second),
+        "{over:?}"
+    );
+    assert!(key_state.is_idle());
+}
+
+#[test]
+fn a_single_try_has_the_lock_by_its_second_token() {
+    let (mut key_state, first) = trying_once(false);
+    let lost = Reply::Unknown(failure().with_connection_lost());
+    let actions =
+        happen(&mut key_state, 2, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), lost, ctx));
+    let second = tried_again_after(first, &actions);
+
+    let stale =
+        happen(&mut key_state, 3, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), Reply::Owner, ctx));
+    let held = happen(&mut key_state, 4, |key_state, ctx| {
+        key_state.reply(second, ACQUIRE, at(2), Reply::Owner, ctx)
+    });
+
+    assert!(
+        matches!(stale[..], [Action::Send { token, command: Command::Withdraw }] if token == first),
+        "{stale:?}"
+    );
+    assert!(matches!(held[..], [Action::Grant { acquisition: 1, token, .. }] if token == second), "{held:?}");
+}
+
+#[test]
+fn a_single_try_whose_limit_has_passed_does_not_try_again() {
+    let (mut key_state, token) = trying_once(false);
+    let lost = Reply::Unknown(failure().with_connection_lost());
+
+    let over =
+        happen(&mut key_state, 30_000, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx));
+
+    assert!(matches!(over[..], [Action::Orphan { .. }, Action::Reject { acquisition: 1, .. }]), "{over:?}");
+}
+
+#[test]
+fn each_of_the_single_tries_that_wait_together_tries_again_once() {
+    let (mut key_state, first) = trying_once(false);
+    let once = |acquisition| QueueEntry {
+        retry_state: RetryState::new(at(0), LIMITS, acquisition),
+        ..waiter(acquisition, TERMS)
+    };
+    happen(&mut key_state, 1, |key_state, ctx| key_state.join(once(2), ctx));
+    let lose = |key_state: &mut KeyState<u32>, ms, token| {
+        let lost = Reply::Unknown(failure().with_connection_lost());
+        happen(key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
+    };
+    let second = tried_again_after(first, &lose(&mut key_state, 2, first));
+    happen(&mut key_state, 3, |key_state, ctx| key_state.join(once(3), ctx));
+
+    let mut actions = lose(&mut key_state, 4, second);
+
+    let refused: Vec<_> = actions
+        .iter()
+        .filter_map(
+            |action| if let Action::Reject { acquisition, .. } = action { Some(*acquisition) } else { None },
+        )
+        .collect();
+    assert_eq!(refused, [1, 2], "they have tried again");
+    actions.retain(|action| !matches!(action, Action::Reject { .. }));
+    let third = tried_again_after(second, &actions);
+    let over = lose(&mut key_state, 5, third);
+    assert!(matches!(over[..], [Action::Orphan { .. }, Action::Reject { acquisition: 3, .. }]), "{over:?}");
+}
+
+#[test]
+fn what_an_attempt_may_have_left_is_undone_once_though_its_failure_is_heard_twice() {
+    let (mut key_state, token) = trying();
+    let mut fails = |ms| {
+        happen(&mut key_state, ms, |key_state, ctx| {
+            key_state.reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), ctx)
+        })
+    };
+
+    let (first, second) = (fails(2), fails(3));
+
+    assert!(matches!(first[..], [Action::Orphan { token: of }] if of == token), "{first:?}");
+    assert!(second.is_empty(), "{second:?}");
+}
+
+#[test]
+fn a_lock_is_not_started_on_when_word_of_it_took_longer_than_the_lease() {
+    let deadline = 30_000 - 302;
+    for (ms, is_late) in [(deadline - 1, false), (deadline, true)] {
+        let (mut key_state, token) = trying();
+
+        let actions = happen(&mut key_state, ms, |key_state, ctx| {
+            key_state.reply(token, ACQUIRE, at(0), Reply::Owner, ctx)
+        });
+
+        assert!(
+            match actions[..] {
+                [Action::Grant { acquisition: 1, token: of, .. }] => !is_late && of == token,
+                [Action::Send { token: of, command: Command::Release }] => is_late && of == token,
+                _ => false,
+            },
+            "{ms}: {actions:?}"
+        );
+        assert_eq!(key_state.head(), is_late.then_some(&1), "who is not admitted goes on waiting");
+    }
+}
+
+#[test]
+fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_replica_counts() {
+    for (grants_are_proof, replica_acks, is_proof) in
+        [(true, 0, true), (true, 1, false), (false, 0, false), (false, 1, false)]
+    {
+        let (mut key_state, token) = queued(waiter(1, TERMS));
+        let rules = ProtocolConfig { replica_acks, grants_are_proof, ..ProtocolConfig::DEFAULT };
+
+        let actions = happen(&mut key_state, 10, |key_state, ctx| {
+            let mut ctx = ctx.under(&rules);
+            let offer = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+            assert!(key_state.on_grant(token, offer, &mut ctx));
+        });
+
+        assert!(
+            match actions[..] {
+                [Action::Grant { acquisition: 1, token: of, .. }] => is_proof && of == token,
+                [Action::Send { token: of, command: Command::Renew { .. } }] => !is_proof && of == token,
+                _ => false,
+            },
+            "{grants_are_proof}, {replica_acks}: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn who_is_queued_asks_no_sooner_for_being_woken() {
+    let (mut key_state, _) = queued(waiter(1, TERMS));
+
+    assert!(happen(&mut key_state, 10, KeyState::on_invalidation).is_empty(), "a grant will tell it");
+    assert!(happen(&mut key_state, 500, KeyState::tick).is_empty(), "a grant will tell it");
+
+    assert_eq!(happen(&mut key_state, 501, KeyState::tick).len(), 1);
+}
+
+#[test]
+fn who_is_queued_and_hears_nothing_soon_asks_again_and_is_told_of_the_failure_when_its_wait_ends() {
+    for reply in [Reply::Refused(failure()), Reply::Unknown(failure())] {
+        let (mut key_state, token) = queued(waiter(1, TERMS));
+        happen(&mut key_state, 501, KeyState::tick);
+
+        let again = enqueue(EnqueueMode::Recheck);
+        let actions = happen(&mut key_state, 1_001, |key_state, ctx| {
+            key_state.reply(token, again, at(501), reply, ctx)
+        });
+
+        assert!(actions.is_empty(), "it keeps its place in the queue: {actions:?}");
+        assert_eq!(key_state.due(), at(1_001).plus(ProtocolConfig::DEFAULT.grant_lease / 8));
+        let asked = happen(&mut key_state, 1_126, KeyState::tick);
+        assert!(
+            matches!(asked[..], [Action::Send { token: of, command }] if of == token && command == again),
+            "{asked:?}"
+        );
+        let ended = happen(&mut key_state, 60_000, KeyState::tick);
+        assert!(matches!(ended[0], Action::Reject { refusal: AcquireFailure::Failed(_), .. }), "{ended:?}");
+    }
+}
+
+#[test]
+fn who_cannot_queue_looks_again_after_about_a_poll_and_not_in_step_with_others() {
+    let looks: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
+
+    let poll = ProtocolConfig::DEFAULT.poll_interval;
+    let (soonest, latest) = (at(2).plus(poll / 2), at(2).plus(poll / 2).plus(poll));
+    assert!(looks.iter().all(|look| (soonest..=latest).contains(look)), "{looks:?}");
+    assert!(looks.iter().any(|look| *look != looks[0]), "{looks:?}");
+}
+
+#[test]
+fn who_cannot_queue_and_has_retries_asks_at_its_next_try_and_not_before() {
+    let backoff = crate::retry::RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(1));
+    let retry_state = RetryState::new(at(0), RetryLimits { retries: 3, backoff, ..LIMITS }, 1);
+    let mut key_state =
+        not_queued(QueueEntry { retry_state, ..waiter(1, TERMS) }, Some(Duration::from_millis(5)));
+
+    let due = key_state.due();
+    assert!((at(102)..=at(1_002)).contains(&due), "a delay of its own policy: {due:?}");
+    assert!(happen(&mut key_state, 101, KeyState::tick).is_empty());
+    let asked = happen(&mut key_state, 1_002, KeyState::tick);
+
+    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+}
+
+/// What a call asks first where the lock is contended, or is not; the lane, and its token.
+fn first_asked(contended: bool, waiter: QueueEntry<u32>) -> (KeyState<u32>, Token, Command) {
+    let mut key_state = KeyState::new();
+    let asked =
+        happen_where(&mut { contended }, &mut key_state, 0, |key_state, ctx| key_state.join(waiter, ctx));
+    let [Action::Send { token, command }] = asked[..] else { panic!("{asked:?}") };
+    (key_state, token, command)
+}
+
+#[test]
+fn who_waits_for_a_contended_lock_queues_up_at_once_and_who_does_not_wait_tries() {
+    let once = QueueEntry { retry_state: RetryState::new(at(0), LIMITS, 1), ..waiter(1, TERMS) };
+
+    assert_eq!(first_asked(true, waiter(1, TERMS)).2, enqueue(EnqueueMode::Join));
+    assert_eq!(first_asked(true, once).2, ACQUIRE);
+    assert_eq!(first_asked(false, waiter(1, TERMS)).2, ACQUIRE);
+}
+
+#[test]
+fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
+    let not_queued = Reply::NotQueued { ttl: None };
+    for (before, reply, after) in [
+        (false, Reply::Queued { ttl: None }, true),
+        (true, Reply::Queued { ttl: None }, true),
+        (true, Reply::Owner, false),
+        (false, not_queued.clone(), false),
+        (true, not_queued, false),
+    ] {
+        let (mut key_state, token, command) = first_asked(true, waiter(1, TERMS));
+
+        let mut contended = before;
+        let said = reply.clone();
+        happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
+            key_state.reply(token, command, at(1), said, ctx)
+        });
+
+        assert_eq!(contended, after, "{before}, {reply:?}");
+    }
+}
+
+/// Where nobody can be told of grants nobody is queued, however often he asks for a place.
+#[test]
+fn who_is_not_queued_though_the_lock_was_contended_tries_next() {
+    let (mut key_state, token, command) = first_asked(true, waiter(1, TERMS));
+    let (mut contended, not_queued) = (true, Reply::NotQueued { ttl: None });
+    happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
+        key_state.reply(token, command, at(1), not_queued, ctx)
+    });
+
+    let asked = happen_where(&mut contended, &mut key_state, 1_000, KeyState::tick);
+
+    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+}
+
+/// A lane whose head's token is queued since `answered`, as it asked for at 1 ms; and the token.
+fn queued_at_distance(answered: u64) -> (KeyState<u32>, Token) {
+    let (mut key_state, token) = trying();
+    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    let queued = Reply::Queued { ttl: None };
+    happen(&mut key_state, answered, |key_state, ctx| {
+        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx)
+    });
+    (key_state, token)
+}
+
+fn grant(key_state: &mut KeyState<u32>, token: Token, ms: u64) -> Vec<Action<u32>> {
+    let offer = Grant { lease: ProtocolConfig::DEFAULT.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+    happen(key_state, ms, |key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)))
+}
+
+const RENEW: Command = Command::Renew { lease: TERMS_LEASE };
+
+#[test]
+fn grant_with_less_than_two_round_trips_left_is_confirmed_before_the_body_starts() {
+    let deadline = 1 + 1_000 - 12;
+    for (round_trip, left, is_confirmed_first) in [
+        (300, 600, false),
+        (300, 599, true),
+        (100, 200, false),
+        (100, 199, true),
+        (480, 508, true),
+        (1, 2, false),
+    ] {
+        let (mut key_state, token) = queued_at_distance(1 + round_trip);
+
+        let actions = grant(&mut key_state, token, deadline - left);
+
+        assert!(
+            match actions[..] {
+                [Action::Grant { is_unconfirmed, .. }] => !is_confirmed_first && is_unconfirmed,
+                [Action::Send { token: of, command: RENEW }] => is_confirmed_first && of == token,
+                _ => false,
+            },
+            "{round_trip} ms, {left} ms left: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn grant_that_is_confirmed_first_counts_from_its_confirmation() {
+    let (mut key_state, token) = queued_at_distance(481);
+    grant(&mut key_state, token, 500);
+
+    let actions = happen(&mut key_state, 980, |key_state, ctx| {
+        key_state.reply(token, RENEW, at(500), Reply::Owner, ctx)
+    });
+
+    let until = Deadline::of_lease(at(500), TERMS_LEASE);
+    let is_let_in = |action: &Action<u32>| matches!(action, Action::Grant { deadline, is_unconfirmed: false, .. } if *deadline == until);
+    assert!(actions.len() == 1 && is_let_in(&actions[0]), "{actions:?}");
+}
+
+/// Forged, or of another server, or ended: nothing has run under it.
+#[test]
+fn denied_grant_costs_a_contender_nothing_but_time() {
+    let far = || queued_at_distance(481);
+    let near = || queued(waiter(1, TERMS));
+    for ((mut key_state, token), rules) in [
+        (far(), ProtocolConfig::DEFAULT),
+        (near(), ProtocolConfig { grants_are_proof: false, ..ProtocolConfig::DEFAULT }),
+        (near(), ProtocolConfig { replica_acks: 1, ..ProtocolConfig::DEFAULT }),
+    ] {
+        let mut happens = |ms, event: &dyn Fn(&mut KeyState<u32>, &mut EventContext<'_, u32>)| {
+            happen(&mut key_state, ms, |key_state, ctx| event(key_state, &mut ctx.under(&rules)))
+        };
+        let offer = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+
+        happens(500, &|key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)));
+        let denied =
+            happens(510, &|key_state, ctx| key_state.reply(token, RENEW, at(500), Reply::NotOwner, ctx));
+        let again = enqueue(EnqueueMode::Recheck);
+        assert!(
+            matches!(denied[..], [Action::Send { token: of, command }] if of == token && command == again),
+            "{denied:?}"
+        );
+        let queued = happens(520, &|key_state, ctx| {
+            key_state.reply(token, again, at(510), Reply::Queued { ttl: None }, ctx);
+        });
+        let granted = happens(530, &|key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)));
+        let confirmed =
+            happens(540, &|key_state, ctx| key_state.reply(token, RENEW, at(530), Reply::Owner, ctx));
+
+        assert!(queued.is_empty(), "it keeps its place: {queued:?}");
+        let is_let_in = |action: &Action<u32>| matches!(action, Action::Grant { acquisition: 1, .. });
+        assert!(granted.iter().chain(&confirmed).any(is_let_in), "{granted:?} {confirmed:?}");
+    }
+}

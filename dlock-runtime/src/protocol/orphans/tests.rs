@@ -1,0 +1,155 @@
+//! Unit tests of `abandon`.
+
+use super::*;
+use crate::protocol::command::Failure;
+use crate::token::TokenSource;
+
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_nanos(ms * 1_000_000)
+}
+
+fn abandoned_on(epoch: u64) -> (OrphanedTokens, Token) {
+    let (mut list, token) = (OrphanedTokens::default(), TokenSource::new().next());
+    list.add("k".into(), token, epoch);
+    assert_eq!(list.due_now(at(0)).len(), 1);
+    (list, token)
+}
+
+#[test]
+fn what_is_abandoned_anew_after_its_leave_is_left_now_and_once_more_a_while_later() {
+    let (mut list, token) = abandoned_on(1);
+    list.left(token, &Reply::NotOwner, 2, at(10));
+
+    list.add("k".into(), token, 1);
+    assert_eq!(list.due_now(at(90)).len(), 1);
+    list.left(token, &Reply::NotOwner, 2, at(100));
+
+    assert_eq!(list.due(), at(1_100));
+}
+
+#[test]
+fn two_leaves_that_were_sent_together_are_not_one_and_one_more_a_while_later() {
+    let (mut list, token) = abandoned_on(1);
+    list.add("k".into(), token, 1);
+    assert_eq!(list.due_now(at(5)).len(), 1);
+
+    list.left(token, &Reply::NotOwner, 2, at(10));
+    list.left(token, &Reply::NotOwner, 2, at(15));
+
+    assert_eq!(list.due(), at(1_015));
+    assert_eq!(list.due_now(at(1_015)).len(), 1);
+    list.left(token, &Reply::NotOwner, 2, at(1_020));
+    assert!(list.is_empty());
+}
+
+#[test]
+fn a_leave_that_a_rule_stops_half_way_is_said_again_and_one_that_may_not_begin_is_not() {
+    let (tokens, mut list) = (TokenSource::new(), OrphanedTokens::default());
+    let (half, none) = (tokens.next(), tokens.next());
+    for token in [half, none] {
+        list.add("k".into(), token, 1);
+    }
+    list.due_now(at(0));
+    let forbidden = || Failure::new(FailureKind::Lasting, "no permission");
+
+    list.left(none, &Reply::Refused(forbidden()), 1, at(0));
+    list.left(half, &Reply::Unknown(forbidden()), 1, at(0));
+
+    assert_eq!(list.due_now(at(29_000)), []);
+    assert_eq!(list.due_now(at(31_000)), [("k".into(), half)]);
+}
+
+#[test]
+fn a_leave_on_the_same_connection_is_proof() {
+    let (mut list, token) = abandoned_on(1);
+
+    assert!(list.left(token, &Reply::NotOwner, 1, at(10)));
+
+    assert!(list.is_empty());
+}
+
+#[test]
+fn a_leave_on_another_connection_is_said_once_more_a_second_later() {
+    let (mut list, token) = abandoned_on(1);
+
+    list.left(token, &Reply::Owner, 2, at(10));
+
+    assert_eq!(list.due(), at(1_010));
+    assert_eq!(list.due_now(at(1_010)).len(), 1);
+    list.left(token, &Reply::NotOwner, 2, at(1_010));
+    assert!(list.is_empty());
+}
+
+#[test]
+fn a_release_that_was_never_sent_is_proved_on_any_connection() {
+    let (mut list, token) = (OrphanedTokens::default(), TokenSource::new().next());
+    list.add_unsent("k".into(), token);
+    assert_eq!(list.due_now(at(0)).len(), 1);
+
+    list.left(token, &Reply::Owner, 7, at(10));
+
+    assert!(list.is_empty());
+}
+
+#[test]
+fn a_leave_without_an_answer_is_repeated() {
+    let (mut list, token) = abandoned_on(1);
+
+    let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+    list.left(token, &unknown, 2, at(10));
+
+    assert!(list.due_now(at(1_000)).is_empty());
+    assert_eq!(list.due_now(at(1_010)).len(), 1);
+}
+
+#[test]
+fn a_leave_without_an_answer_is_repeated_at_once_where_its_server_is_there_again() {
+    let (mut list, token) = abandoned_on(1);
+    let refused = Reply::Refused(Failure::new(FailureKind::Passing, "no master"));
+    list.left(token, &refused, 1, at(10));
+
+    list.retry_now(|key| key == "another");
+    assert!(list.due_now(at(20)).is_empty());
+    list.retry_now(|key| key == "k");
+    assert_eq!(list.due_now(at(20)).len(), 1);
+    list.retry_now(|_| true);
+
+    assert!(list.due_now(at(20)).is_empty(), "it is on its way");
+}
+
+#[test]
+fn a_second_leave_is_not_hastened() {
+    let (mut list, token) = abandoned_on(1);
+    list.left(token, &Reply::Owner, 2, at(10));
+
+    list.retry_now(|_| true);
+
+    assert_eq!(list.due(), at(1_010));
+}
+
+#[test]
+fn a_leave_that_can_never_succeed_is_given_up() {
+    let (mut list, token) = abandoned_on(1);
+
+    let refused = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
+    list.left(token, &refused, 1, at(10));
+
+    assert!(list.is_empty());
+}
+
+#[test]
+fn a_token_stands_in_the_list_until_it_is_proved_that_nothing_of_it_is_left() {
+    let (mut list, token) = abandoned_on(1);
+    assert!(!list.is_empty(), "its leave is on its way");
+
+    let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+    for (ms, reply) in [(10, unknown), (2_000, Reply::NotOwner)] {
+        assert!(list.left(token, &reply, 2, at(ms)));
+        assert!(!list.is_empty(), "{reply:?}");
+        assert_eq!(list.due_now(at(ms + 1_000)).len(), 1);
+    }
+
+    assert!(list.left(token, &Reply::NotOwner, 2, at(3_010)));
+    assert!(list.is_empty());
+    assert!(!list.left(token, &Reply::NotOwner, 2, at(3_020)), "another's");
+}

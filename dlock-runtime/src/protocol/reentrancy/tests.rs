@@ -1,0 +1,131 @@
+//! Unit tests of `nesting`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::command::{Command, Reply};
+use crate::protocol::retry_state::RetryLimits;
+use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
+use crate::token::Token;
+
+/// A call on `depth` wants the key at `ms`; the hold is that of seat 1.
+fn join(
+    key_state: &mut KeyState<u32>,
+    ms: u64,
+    depth: usize,
+    acquisition: u32,
+    wait: Option<Duration>,
+) -> Vec<Action<u32>> {
+    let retry_state = RetryState::new(at(ms), RetryLimits { wait, ..LIMITS }, acquisition);
+    happen(key_state, ms, |key_state, ctx| key_state.join_nested(&1, depth, acquisition, retry_state, ctx))
+}
+
+/// A hold with a call inside it, 2, whose sibling 3 waits for 100 ms and sibling 4 for as long as it may.
+fn siblings() -> (KeyState<u32>, Token) {
+    let (mut key_state, token) = held(TERMS);
+    assert!(matches!(join(&mut key_state, 10, 0, 2, None)[..], [Action::JoinNested { acquisition: 2 }]));
+    assert!(join(&mut key_state, 10, 0, 3, Some(Duration::from_millis(100))).is_empty());
+    assert!(join(&mut key_state, 10, 0, 4, None).is_empty());
+    (key_state, token)
+}
+
+#[test]
+fn siblings_go_on_one_after_the_other_and_a_call_inside_one_at_once() {
+    let (mut key_state, _) = siblings();
+
+    assert!(matches!(join(&mut key_state, 20, 1, 5, None)[..], [Action::JoinNested { acquisition: 5 }]));
+    let mut ends = |acquisition| {
+        happen(&mut key_state, 30, |key_state, ctx| assert!(key_state.leave(&acquisition, ctx)))
+    };
+
+    assert!(ends(5).is_empty());
+    assert!(matches!(ends(2)[..], [Action::JoinNested { acquisition: 3 }]));
+    assert!(matches!(ends(3)[..], [Action::JoinNested { acquisition: 4 }]));
+    assert!(ends(4).is_empty());
+}
+
+#[test]
+fn who_does_not_want_to_wait_for_its_sibling_any_more_is_not_let_in() {
+    let (mut key_state, _) = siblings();
+
+    assert!(happen(&mut key_state, 20, |key_state, ctx| assert!(key_state.leave(&3, ctx))).is_empty());
+    let next = happen(&mut key_state, 30, |key_state, ctx| assert!(key_state.leave(&2, ctx)));
+
+    assert!(matches!(next[..], [Action::JoinNested { acquisition: 4 }]), "{next:?}");
+    assert!(
+        happen(&mut key_state, 40, |key_state, ctx| assert!(!key_state.leave(&3, ctx), "it is gone"))
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_sibling_waits_for_its_wait_or_a_lease() {
+    let (mut key_state, token) = siblings();
+    let mut refused = |ms| {
+        let actions = happen(&mut key_state, ms, |key_state, ctx| {
+            let renew = Command::Renew { lease: TERMS.lease() };
+            key_state.reply(token, renew, at(ms), Reply::Owner, ctx); // the hold goes on
+            key_state.tick(ctx);
+        });
+        let refused = actions.into_iter().filter_map(|action| match action {
+            Action::Reject {
+                acquisition,
+                refusal: AcquireFailure::Contended { attempts: 1, waited, ttl: None },
+            } => Some((acquisition, waited)),
+            _ => None,
+        });
+        refused.collect::<Vec<_>>()
+    };
+
+    assert!(refused(109).is_empty());
+    assert_eq!(refused(110), [(3, Duration::from_millis(100))]);
+    assert!(refused(30_009).is_empty());
+    assert_eq!(refused(30_010), [(4, TERMS.lease())]);
+}
+
+#[test]
+fn a_lane_is_due_when_a_sibling_has_waited() {
+    assert_eq!(siblings().0.due(), at(110));
+}
+
+#[test]
+fn nobody_joins_a_hold_that_is_over() {
+    for is_lost in [false, true] {
+        let (mut key_state, _) = siblings();
+
+        let over = happen(&mut key_state, 20, |key_state, ctx| {
+            if is_lost {
+                key_state.mark_lost(crate::error::LossCause::NotOwner, ctx);
+            } else {
+                key_state.release(&1, ctx);
+            }
+        });
+        let refused_late = join(&mut key_state, 30, 0, 6, None);
+
+        let refused = over.iter().chain(&refused_late).filter_map(|action| match action {
+            Action::Reject { acquisition, refusal: AcquireFailure::ParentLost } => Some(*acquisition),
+            _ => None,
+        });
+        assert_eq!(refused.collect::<Vec<_>>(), [3, 4, 6], "{over:?} {refused_late:?}");
+    }
+}
+
+#[test]
+fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
+    let (mut key_state, _) = held(TERMS);
+    happen(&mut key_state, 10, |key_state, ctx| key_state.join(waiter(7, TERMS), ctx));
+    let rules = ProtocolConfig { handoff_budget: Duration::from_secs(1), ..RULES };
+    happen(&mut key_state, 20, |key_state, ctx| {
+        let mut ctx = ctx.under(&rules);
+        key_state.release(&1, &mut ctx);
+    });
+    assert!(matches!(&key_state.phase, KeyPhase::Held(hold) if hold.acquisition == 7), "{key_state:?}");
+
+    let actions = join(&mut key_state, 30, 0, 2, None);
+
+    assert!(
+        matches!(actions[..], [Action::Reject { acquisition: 2, refusal: AcquireFailure::ParentLost }]),
+        "{actions:?}"
+    );
+}
