@@ -1,6 +1,6 @@
-//! What the guide on proof says of campaigns is what their ledger has, and what does not count there says why.
+//! The guide's table of campaigns matches the ledger, and each excluded ledger line gives a reason.
 //!
-//! Not here: how they are run and written down (`proof/campaign.sh`).
+//! See also: `proof/campaign.sh`, which runs campaigns and records them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::read;
 const GUIDE: &str = "dlock-runtime/src/docs/proof.md";
 const LEDGER: &str = "proof/ledger.tsv";
 
-/// Rows of the guide's table of campaigns: a layer, how much of it, what is counted, which sources, and how many broken promises.
+/// Rows of the guide's table of campaigns: layer, amount, unit, sources, and violations.
 fn campaigns(guide: &str) -> Vec<[&str; 5]> {
     let table = guide.split("\n# Campaigns\n").nth(1).and_then(|rest| rest.split("\n# ").next());
     let lines = table.unwrap_or_default().lines().filter(|line| line.starts_with("| ")).skip(1);
@@ -17,22 +17,22 @@ fn campaigns(guide: &str) -> Vec<[&str; 5]> {
     cells.filter_map(|cells| cells.try_into().ok()).collect()
 }
 
-/// Layers and how much of each there should be, by what runs them.
+/// The layers and the required amount of each, from the script that runs them.
 fn goals(campaign: &str) -> BTreeMap<&str, u64> {
     let goals = campaign.split("GOALS='").nth(1).and_then(|rest| rest.split('\'').next()).unwrap_or_default();
     let words = goals.lines().map(str::split_whitespace);
     words.filter_map(|mut words| Some((words.next()?, words.next()?.parse().ok()?))).collect()
 }
 
-/// Why a line of the ledger may be set aside.
+/// Valid reasons for excluding a line of the ledger.
 const REASONS: [&str; 8] = ["JUDGE", "SCENE", "TESTS", "MACHINE", "MENDED", "ENDED", "CHANGED", "AGAIN"];
 
-/// The lines of a ledger, in cells.
+/// The lines of a ledger, split into cells.
 fn lines(ledger: &str) -> impl Iterator<Item = Vec<&str>> {
     ledger.lines().map(|line| line.split('\t').collect())
 }
 
-/// What a ledger has of a layer and of these sources: how much, and how many violations.
+/// Returns the amount and the violations that a ledger records for a layer and its sources.
 fn in_ledger(ledger: &str, layer: &str, sources: &str) -> (u64, u64) {
     let of_both =
         lines(ledger).filter(|cells| cells.get(2) == Some(&sources) && cells.get(3) == Some(&layer));
@@ -42,7 +42,7 @@ fn in_ledger(ledger: &str, layer: &str, sources: &str) -> (u64, u64) {
 }
 
 #[test]
-fn the_guide_says_of_campaigns_what_their_ledger_does() {
+fn campaign_table_matches_the_ledger() {
     let (guide, ledger, campaign) = (read(GUIDE), read(LEDGER), read("proof/campaign.sh"));
 
     let (said, goals) = (campaigns(&guide), goals(&campaign));
@@ -57,7 +57,7 @@ fn the_guide_says_of_campaigns_what_their_ledger_does() {
 }
 
 #[test]
-fn what_is_set_aside_in_the_ledger_says_why() {
+fn excluded_ledger_lines_give_a_reason() {
     let ledger = read(LEDGER);
     let aside = lines(&ledger).filter(|cells| cells.get(2) == Some(&"-"));
 
@@ -71,7 +71,7 @@ fn what_is_set_aside_in_the_ledger_says_why() {
 
 /// A check that cannot fail proves nothing.
 #[test]
-fn what_stands_in_tables_is_read() {
+fn tables_of_campaigns_are_parsed() {
     let ledger = "day\tcommit\tabc\tcore\t7\t0..7\t0\nday\tcommit\tabc\tcore\t5\t7..12\t1\nday\tcommit\t-\tcore\t9\t0..9\t3";
     assert_eq!((in_ledger(ledger, "core", "abc"), in_ledger(ledger, "core", "abd")), ((12, 1), (0, 0)));
     assert_eq!(

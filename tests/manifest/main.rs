@@ -1,17 +1,18 @@
-//! What must be true of the project's files: every test is run, the guide on proof names tests that there are, no code of ours is
-//! unsafe, and every dependency may be used.
+//! Checks of the project's files: every test runs, the guide on proof names existing tests, no
+//! published code is unsafe, and every dependency has an accepted license.
 
 mod campaigns;
 mod packages;
 mod proof;
+mod structure;
 mod targets;
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the workspace.
+/// The root directory of the workspace.
 fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("this package is in the workspace's folder").to_owned()
+    tests.parent().expect("this package is in the workspace").to_owned()
 }
 
 fn read(path: impl AsRef<Path>) -> String {

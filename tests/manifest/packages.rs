@@ -1,6 +1,7 @@
-//! Packages: ours forbid unsafe code, and those of others may be used by everybody who may use ours.
+//! Workspace packages forbid unsafe code, and the licenses of dependencies are as permissive as
+//! ours.
 //!
-//! Not here: known weaknesses, sources and doubles of dependencies (`tests/deny.sh`).
+//! See also: `tests/deny.sh` for advisories, sources, and duplicate versions of dependencies.
 
 use std::process::Command;
 
@@ -8,11 +9,11 @@ use serde_json::Value;
 
 use super::{read, root};
 
-/// Licences that ask for nothing but their own text; with a way out of it where there is an `OR`.
+/// Licenses that only require their own text. An expression with `OR` needs one of them.
 const ALLOWED: [&str; 9] =
     ["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
-/// What cargo says of the workspace with all its features, or why it says nothing.
+/// Returns cargo's metadata of the workspace with all features, or the reason why there is none.
 fn metadata() -> Result<Value, String> {
     let version = Command::new("rustc").arg("-vV").output().map_err(|error| format!("rustc: {error}"))?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
@@ -29,8 +30,8 @@ fn metadata() -> Result<Value, String> {
     serde_json::from_slice(&said.stdout).map_err(|error| error.to_string())
 }
 
-/// Returns whether one way to read a licence's expression asks for allowed ones only. Brackets first, then `AND`, then `OR`, as SPDX
-/// has it; old manifests write `/` for `OR`.
+/// Returns `true` if an SPDX license expression can be satisfied by allowed licenses only.
+/// Parentheses bind first, then `AND`, then `OR`. Old manifests write `/` for `OR`.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<_> = spaced.split_whitespace().collect();
@@ -62,31 +63,31 @@ fn one<'a>(words: &'a [&'a str]) -> (bool, &'a [&'a str]) {
             (value, [")", rest @ ..]) => (value, rest),
             (_, rest) => (false, rest),
         },
-        // An exception allows more than the licence, never less.
-        [licence, "WITH", _, rest @ ..] | [licence, rest @ ..] => (ALLOWED.contains(licence), rest),
+        // An exception grants additional permissions only.
+        [license, "WITH", _, rest @ ..] | [license, rest @ ..] => (ALLOWED.contains(license), rest),
         [] => (false, words),
     }
 }
 
 #[test]
-fn every_dependency_has_a_licence_that_all_users_can_keep() {
+fn every_dependency_has_an_allowed_license() {
     let metadata = match metadata() {
         Ok(metadata) => metadata,
-        Err(reason) => return println!("SKIPPED: licences of dependencies: {}", reason.replace('\n', " ")),
+        Err(reason) => return println!("SKIPPED: licenses of dependencies: {}", reason.replace('\n', " ")),
     };
     let packages = metadata["packages"].as_array().expect("cargo lists packages");
     assert!(packages.len() > 100, "{} packages: not the whole workspace", packages.len());
 
-    let licence = |package: &Value| package["license"].as_str().unwrap_or("none").to_owned();
-    let refused = packages.iter().filter(|package| !is_allowed(&licence(package)));
+    let license = |package: &Value| package["license"].as_str().unwrap_or("none").to_owned();
+    let refused = packages.iter().filter(|package| !is_allowed(&license(package)));
     let refused: Vec<_> =
-        refused.map(|package| format!("{} is {}", package["name"], licence(package))).collect();
+        refused.map(|package| format!("{} is {}", package["name"], license(package))).collect();
 
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
 #[test]
-fn an_expression_of_licences_is_read_as_spdx_has_it() {
+fn license_expressions_are_parsed_as_spdx() {
     for allowed in [
         "MIT",
         "MIT OR Apache-2.0",
@@ -112,7 +113,8 @@ fn an_expression_of_licences_is_read_as_spdx_has_it() {
     }
 }
 
-/// A lint that is forbidden cannot be allowed again in any file. Only the tests of forked processes call `fork`, which is unsafe.
+/// No file can re-allow a lint at the level `forbid`. Only the tests of forked processes need
+/// `fork`, which is unsafe.
 #[test]
 fn every_package_of_ours_forbids_unsafe_code() {
     let workspace = read("Cargo.toml");
@@ -124,13 +126,14 @@ fn every_package_of_ours_forbids_unsafe_code() {
     assert!(members.len() >= 10, "{members:?}");
     for member in members {
         let manifest = read(format!("{member}/Cargo.toml"));
-        // The shapes are compiled in every edition with the lints that a user has: they say it in their own source.
+        // The shapes compile in every edition with the lints of a user's crate, so their source
+        // forbids unsafe code itself.
         let says_so = || read("ui-tests/editions/shapes/lib.rs").contains("#![forbid(unsafe_code)]");
-        // Tests alone need `fork`, and one module of theirs may.
+        // Only the tests of `fork` may contain unsafe code, in one module.
         let is_of_forks = member == "tests/fork" && manifest.contains("publish = false");
         let is_forbidden = manifest.contains("[lints]\nworkspace = true")
             || is_of_forks
             || (member.starts_with("ui-tests/editions/") && says_so());
-        assert!(is_forbidden, "{member} may be unsafe");
+        assert!(is_forbidden, "{member} does not forbid unsafe code");
     }
 }

@@ -1,6 +1,7 @@
-//! The guide on proof cannot lie: every test that it names is one that runs, and no row of what must be shown is missing.
+//! The guides on proof and threats: every test that they name exists and runs, and no required row
+//! is missing.
 //!
-//! Not here: whether a test shows what its row says. That is for who reads it, and for faults that are planted.
+//! These checks cannot show that a test proves its row. Review and seeded bugs do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use super::{read, root};
 
 const GUIDE: &str = "dlock-runtime/src/docs/proof.md";
-/// What the threat model claims is shown in the same way.
+/// The claims of the threat model are checked in the same way.
 const THREATS: &str = "dlock-runtime/src/docs/threats.md";
 
-/// Every row that the guide must have, of each kind.
+/// The required rows of the guide, by kind.
 const ROWS: [&[&str]; 8] = [
     &["always 1", "always 2", "always 3", "always 4", "always 5"],
     &["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9"],
@@ -26,15 +27,16 @@ const ROWS: [&[&str]; 8] = [
     &["G1", "G2", "G4", "G5", "G6", "G7", "G8"],
 ];
 
-/// Rows that no test shows; the guide says so in their place.
+/// Rows without a test. The guide must state that instead.
 const NOT_SHOWN: [&str; 0] = [];
 
-/// The rows of a guide's tables, by their names, each with the tests that it names and whether it says that there is none.
+/// The rows of a guide's tables by name, each with its tests and whether it states that it has
+/// none.
 fn rows(guide: &str) -> BTreeMap<String, (BTreeSet<String>, bool)> {
     let mut rows = BTreeMap::new();
     for line in guide.lines() {
         let cells: Vec<_> = line.trim().trim_matches('|').split(" | ").map(str::trim).collect();
-        // A row of two cells says what something is, and claims nothing.
+        // A row of two cells is a definition and claims nothing.
         let [name, _, .., tests] = cells[..] else { continue };
         let number = name.trim_start_matches("always ").trim_start_matches(|c: char| c.is_ascii_uppercase());
         let is_a_name = number != name && number.trim_end_matches('c').parse::<u8>().is_ok();
@@ -46,14 +48,14 @@ fn rows(guide: &str) -> BTreeMap<String, (BTreeSet<String>, bool)> {
     rows
 }
 
-/// The names of tests in a text: what stands in backticks and has a `::` behind a folder of ours.
+/// The test names in a text: each quoted path that starts with one of [`ROOTS`].
 fn named(text: &str) -> impl Iterator<Item = String> {
     let quoted = text.split('`').skip(1).step_by(2);
     let names = quoted.filter(|word| !word.ends_with("::"));
     names.filter(|word| ROOTS.iter().any(|(root, _)| word.starts_with(root))).map(str::to_owned)
 }
 
-/// Where the names of tests begin, and where their files do.
+/// The prefixes of test names, and the directories of their files.
 const ROOTS: [(&str, &str); 6] = [
     ("interleavings/", "dlock-runtime/interleavings/"),
     ("schedules/", "dlock-runtime/schedules/"),
@@ -63,7 +65,7 @@ const ROOTS: [(&str, &str); 6] = [
     ("dlock-macros::", "dlock-macros/src/"),
 ];
 
-/// Says why a test of this name does not run, if it does not.
+/// Returns why the test `name` does not run, or `None` if it does.
 fn problem(name: &str) -> Option<String> {
     let (modules, test) = name.rsplit_once("::")?;
     let (prefix, folder) = ROOTS.iter().find(|(prefix, _)| name.starts_with(prefix))?;
@@ -81,7 +83,7 @@ fn problem(name: &str) -> Option<String> {
     (!runs).then(|| format!("{name}: no such test is run"))
 }
 
-/// Returns whether the source of a file has a test of this name that is not ignored.
+/// Returns `true` if a source file has a test of this name that is not ignored.
 fn is_run(source: &str, test: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     let declared = |line: &&str| {
@@ -96,7 +98,7 @@ fn is_run(source: &str, test: &str) -> bool {
     }
     let marks = ["#[test", "#[tokio::test"];
     let is_marked = attributes.iter().any(|line| marks.iter().any(|mark| line.starts_with(mark)));
-    // Or it is one of those that a macro makes tests of: `contract![a_name, another_name; in_order: a_third];`
+    // A macro may generate the test: `contract![a_name, another_name; in_order: a_third];`
     let is_listed = || {
         let list = lines[..at].join(" ");
         let lists = list.split("![").skip(1).filter_map(|rest| rest.split_once("];"));
@@ -128,16 +130,17 @@ fn every_row_is_there_and_names_a_test() {
 
     assert_eq!(there, wanted, "rows of the guide, and those that it must have");
     assert_eq!(without, BTreeSet::from(NOT_SHOWN), "rows without a test");
-    assert_eq!(admitted, BTreeSet::from(NOT_SHOWN), "rows that say so");
+    assert_eq!(admitted, BTreeSet::from(NOT_SHOWN), "rows that state that they have none");
 }
 
-/// A row that names the faults in bulk is played by them, and one that is played says so.
+/// The rows that name the bulk fault test are exactly those that it executes.
 #[test]
-fn every_row_that_is_played_in_bulk_says_so() {
+fn rows_of_the_bulk_fault_test_match_the_guide() {
     let sources = ["clocks", "network", "process", "quorum", "server"];
     let sources: String = sources.iter().map(|file| read(format!("tests/faults/rows/{file}.rs"))).collect();
     let quoted = ["row(\"", "name: \""].into_iter().flat_map(|mark| sources.split(mark).skip(1));
-    // One server of three that forgets is the milder case of a row that may lose locks.
+    // `S5`, where one server of three loses its data, is a milder case of a row that may lose
+    // locks.
     let played: BTreeSet<_> =
         quoted.filter_map(|rest| rest.split('"').next()).filter(|name| *name != "S5").collect();
 
@@ -149,21 +152,21 @@ fn every_row_that_is_played_in_bulk_says_so() {
     assert_eq!(said, played, "rows of the guide, and those of `tests/faults`");
 }
 
-/// A claim of the threat model without a test says why there can be none.
+/// Each claim of the threat model names a test, or states that it is out of scope.
 #[test]
-fn every_claim_of_the_threat_model_names_a_test_or_is_out_of_scope() {
+fn every_threat_claim_names_a_test_or_is_out_of_scope() {
     let guide = read(THREATS);
     let claims = guide.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what "));
     let bare: Vec<_> =
         claims.filter(|line| named(line).next().is_none() && !line.contains("out of scope")).collect();
 
     assert!(bare.is_empty(), "{bare:#?}");
-    assert!(named(&guide).count() > 20, "the tables are not read any more");
+    assert!(named(&guide).count() > 20, "the tables are not recognized");
 }
 
 /// A check that cannot fail proves nothing.
 #[test]
-fn what_is_wrong_with_a_guide_is_seen() {
+fn defects_of_a_guide_are_detected() {
     let source = "contract![\n    a_listed_one,\n    another,\n];\n\n#[test]\nfn it_runs() {}\n\n#[test]\n#[ignore]\nfn it_is_ignored() {}\n\nfn no_test() {}\n\nasync fn a_listed_one(world: World) {}";
     let found = ["it_runs", "a_listed_one", "it_is_ignored", "no_test", "another", "missing"];
     assert_eq!(found.map(|name| is_run(source, name)), [true, true, false, false, false, false]);

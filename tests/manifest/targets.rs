@@ -1,5 +1,5 @@
-//! Every `.rs` file of this folder, and every `main.rs` of a folder in it, is a target in its manifest: one that is not listed never
-//! runs.
+//! Every `.rs` file in this directory, and every `main.rs` in its subdirectories, is a target in
+//! the manifest. An unlisted file never runs.
 
 #[test]
 fn every_file_of_the_folder_is_a_listed_target() {
