@@ -1,46 +1,49 @@
-//! What can go wrong, one variant per cause that a caller can act on.
-//!
-//! Not here: when each of them is given (`protocol`), and which of them a function's return type can carry (`private`).
+//! The errors of lock operations: one variant per cause that a caller can act on.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::LockKey;
+use crate::key::{InvalidKey, LockKey};
 use crate::printable::Escaped;
+use crate::protocol::failure::{Failure, FailureKind};
 
 /// The result of a lock operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a lock was not taken, was lost, or could not be asked for.
+/// The error of a lock operation.
 ///
-/// Each variant is one cause that a caller can act on; [`http_status`](Self::http_status), [`grpc_code`](Self::grpc_code) and
-/// [`retry_after`](Self::retry_after) say what a service answers for it. The features `axum`, `actix` and `tonic` make it that
-/// answer; see [`docs::services`](crate::docs::services). No text of an error holds a password or a token.
+/// Each variant is one cause that a caller can act on. [`http_status`](Self::http_status),
+/// [`grpc_code`](Self::grpc_code), and [`retry_after`](Self::retry_after) return what a service
+/// replies to its client. The features `axum`, `actix`, and `tonic` convert an error to such a
+/// reply; see [`docs::services`](crate::docs::services). The text of an error contains no password
+/// and no token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No lock manager is installed, so an annotated function has nothing to ask.
+    /// No lock manager is installed, so an annotated function has no server to use.
     #[error(
         "no lock manager is installed: call `dlock_runtime::init(url).await` once at start, or run the call inside `with_manager`"
     )]
     #[non_exhaustive]
     NotInstalled {},
 
-    /// Another call holds the lock, of this process or another, and the call's `retry` and `wait` are used up.
+    /// Another call holds the lock, and the call's `retry` and `wait` are used up.
     #[error("lock `{key}` is held by another call ({attempts} attempt{} in {} ms)", if *attempts == 1 { "" } else { "s" }, waited.as_millis())]
     #[non_exhaustive]
     Contended {
-        /// The lock that was asked for.
+        /// The requested lock.
         key: LockKey,
-        /// How often the lock was asked for on behalf of this call: once, and once more for each retry that came due.
+        /// The number of attempts: one, plus one for each retry that was due.
         attempts: u32,
         /// How long the call waited, by this process's clock.
         waited: Duration,
-        /// The time to live that the server gave for the present hold when last asked; a renewal prolongs it.
+        /// The time to live that the server reported for the current hold. The holder may renew it.
         retry_after: Option<Duration>,
     },
 
-    /// The lock was held and is not any more; with `on_lost = abort` the body has been dropped, or had completed.
+    /// The lock was lost while it was held.
+    ///
+    /// With `on_lost = abort`, the body was dropped, or it had completed.
     #[error(
         "lock `{key}` was lost after {} ms: {cause}{}",
         held.as_millis(),
@@ -48,121 +51,173 @@ pub enum Error {
     )]
     #[non_exhaustive]
     Lost {
-        /// The lock that was held.
+        /// The lost lock.
         key: LockKey,
-        /// How long it was held before the loss was noticed, by this process's clock.
+        /// How long the lock was held before the loss was detected, by this process's clock.
         held: Duration,
-        /// How it was lost.
+        /// The cause of the loss.
         cause: LossCause,
-        /// Whether the body had completed when the loss was found. All its work is done, and another holder may have worked at the
-        /// same time: find out what was written before you do it again. If `false`, the body was dropped part of the way, never
-        /// started, or there was none.
+        /// Whether the body had completed when the loss was detected.
+        ///
+        /// If `true`, all its work is done, and another holder may have worked at the same time:
+        /// check what was written before you repeat the work. If `false`, the body was dropped
+        /// before its end, was never started, or there was none.
         completed: bool,
     },
 
-    /// The server could not be asked, gave no usable answer in time, or was connected by a process that this one was forked from.
-    #[error("{} could not be asked{}: {reason}", subject(key.as_ref()), if key.is_some() { " for" } else { "" })]
+    /// The server is unreachable or gave no usable reply in time.
+    ///
+    /// It is also the error of a manager that another process connected before it forked this one.
+    #[error("{} is unavailable: {reason}", subject(key.as_ref()))]
     #[non_exhaustive]
     Unavailable {
-        /// The lock that was asked for; `None` while connecting, and where no lock was asked for.
+        /// The requested lock; `None` while connecting, and for requests that name no lock.
         key: Option<LockKey>,
-        /// What happened, in words, with its cause: there is no [`source`](std::error::Error::source) that would say it again.
+        /// The failure and its cause, as text. The error has no
+        /// [`source`](std::error::Error::source).
         reason: Arc<str>,
     },
 
-    /// The key cannot be built from these arguments, or is no valid key.
+    /// The key cannot be built from these arguments, or is not a valid key.
     #[error("invalid lock key `{}`: {problem}", Escaped(template))]
     #[non_exhaustive]
     InvalidKey {
-        /// The key or the template that it was built from.
+        /// The key, or the template from which it is built.
         template: Arc<str>,
-        /// What is wrong with it, and what to write instead.
+        /// The problem, and what to write instead.
         problem: Arc<str>,
     },
 
-    /// Something that is not a lock of this kind stands under the lock's name: no lock at all, or one of another layout.
-    #[error("what stands as `{}` is no lock of this layout, and all who share one need the same `layout`: {found}", Escaped(key.full_name()))]
+    /// The lock's key in Redis holds a value that is not a lock, or a lock of another layout.
+    #[error("key `{}` does not hold a lock of this layout: {found}; use the same `layout` in all clients", Escaped(key.full_name()))]
     #[non_exhaustive]
     WrongKind {
-        /// The lock that was asked for.
+        /// The requested lock.
         key: LockKey,
-        /// What the server said of the value that stands there.
+        /// The server's description of the value.
         found: Arc<str>,
     },
 
-    /// The lock's counter of fencing tokens is spent, or is no counter, so a higher token cannot be issued. The lock is still held.
+    /// No higher fencing token can be issued: the lock's counter is exhausted or is not a number.
     ///
-    /// An operator has to repair the counter; see [`docs::safety`](crate::docs::safety#fencing-tokens).
+    /// The lock is still held. An operator must repair the counter; see
+    /// [`docs::safety`](crate::docs::safety#fencing-tokens).
     #[error("lock `{key}` has no further fencing token: {problem}")]
     #[non_exhaustive]
     FencingCounter {
-        /// The lock whose token was asked for.
+        /// The lock whose fencing token was requested.
         key: LockKey,
         /// The name of the counter, the largest token, and what to do.
         problem: Arc<str>,
     },
 
-    /// The current call chain holds this key already, and this way of asking does not join it.
+    /// The current call chain already holds this key, and this kind of call does not join the hold.
     #[error(
-        "lock `{key}` is held by the call this one runs in: `acquire` and `reentrant = false` do not join it, `run` and the attribute do"
+        "lock `{key}` is already held by the current call chain: `acquire` and `reentrant = false` do not join a hold; use `run` or the attribute"
     )]
     #[non_exhaustive]
     Reentrant {
-        /// The lock that was asked for.
+        /// The requested lock.
         key: LockKey,
     },
 
-    /// Call chains of this process wait for each other's locks in a circle: the last to come is told.
+    /// Call chains of this process wait for each other's locks in a cycle.
+    ///
+    /// The call whose wait would close the cycle gets this error.
     #[error(
-        "while holding `{held}`, waiting for `{key}`: another call of this process holds `{key}` and waits, itself or through others, for `{held}`; take both in one order"
+        "deadlock: this call holds `{held}` and waits for `{key}`, whose holder waits, directly or through others, for `{held}`; acquire both locks in the same order everywhere"
     )]
     #[non_exhaustive]
     Deadlock {
-        /// The lock that was asked for.
+        /// The requested lock.
         key: LockKey,
-        /// The lock that this call chain holds and another in the circle waits for.
+        /// The lock that this call chain holds and that another call of the cycle waits for.
         held: LockKey,
     },
 
-    /// The manager has been shut down and takes no new work.
-    #[error("{}the lock manager has been shut down", key.as_ref().map_or_else(String::new, |key| format!("lock `{key}` was not taken: ")))]
+    /// The manager has been shut down and accepts no requests.
+    #[error("{}the lock manager has been shut down", key.as_ref().map_or_else(String::new, |key| format!("lock `{key}` was not acquired: ")))]
     #[non_exhaustive]
     Shutdown {
-        /// The lock that was asked for; `None` where none was, as by [`LockManager::ready`](crate::LockManager::ready).
+        /// The requested lock; `None` for requests that name none, such as
+        /// [`LockManager::ready`](crate::LockManager::ready).
         key: Option<LockKey>,
     },
 
-    /// A URL or an option cannot be used.
+    /// A URL or an option is invalid.
     #[error("invalid lock configuration: {part}: {problem}")]
     #[non_exhaustive]
     Config {
-        /// Which part of the URL or which option is wrong. Never a password.
+        /// The part of the URL, or the option, that is wrong. Never a password.
         part: Arc<str>,
-        /// What is wrong with it, and what is allowed.
+        /// The problem, and what is allowed.
         problem: Arc<str>,
     },
 }
 
+impl Failure {
+    /// Returns the error for a call on `key`: each kind of failure has its own remedy.
+    pub(crate) fn into_error(self, key: LockKey) -> Error {
+        match self.kind {
+            FailureKind::WrongKind => Error::WrongKind { key, found: self.reason },
+            FailureKind::InvalidKey => {
+                Error::InvalidKey { template: key.as_str().into(), problem: self.reason }
+            }
+            FailureKind::FencingCounter => Error::FencingCounter { key, problem: self.reason },
+            _ => self.error(Some(key)),
+        }
+    }
+
+    /// Returns the error for a request without a key.
+    pub(crate) fn of_the_server(self) -> Error {
+        self.error(None)
+    }
+
+    fn error(self, key: Option<LockKey>) -> Error {
+        let Self { kind, reason, connection_lost: _ } = self;
+        match kind {
+            FailureKind::Passing
+            | FailureKind::WrongKind
+            | FailureKind::InvalidKey
+            | FailureKind::FencingCounter => Error::Unavailable { key, reason },
+            FailureKind::Lasting => Error::Config { part: "server".into(), problem: reason },
+            FailureKind::Untrusted => Error::Config { part: "tls".into(), problem: reason },
+        }
+    }
+}
+
+/// Returns the error of a part of the configuration.
+pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {
+    Error::Config { part: part.into(), problem: problem.into().into() }
+}
+
+impl From<InvalidKey> for Error {
+    fn from(error: InvalidKey) -> Self {
+        let (template, problem) = error.into_parts();
+        Self::InvalidKey { template, problem }
+    }
+}
+
 impl Error {
-    /// Returns whether somebody else held the lock.
+    /// Returns `true` if another call held the lock.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         matches!(self, Self::Contended { .. })
     }
 
-    /// Returns whether the lock was held and was lost.
+    /// Returns `true` if the lock was held and was lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Returns whether the server could not be asked.
+    /// Returns `true` if the server was unavailable.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Returns the lock that the error is about, where it is about one.
+    /// Returns the lock that the error is about, or `None` if it is about none.
     #[must_use]
     pub fn key(&self) -> Option<&LockKey> {
         match self {
@@ -177,8 +232,10 @@ impl Error {
         }
     }
 
-    /// Returns the HTTP status that a service answers with: 409 for contention, 503 while the server is away or the process
-    /// shuts down, 400 for a key that the request's values cannot make, 500 for all else.
+    /// Returns the HTTP status for the reply of a service.
+    ///
+    /// It is 409 for contention, 503 if the server is unavailable or the manager is shut down, 400
+    /// for an invalid key, and 500 for all other errors.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         match self {
@@ -189,8 +246,11 @@ impl Error {
         }
     }
 
-    /// Returns the gRPC status code, by its number: 10 `ABORTED` for contention, 14 `UNAVAILABLE` while the server is away or
-    /// the process shuts down, 3 `INVALID_ARGUMENT` for a key that the request's values cannot make, 13 `INTERNAL` for all else.
+    /// Returns the gRPC status code for the reply of a service.
+    ///
+    /// It is 10 `ABORTED` for contention, 14 `UNAVAILABLE` if the server is unavailable or the
+    /// manager is shut down, 3 `INVALID_ARGUMENT` for an invalid key, and 13 `INTERNAL` for all
+    /// other errors.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
         match self {
@@ -201,13 +261,18 @@ impl Error {
         }
     }
 
-    /// Returns after how long a caller may ask again; `None` where asking again does not help, or may do the work twice.
+    /// Returns how long to wait before the call is repeated.
     ///
-    /// For [`Contended`](Self::Contended) it is the time to live that the server gave for the present hold, but at least 100 ms and
-    /// at most one second. A lock that is held is usually released long before its time to live, which its watchdog renews, so a
-    /// longer one says nothing of when it will be free; and at the end of a short one, its holder's renewal or its next holder is as
-    /// likely as a free lock. For [`Unavailable`](Self::Unavailable) and [`Shutdown`](Self::Shutdown) it is one second: the
-    /// connection is made anew within that time, or another process answers.
+    /// Returns `None` if the call should not be repeated: it would fail again, or may do the work
+    /// twice.
+    ///
+    /// For [`Contended`](Self::Contended), it is the time to live that the server reported for the
+    /// current hold, limited to the range from 100 ms to 1 s. A holder usually releases its lock
+    /// long before a long time to live has passed. At the end of a short one, the holder may renew
+    /// it, or the next waiter may be granted the lock.
+    ///
+    /// For [`Unavailable`](Self::Unavailable) and [`Shutdown`](Self::Shutdown), it is 1 s: within
+    /// that time the manager reconnects, or another process can serve the request.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -220,7 +285,7 @@ impl Error {
     }
 }
 
-/// The first delay of the default backoff, and the shortest lease: sooner than this nothing will have changed.
+/// The first delay of the default backoff, and the shortest lease. An earlier retry is pointless.
 const SOONEST_RETRY: Duration = Duration::from_millis(100);
 const LATEST_RETRY: Duration = Duration::from_secs(1);
 
@@ -232,32 +297,34 @@ fn subject(key: Option<&LockKey>) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The lease ran out by this process's clock before a renewal was confirmed.
+    /// The lease expired, by this process's clock, before a renewal was confirmed.
     Expired,
-    /// The lock was granted by its last holder, and the server's confirmation of the grant came too late, or not at all.
+    /// The last holder handed the lock off, and the server did not confirm the grant in time.
     GrantUnconfirmed,
-    /// The server says that the lock is not ours any more: it was deleted, flushed, overwritten, or had expired there.
+    /// The server reported that this manager is not the holder.
+    ///
+    /// The key was deleted, flushed, overwritten, or had expired on the server.
     NotOwner,
-    /// It was held for its `max_hold`; it was ours to the end.
+    /// The lock was held for its `max_hold`. No other call held it in that time.
     MaxHold,
-    /// The manager was shut down while the body ran, and the deadline given to `shutdown` passed.
+    /// The manager was shut down while the body ran, and the deadline of `shutdown` passed.
     Shutdown,
-    /// The guard was released while something still used the hold.
-    ReleaseOutcome,
-    /// The current process was forked from the one that holds the lock, which still holds it.
+    /// The guard was released while a nested call or a request still used the hold.
+    Released,
+    /// The current process was forked from the holder, which still holds the lock.
     Forked,
 }
 
 impl std::fmt::Display for LossCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out",
+            Self::Expired => "its lease expired",
             Self::GrantUnconfirmed => "the grant was not confirmed in time; raise `grant_lease`",
-            Self::NotOwner => "the server says that it is not ours any more",
-            Self::MaxHold => "its `max_hold` is over",
+            Self::NotOwner => "the server reports that it is not held by this manager",
+            Self::MaxHold => "its `max_hold` has passed",
             Self::Shutdown => "the lock manager was shut down",
-            Self::ReleaseOutcome => "it was released",
-            Self::Forked => "this process was forked from the one that holds it",
+            Self::Released => "it was released",
+            Self::Forked => "this process was forked from the one that holds the lock",
         })
     }
 }
@@ -272,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_lock_held_asks_again_within_a_second_but_not_at_once() {
+    fn contended_calls_retry_after_100_ms_to_1_s() {
         let after = |millis| contended(Some(Duration::from_millis(millis))).retry_after();
 
         assert_eq!(after(0), Some(Duration::from_millis(100)));
@@ -282,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_a_lock_is_not_told_to_do_the_work_again() {
+    fn lost_locks_suggest_no_retry() {
         let key = LockKey::new("order:7").expect("a key");
 
         for completed in [false, true] {
@@ -294,30 +361,30 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_loss_says_if_the_body_had_completed() {
+    fn loss_text_reports_a_completed_body() {
         let text = |completed| {
             let key = LockKey::new("order:7").expect("a key");
             let held = Duration::from_millis(150);
             Error::Lost { key, held, cause: LossCause::Expired, completed }.to_string()
         };
 
-        assert_eq!(text(false), "lock `order:7` was lost after 150 ms: its lease ran out");
+        assert_eq!(text(false), "lock `order:7` was lost after 150 ms: its lease expired");
         assert_eq!(
             text(true),
-            "lock `order:7` was lost after 150 ms: its lease ran out; the body had completed by then and may have \
+            "lock `order:7` was lost after 150 ms: its lease expired; the body had completed by then and may have \
              overlapped with another holder's"
         );
     }
 
     #[test]
-    fn a_deadlock_names_both_locks_and_who_has_which() {
+    fn deadlock_text_names_both_locks() {
         let key = |key| LockKey::new(key).expect("a key");
 
         let text = Error::Deadlock { key: key("a"), held: key("b") }.to_string();
 
         assert_eq!(
             text,
-            "while holding `b`, waiting for `a`: another call of this process holds `a` and waits, itself or through others, for `b`; take both in one order"
+            "deadlock: this call holds `b` and waits for `a`, whose holder waits, directly or through others, for `b`; acquire both locks in the same order everywhere"
         );
     }
 }

@@ -1,11 +1,12 @@
 //! Reads files with certificates and keys without blocking the thread that renews leases.
 //!
-//! A path comes from the configuration, so it can name anything: a FIFO without a writer, an endless device, a file on a network file
-//! system that hangs. Invariants:
+//! A path comes from the configuration, so it can name anything: a FIFO without a writer, an
+//! endless device, a file on a network file system that hangs. Invariants:
 //!
 //! - Only regular files are read, and at most [`LARGEST_FILE`] bytes of each.
-//! - A read runs on a detached thread, which holds up neither the driver nor the end of the process.
-//! - At most one such thread exists per manager: a read that hangs does not pile up threads at each reconnect.
+//! - A read runs on a detached thread, which delays neither the driver nor the end of the process.
+//! - At most one such thread exists per manager: a read that hangs does not pile up threads at each
+//!   reconnect.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -15,22 +16,23 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::config::config;
+use crate::error::config;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
-/// The largest file with certificates or a key that is read, in bytes. The authorities of a whole operating system take about a quarter.
+/// The maximum size of a file with certificates or a key, in bytes. The authorities of an operating
+/// system take about 1/4 of it.
 pub(crate) const LARGEST_FILE: u64 = 1 << 20;
 
 /// Reads the files of one manager, one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateReader {
-    /// Owned by the thread that reads, until it has read.
+    /// One permit, which the reading thread owns until it has finished.
     turn: Arc<Semaphore>,
     current: CurrentFile,
 }
 
-/// Which option is being read, and its file: the subject of an error if the read does not end.
+/// The option being read and its file: the subject of an error if the read does not end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CurrentFile(Arc<Mutex<(String, String)>>);
 
@@ -41,11 +43,12 @@ impl Default for CertificateReader {
 }
 
 impl CertificateReader {
-    /// Runs `read` on a thread of its own, and returns what it returns.
+    /// Runs `read` on a separate thread, and returns its result.
     ///
     /// # Errors
     ///
-    /// Those of `read`; and an error that names the file if it takes longer than `limit`, or if an earlier read has not ended.
+    /// The errors of `read`, and an error that names the file if `read` takes longer than `limit`
+    /// or an earlier read has not ended.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -53,15 +56,15 @@ impl CertificateReader {
     ) -> Result<T> {
         let has_read = async {
             let turn = Arc::clone(&self.turn).acquire_owned().await;
-            let (tell, told) = oneshot::channel();
+            let (sender, reply) = oneshot::channel();
             let current = self.current.clone();
             let thread = std::thread::Builder::new().name("dlock-certificates".to_owned()).spawn(move || {
                 let read = read(&current);
                 drop(turn);
-                let _ = tell.send(read);
+                let _ = sender.send(read);
             });
             thread.map_err(|error| config("tls", format!("no thread reads the certificates: {error}")))?;
-            told.await.map_err(|_| config("tls", "the thread that reads the certificates panicked"))?
+            reply.await.map_err(|_| config("tls", "the thread that reads the certificates panicked"))?
         };
         tokio::time::timeout(limit, has_read).await.unwrap_or_else(|_| Err(self.current.too_slow(limit)))
     }
@@ -72,13 +75,13 @@ impl CurrentFile {
     ///
     /// # Errors
     ///
-    /// Fails if it is not a regular file, is larger than [`LARGEST_FILE`], or cannot be read.
+    /// Fails if the file is not regular, is larger than [`LARGEST_FILE`], or cannot be read.
     pub(crate) fn read(&self, option: &str, path: &Path) -> Result<Vec<u8>> {
         self.starts(option, &format!("`{}`", path.display()));
         read_regular(path).map_err(|problem| config(option, format!("`{}` {problem}", path.display())))
     }
 
-    /// Notes what is read from now on.
+    /// Records the file that is read next.
     pub(crate) fn starts(&self, option: &str, what: &str) {
         *lock(&self.0) = (option.to_owned(), what.to_owned());
     }
@@ -95,7 +98,8 @@ impl CurrentFile {
 
 fn read_regular(path: &Path) -> std::result::Result<Vec<u8>, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
-    // Before it is opened: opening a FIFO waits for a writer. And afterwards: the path may name another file by then.
+    // Checked before opening, because opening a FIFO waits for a writer, and after, because the
+    // path may name another file by then.
     check(&fs::metadata(path).map_err(unreadable)?)?;
     let file = File::open(path).map_err(unreadable)?;
     check(&file.metadata().map_err(unreadable)?)?;
@@ -131,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates a folder that is deleted at the end.
+    /// A directory that is deleted when dropped.
     struct Folder(std::path::PathBuf);
 
     impl Folder {
@@ -209,7 +213,7 @@ mod tests {
         });
 
         let first = hangs.await.expect_err("it hangs").to_string();
-        let second = reader.run(limit, |_| Ok(())).await.expect_err("the first is under way").to_string();
+        let second = reader.run(limit, |_| Ok(())).await.expect_err("the first is in progress").to_string();
         drop(finish);
         let third = reader.run(Duration::from_secs(20), |_| Ok(7)).await;
 

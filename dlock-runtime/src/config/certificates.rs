@@ -1,6 +1,7 @@
-//! The certificates that TLS is spoken with, as they were given: text, or files.
+//! The certificates for TLS, as text or as files.
 //!
-//! See also: how files are read (`certificate_reader`), and what TLS does with them (`backend::redis::node::tls`).
+//! See also: how files are read (`certificate_reader`), and how TLS uses them
+//! (`backend::redis::node::tls`).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,41 +10,43 @@ use std::sync::Arc;
 #[cfg(feature = "tls")]
 use crate::config::certificate_reader::CertificateReader;
 
-/// Whose certificate a server must have, and which one we show; what is not given is the system's, and none.
+/// The trusted authorities and the client certificate. The defaults are the system's authorities
+/// and none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Certificates {
-    /// The authorities that are trusted in place of the system's.
+    /// The authorities that are trusted instead of the system's.
     pub(crate) ca: Option<Pem>,
-    /// Our own certificate, with those between it and its authority.
+    /// The client certificate, with intermediate certificates.
     pub(crate) client: Option<Pem>,
-    /// The private key of our own.
+    /// The private key of the client certificate.
     pub(crate) key: Option<Pem>,
-    /// A name that a server's certificate may be for instead of the host that it is reached by.
+    /// A name that a server's certificate may have instead of the server's host.
     pub(crate) name: Option<String>,
-    /// Reads those that are files.
+    /// Reads the files.
     #[cfg(feature = "tls")]
     pub(crate) reader: CertificateReader,
 }
 
 impl Certificates {
-    /// Returns whether any was given.
+    /// Returns `true` if any certificate or key is set.
     pub(crate) fn are_given(&self) -> bool {
         self.ca.is_some() || self.client.is_some() || self.key.is_some()
     }
 }
 
-/// Where PEM text is to be had.
+/// Where the PEM text is.
 #[derive(Clone)]
 pub(crate) enum Pem {
-    /// It is read anew for each connection, so that a certificate that is renewed in place is used.
+    /// In a file, which is read for each connection, so that a certificate renewed in place is
+    /// used.
     File(PathBuf),
-    /// Here.
+    /// In memory.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the methods that give it need the feature"))]
     Text(Arc<[u8]>),
 }
 
 impl fmt::Debug for Pem {
-    /// The text may be a private key: it is never printed.
+    /// Does not print the text, which may be a private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),

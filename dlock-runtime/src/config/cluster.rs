@@ -1,14 +1,14 @@
-//! Reads the URL of a Redis Cluster.
+//! Parses the URL of a Redis Cluster.
 //!
 //! ```text
 //! url := ( "redis+cluster://" | "rediss+cluster://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
 //!        [ "/" [ "0" ] ] [ "?" options ]
 //! ```
 //!
-//! The hosts are asked for all others at the start; user and password are those of every server. Ports are 6379 unless given. A
-//! cluster has one database, 0.
+//! The hosts are used to discover the other servers. User and password apply to every server. Ports
+//! are 6379 unless given. A cluster has only database 0.
 //!
-//! Not here: what is common to all URLs (`url`, `hosts`).
+//! See `url` and `hosts` for the common parts of URLs.
 
 use std::fmt;
 
@@ -16,15 +16,16 @@ use ::url::Url;
 
 use crate::config::config;
 use crate::config::hosts::{self, Hosts};
-use crate::config::url::{self, Announced, Announcer, Server};
+use crate::config::node_spec::{Announced, Announcer, NodeSpec};
+use crate::config::url_parts;
 use crate::error::Result;
 
 /// A cluster, by some of its servers.
 #[derive(Debug)]
 pub(crate) struct ClusterEndpoint {
-    pub(crate) servers: Vec<Server>,
-    /// How to get into a server; host and port are the cluster's to say.
-    pub(crate) access: Server,
+    pub(crate) servers: Vec<NodeSpec>,
+    /// The credentials and TLS of every server. The cluster announces hosts and ports.
+    pub(crate) access: NodeSpec,
 }
 
 impl fmt::Display for ClusterEndpoint {
@@ -33,21 +34,22 @@ impl fmt::Display for ClusterEndpoint {
     }
 }
 
-/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+/// Parses a URL; `None` if it has another scheme. Also returns the URL without the parts that are
+/// parsed here.
 pub(super) fn parse(text: &str) -> Result<Option<(ClusterEndpoint, Url)>> {
     let Some(Hosts { servers, tls, mut rest }) = hosts::parse(text, "cluster", 6379)? else {
         return Ok(None);
     };
     if !matches!(rest.path(), "" | "/" | "/0") {
-        let problem = "a cluster has none but 0: write `redis+cluster://host,host` without one; for the master that sentinels name, \
+        let problem = "a cluster has only database 0: write `redis+cluster://host,host` without one; for a primary that sentinels monitor, \
                        `redis+sentinel://host,host/name`";
         return Err(config("database", problem));
     }
     rest.set_path("");
-    let access = url::server(&rest, tls)?;
+    let access = url_parts::server(&rest, tls)?;
     let servers = hosts::entered_as(&access, servers);
     let announced = Some(Announced::new(Announcer::Cluster, &servers));
-    Ok(Some((ClusterEndpoint { servers, access: Server { announced, ..access } }, rest)))
+    Ok(Some((ClusterEndpoint { servers, access: NodeSpec { announced, ..access } }, rest)))
 }
 
 #[cfg(test)]

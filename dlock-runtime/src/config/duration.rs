@@ -1,13 +1,13 @@
-//! Durations as they are written in URLs: `500ms`, `30s`, `5m`, `1h`.
+//! Durations in URLs: `500ms`, `30s`, `5m`, `1h`.
 
 use std::time::Duration;
 
-/// Reads a duration; the error says what to write instead.
+/// Parses a duration. The error says what to write instead.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(format!("`{text}` is no duration: write `500ms`, `30s`, `5m` or `1h`"));
+        return Err(format!("`{text}` is not a duration: write `500ms`, `30s`, `5m` or `1h`"));
     }
     let factor = match unit {
         "ms" => 1,
@@ -17,10 +17,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "" if !number.is_empty() => {
             return Err(format!("`{text}` has no unit: write `{text}ms` or `{text}s`"));
         }
-        _ => return Err(format!("`{text}` is no duration: write `500ms`, `30s`, `5m` or `1h`")),
+        _ => return Err(format!("`{text}` is not a duration: write `500ms`, `30s`, `5m` or `1h`")),
     };
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    millis.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is no duration that can be counted"))
+    millis.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is too long"))
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_says_what_to_write() {
+    fn invalid_durations_are_refused_with_examples() {
         assert_eq!(parse("30"), Err("`30` has no unit: write `30ms` or `30s`".into()));
         for text in ["", "s", "-1s", "1.5s", "1 s", "1S", "ms1"] {
             assert!(parse(text).is_err_and(|problem| problem.contains("`500ms`")), "{text}");

@@ -1,6 +1,6 @@
-//! The options of a manager, their defaults and their bounds.
+//! The options of a manager, their defaults, and their bounds.
 //!
-//! Not here: how they are read from a URL (`url`) or set by methods (`builder`), what the numbers do (`protocol::ProtocolConfig`, `backend`).
+//! See `url` for options in a URL, and `builder` for their setters.
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificate_reader;
@@ -8,17 +8,20 @@ pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;
 mod hosts;
+pub(crate) mod node_spec;
 pub(crate) mod quorum;
 mod scheme;
 pub(crate) mod sentinel;
 mod suggest;
 pub(crate) mod url;
+mod url_parts;
 
 use std::time::Duration;
 
 use crate::config::certificates::Certificates;
-use crate::credentials::CredentialsSource;
-use crate::error::{Error, Result};
+use crate::credentials::CredentialsProvider;
+use crate::error::Result;
+pub(crate) use crate::error::config;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
@@ -35,8 +38,8 @@ pub(crate) struct Settings {
     pub(crate) io: Io,
     pub(crate) rules: ProtocolConfig,
     pub(crate) certificates: Certificates,
-    /// What is asked for user and password in place of the URL's.
-    pub(crate) credentials: Option<CredentialsSource>,
+    /// The callback that supplies the user and the password instead of the URL.
+    pub(crate) credentials: Option<CredentialsProvider>,
 }
 
 impl Default for Settings {
@@ -56,7 +59,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks what no single option can check.
+    /// Checks bounds, and options that contradict each other.
     pub(crate) fn checked(self) -> Result<Self> {
         checked_lease(self.lease)?;
         let from = |least: u64, part: &str, value: Duration| {
@@ -71,22 +74,23 @@ impl Settings {
         from(0, "handoff_budget", self.rules.handoff_budget)?;
         from(5, "poll_interval", self.rules.poll_interval)?;
         if self.layout == Layout::Redisson && self.rules.yield_to_foreign {
-            let problem = "a lock that stands as Redisson's is none that clients of the `SET NX` family take: leave it out";
+            let problem =
+                "clients of the `SET NX` family cannot share locks with Redisson's layout: leave it out";
             return Err(config("yield_to_foreign", problem));
         }
         if self.layout == Layout::Native && self.publish != Publish::Auto {
-            let problem = "it is for Redisson's layout alone: add `layout=redisson`, or leave it out";
+            let problem = "it applies only to Redisson's layout: add `layout=redisson`, or leave it out";
             return Err(config("publish", problem));
         }
         if !is_namespace(&self.namespace) {
-            let problem = "no white space, control characters, braces or angle brackets are allowed in it";
+            let problem = "white space, control characters, braces, and angle brackets are not allowed";
             return Err(config("namespace", problem));
         }
         Ok(self)
     }
 }
 
-/// Returns whether `text` can stand before a key: it must not look like a part of one.
+/// Returns `true` if `text` can be the prefix of a key: it must not look like a part of a template.
 pub(crate) const fn is_namespace(text: &str) -> bool {
     let mut rest = text.as_bytes();
     while let [byte, behind @ ..] = rest {
@@ -98,9 +102,5 @@ pub(crate) const fn is_namespace(text: &str) -> bool {
     true
 }
 
-pub(crate) fn config(part: &str, problem: impl Into<String>) -> Error {
-    Error::Config { part: part.into(), problem: problem.into().into() }
-}
-
-/// Longer than any answer, grant or look is worth waiting for, and far from where a sum of times would overflow.
+/// Longer than any useful timeout, and far below the point where a sum of durations overflows.
 const LONGEST: Duration = Duration::from_secs(60);

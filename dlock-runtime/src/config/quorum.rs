@@ -1,13 +1,14 @@
-//! Reads the URL of a quorum: servers that know nothing of each other.
+//! Parses the URL of a quorum of independent servers.
 //!
 //! ```text
 //! url := ( "redis+quorum://" | "rediss+quorum://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
 //!        [ "/" database ] [ "?" options ]
 //! ```
 //!
-//! User, password and database are those of every server. Ports are 6379 unless given.
+//! User, password, and database apply to every server. Ports are 6379 unless given.
 //!
-//! Not here: what is common to all URLs (`url`, `hosts`), whether two hosts are one server (`backend/redis/servers/quorum`).
+//! See `url` and `hosts` for the common parts of URLs. `backend/redis/servers/quorum` checks that
+//! no two hosts are one server.
 
 use std::fmt;
 
@@ -15,12 +16,13 @@ use ::url::Url;
 
 use crate::config::config;
 use crate::config::hosts::{self, Hosts};
-use crate::config::url::{self, Server};
+use crate::config::node_spec::NodeSpec;
+use crate::config::url_parts;
 use crate::error::Result;
 
 /// The servers of a quorum.
 #[derive(Debug)]
-pub(crate) struct QuorumEndpoint(pub(crate) Vec<Server>);
+pub(crate) struct QuorumEndpoint(pub(crate) Vec<NodeSpec>);
 
 impl fmt::Display for QuorumEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,21 +30,22 @@ impl fmt::Display for QuorumEndpoint {
     }
 }
 
-/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+/// Parses a URL; `None` if it has another scheme. Also returns the URL without the parts that are
+/// parsed here.
 pub(super) fn parse(text: &str) -> Result<Option<(QuorumEndpoint, Url)>> {
     let Some(Hosts { servers, tls, rest }) = hosts::parse(text, "quorum", 6379)? else { return Ok(None) };
     if servers.len() < FEWEST {
         let problem = match servers.len() {
-            1 => "a quorum of one is one server: write `redis://host`, or name three hosts",
-            _ => "two servers are no better than one, since both must answer: name three hosts, or five",
+            1 => "a quorum needs three servers: write `redis://host` for one server, or name three hosts",
+            _ => "two servers tolerate no failure, since both must grant a lock: name three hosts, or five",
         };
         return Err(config("host", problem));
     }
-    let access = url::server(&rest, tls)?;
+    let access = url_parts::server(&rest, tls)?;
     Ok(Some((QuorumEndpoint(hosts::entered_as(&access, servers)), rest)))
 }
 
-/// So many servers bear that one is away.
+/// The minimum that tolerates the failure of one server.
 const FEWEST: usize = 3;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Reads the scheme of a URL, and finds out which one was meant by another.
+//! Parses the scheme of a URL, and suggests a known scheme for an unknown one.
 //!
-//! No error repeats a part of the URL, which may hold a password, except a scheme that consists of words that are known here.
+//! No error repeats a part of the URL, which may hold a password, except a scheme that consists of
+//! known words.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use crate::config::config;
 use crate::config::suggest::nearest;
 use crate::error::{Error, Result};
 
-/// The schemes, each as it is written in front of what follows it.
+/// The schemes, each with an example of what follows it.
 pub(super) const SCHEMES: [(&str, &str); 10] = [
     ("redis", "redis://host:port"),
     ("rediss", "rediss://host:port"),
@@ -22,14 +23,14 @@ pub(super) const SCHEMES: [(&str, &str); 10] = [
     ("memory", "memory://"),
 ];
 
-/// Returns a URL with its scheme in lower case, and with that of Redis for that of Valkey.
+/// Returns a URL with its scheme in lower case, and `redis` instead of `valkey`.
 ///
 /// # Errors
 ///
-/// Fails if it does not begin with one of the schemes and `://`, and suggests what was meant.
+/// Fails if the URL does not begin with one of the schemes and `://`, and suggests a scheme.
 pub(super) fn read(text: &str) -> Result<Cow<'_, str>> {
     not_wrapped(text)?;
-    // A `://` behind any of these is not that of the scheme.
+    // A `://` after one of these characters is not that of the scheme.
     let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| !scheme.contains(OF_THE_REST))
     else {
         return Err(without_slashes(text));
@@ -38,14 +39,14 @@ pub(super) fn read(text: &str) -> Result<Cow<'_, str>> {
     Ok(if known == scheme { Cow::Borrowed(text) } else { Cow::Owned(format!("{known}://{rest}")) })
 }
 
-/// Checks that there is nothing around a URL that was kept by mistake.
+/// Checks that the URL is not enclosed in quotes or similar characters.
 fn not_wrapped(text: &str) -> Result<()> {
     let (first, last) = (text.chars().next(), text.chars().next_back());
     if let Some(invisible) = first.filter(|first| INVISIBLE.contains(first)) {
         let code = u32::from(invisible);
         return Err(config(
             "url",
-            format!("it begins with an invisible character (U+{code:04X}): take it out"),
+            format!("it begins with an invisible character (U+{code:04X}): remove it"),
         ));
     }
     // An option may end with a quote.
@@ -54,17 +55,17 @@ fn not_wrapped(text: &str) -> Result<()> {
     let first = if is_escaped { text.chars().nth(1) } else { first };
     if let Some(quote) = first.into_iter().chain(last).find(|end| QUOTES.contains(end)) {
         let problem = format!(
-            "quotes stand around it (`{quote}`): take them out; what reads an env file or a container's settings may not do so"
+            "it is enclosed in quotes (`{quote}`): remove them; env files and container settings may keep them"
         );
         return Err(config("url", problem));
     }
     if first == Some('<') {
-        return Err(config("url", "angle brackets stand around it: take them out"));
+        return Err(config("url", "it is enclosed in angle brackets: remove them"));
     }
     Ok(())
 }
 
-/// Returns the scheme that `scheme` is, in any case, and with Valkey's name for Redis.
+/// Returns the known scheme that `scheme` is, in any case, and with Valkey's name for Redis.
 fn known(scheme: &str) -> Option<&'static str> {
     let scheme = scheme.to_ascii_lowercase();
     let scheme = match scheme.strip_prefix("valkey") {
@@ -74,14 +75,14 @@ fn known(scheme: &str) -> Option<&'static str> {
     SCHEMES.iter().map(|(known, _)| *known).find(|known| *known == scheme)
 }
 
-/// Says that a scheme is none of those that are known.
+/// Returns the error for a scheme that is not known.
 pub(super) fn unknown(scheme: &str) -> Error {
     let from_name = scheme.rfind(|c: char| !is_of_a_scheme(c)).map_or(0, |at| at + 1);
     let (before, name) = scheme.split_at_checked(from_name).unwrap_or((scheme, ""));
     if !before.is_empty() {
         let problem = match known(name) {
             Some(known) => {
-                format!("take out what stands before `{known}://`, such as the name of a variable")
+                format!("remove the text before `{known}://`, such as the name of a variable")
             }
             None => format!("it is not known: write `{USUAL}`"),
         };
@@ -98,7 +99,7 @@ pub(super) fn unknown(scheme: &str) -> Error {
     config("scheme", problem)
 }
 
-/// Says that `://` is missing.
+/// Returns the error for a URL without `://`.
 fn without_slashes(text: &str) -> Error {
     let end = text.find(|c: char| !is_of_a_scheme(c)).unwrap_or(text.len());
     let (name, rest) = text.split_at_checked(end).unwrap_or(("", text));
@@ -114,7 +115,8 @@ fn without_slashes(text: &str) -> Error {
     config("scheme", problem)
 }
 
-/// Returns how the scheme is written that a name of the same words means, such as `redis-cluster` or `tls`.
+/// Returns the scheme, with an example, that has the same words as `name`, such as `redis-cluster`
+/// or `tls`.
 fn meant(name: &str) -> Option<&'static str> {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let plain = plain.replace("valkey", "redis");
@@ -147,7 +149,7 @@ fn meant(name: &str) -> Option<&'static str> {
     Some(written(scheme))
 }
 
-/// Returns a scheme with what follows it.
+/// Returns a scheme with an example of what follows it.
 fn written(scheme: &str) -> &'static str {
     SCHEMES.iter().find(|(known, _)| *known == scheme).map_or(USUAL, |(_, written)| written)
 }
@@ -156,7 +158,7 @@ fn is_of_a_scheme(c: char) -> bool {
     c.is_ascii_alphanumeric() || "+-._".contains(c)
 }
 
-/// Words in names of schemes, and what they mean here; longer ones come before those that they contain.
+/// Words in names of schemes, and their meanings; a word precedes the words that it contains.
 const KINDS: [(&str, &str); 10] = [
     ("cluster", "cluster"),
     ("sentinels", "sentinel"),
@@ -172,7 +174,7 @@ const KINDS: [(&str, &str); 10] = [
 
 const OF_THE_REST: [char; 6] = [':', '/', '?', '#', '@', '\\'];
 const QUOTES: [char; 9] = ['"', '\'', '`', '“', '”', '‘', '’', '«', '»'];
-/// A byte order mark, and spaces without width.
+/// A byte order mark, and zero-width spaces.
 const INVISIBLE: [char; 5] = ['\u{feff}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}'];
 const USUAL: &str = "redis://host:port";
 
@@ -275,7 +277,7 @@ mod tests {
             "\\\"redis://h\\\"",
             "\"redis://h?lease=5s\"",
         ] {
-            assert!(refused(url).contains("quotes stand around it"), "{url}: {}", refused(url));
+            assert!(refused(url).contains("enclosed in quotes"), "{url}: {}", refused(url));
         }
         for (url, words) in [
             ("REDIS_URL=redis://h", "before `redis://`"),

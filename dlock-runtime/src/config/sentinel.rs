@@ -1,4 +1,4 @@
-//! Reads the URL of a master that sentinels watch.
+//! Parses the URL of a primary that sentinels monitor.
 //!
 //! ```text
 //! url     := ( "redis+sentinel://" | "rediss+sentinel://" ) [ user ":" password "@" ] host [ ":" port ] { "," host [ ":" port ] }
@@ -6,9 +6,10 @@
 //! options := those of every URL, and "sentinel_user=" text | "sentinel_password=" text
 //! ```
 //!
-//! User and password are the master's; the sentinels have their own. Ports are 26379 unless given.
+//! User and password are those of the primary; the sentinels have their own. Ports are 26379 unless
+//! given.
 //!
-//! Not here: what is common to all URLs (`url`, `hosts`).
+//! See `url` and `hosts` for the common parts of URLs.
 
 use std::fmt;
 
@@ -16,17 +17,18 @@ use ::url::Url;
 
 use crate::config::config;
 use crate::config::hosts::{self, Hosts};
-use crate::config::url::{self, Announced, Announcer, Server, decoded};
+use crate::config::node_spec::{Announced, Announcer, NodeSpec};
+use crate::config::url_parts::{self, decoded};
 use crate::error::Result;
 
-/// A master that sentinels watch.
+/// A primary that sentinels monitor.
 #[derive(Debug)]
 pub(crate) struct SentinelEndpoint {
-    /// What the sentinels call it.
+    /// The sentinels' name of the primary.
     pub(crate) name: String,
-    pub(crate) sentinels: Vec<Server>,
-    /// How to get into the master; its host and port are the sentinels' to say.
-    pub(crate) master: Server,
+    pub(crate) sentinels: Vec<NodeSpec>,
+    /// The credentials and TLS of the primary. The sentinels report its host and port.
+    pub(crate) master: NodeSpec,
 }
 
 impl fmt::Display for SentinelEndpoint {
@@ -36,7 +38,8 @@ impl fmt::Display for SentinelEndpoint {
     }
 }
 
-/// Reads a URL; `None` where its scheme is another. The second is the same URL with what is read here left out.
+/// Parses a URL; `None` if it has another scheme. Also returns the URL without the parts that are
+/// parsed here.
 pub(super) fn parse(text: &str) -> Result<Option<(SentinelEndpoint, Url)>> {
     let Some(Hosts { servers: sentinels, tls, rest: mut whole }) = hosts::parse(text, "sentinel", 26379)?
     else {
@@ -45,26 +48,26 @@ pub(super) fn parse(text: &str) -> Result<Option<(SentinelEndpoint, Url)>> {
     let (name, database) = path(whole.path())?;
     whole.set_path(&database);
     let announced = Some(Announced::new(Announcer::Sentinel, &sentinels));
-    let master = Server { announced, ..url::server(&whole, tls)? };
+    let master = NodeSpec { announced, ..url_parts::server(&whole, tls)? };
 
     let (username, password) = take_access(&mut whole)?;
-    let access = Server { tls, username, password, ..Server::default() };
+    let access = NodeSpec { tls, username, password, ..NodeSpec::default() };
     let sentinels = hosts::entered_as(&access, sentinels);
     Ok(Some((SentinelEndpoint { name, sentinels, master }, whole)))
 }
 
-/// Reads what follows the hosts: the name, and the database as a path of its own.
+/// Parses the text after the hosts: the name, and the path of the database.
 fn path(path: &str) -> Result<(String, String)> {
     let mut parts = path.strip_prefix('/').unwrap_or(path).splitn(2, '/');
     let name = decoded(parts.next().unwrap_or_default());
     let name = name.filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
-    let problem = "it follows the hosts, as in `redis+sentinel://host1,host2,host3/mymaster`: the name in the sentinels' line \
+    let problem = "write it after the hosts, as in `redis+sentinel://host1,host2,host3/mymaster`: the name in the sentinels' line \
                    `sentinel monitor mymaster ..`";
     let name = name.ok_or_else(|| config("master name", problem))?;
     Ok((name, format!("/{}", parts.next().unwrap_or_default())))
 }
 
-/// Takes the sentinels' user and password out of the options.
+/// Removes the sentinels' user and password from the options, and returns them.
 fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
     let (mut username, mut password) = (None, None);
     let mut others = Vec::new();
@@ -74,7 +77,7 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
             "sentinel_user" => &mut username,
             "sentinel_password" => &mut password,
             _ if part.starts_with("sentinel_") => {
-                let problem = "of those for sentinels there are `sentinel_user` and `sentinel_password`";
+                let problem = "the only options for sentinels are `sentinel_user` and `sentinel_password`";
                 return Err(config("options", problem));
             }
             _ => {
@@ -92,7 +95,7 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
     if username.is_some() && password.is_none() {
         return Err(config(
             "sentinel_password",
-            "a user needs one: write `?sentinel_user=..&sentinel_password=..`",
+            "a user needs a password: write `?sentinel_user=..&sentinel_password=..`",
         ));
     }
     Ok((username, password))
@@ -119,7 +122,7 @@ mod tests {
 
         let hosts: Vec<_> = sentinels.iter().map(|at| (&*at.host, at.port, at.database)).collect();
         assert_eq!(hosts, [("h1", 7000, 0), ("h2", 26379, 0), ("::1", 7001, 0)]);
-        let access = |server: &Server| (server.username.clone(), server.password.clone());
+        let access = |server: &NodeSpec| (server.username.clone(), server.password.clone());
         assert_eq!(access(&sentinels[1]), (Some("watch".to_owned()), Some("a+b".to_owned())));
         assert_eq!(
             (access(&master), master.database),
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn omitted_parts_have_defaults() {
         let (SentinelEndpoint { sentinels, master, .. }, _) = read("redis+sentinel://h1/m");
 
         assert_eq!((sentinels[0].port, master.database, master.tls), (26379, 0, false));

@@ -1,14 +1,15 @@
-//! Suggests the name that a misspelled one was probably meant to be.
+//! Suggests the known name that is nearest to a misspelled one.
 
-/// Returns the candidate that is nearest to `name`: about a third of its letters, from one to three, may differ.
+/// Returns the candidate nearest to `name`. At most 1/3 of its letters may differ, and from one to
+/// three.
 pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = ((name.chars().count() + 1) / 3).clamp(1, 3); // two of five: letters that changed places count as two
+    let limit = ((name.chars().count() + 1) / 3).clamp(1, 3); // two of five: two swapped letters count as two
     let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
     let near = near.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance);
     near.map(|(_, candidate)| candidate)
 }
 
-/// Returns the Levenshtein distance: how many letters to insert, delete or replace.
+/// Returns the Levenshtein distance: the number of letters to insert, delete, or replace.
 fn distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.chars().count()).collect();
     for (above, from) in left.chars().enumerate() {
@@ -35,7 +36,7 @@ mod tests {
             ("laese", Some("lease")),
             ("namepsace", Some("namespace")),
             ("tls-ca", Some("tls_ca")),
-            ("pol", Some("poll_interval")),
+            ("pol_interval", Some("poll_interval")),
             ("timeout", None),
             ("", None),
         ] {

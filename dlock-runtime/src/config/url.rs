@@ -1,4 +1,4 @@
-//! Reads the URL of a manager.
+//! Parses the URL of a manager.
 //!
 //! ```text
 //! url     := "redis://" | "rediss://"  [ user ":" password "@" ] host [ ":" port ] [ "/" database ] [ "?" options ]
@@ -18,52 +18,51 @@
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
 //! ```
 //!
-//! A scheme may be written in capitals, and with `valkey` for `redis`. White space around it is left out, and a control character within it is refused. There is no fragment. A `#`, `?`, `/` or `@` in
-//! user, password or an option is percent-encoded: raw, the first three end the address, and a password is cut in two. No error shows
-//! the URL itself, nor a piece of it that a password could be.
+//! A scheme may be in upper case, and `valkey` may replace `redis`. White space around the URL is
+//! ignored, and a control character within it is refused. There is no fragment. A `#`, `?`, `/`, or
+//! `@` in the user, the password, or an option must be percent-encoded: an unencoded `#`, `?`, or
+//! `/` ends the address and splits a password. No error shows the URL itself, nor a part of it that
+//! could be a password.
 
-use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use url::{Host, Url};
+use url::Url;
 
 use crate::config::certificates::Pem;
 use crate::config::cluster::ClusterEndpoint;
+use crate::config::node_spec::NodeSpec;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::sentinel::SentinelEndpoint;
 use crate::config::suggest::nearest;
+use crate::config::url_parts::{NOT_ENCODED, decoded, server, tls, url};
 use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
 use crate::error::Result;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Debug)]
 pub(crate) struct ConnectSpec {
     pub(crate) place: Endpoint,
     pub(crate) settings: Settings,
 }
 
-/// Where the locks live.
+/// Where the locks are stored.
 #[derive(Debug)]
 pub(crate) enum Endpoint {
-    /// In this process: a world of its own, or one that is shared by name.
+    /// In this process: in a separate store, or in one that is shared by name.
     Memory { name: Option<String> },
-    /// On one Redis.
-    Redis(Server),
-    /// On the master that sentinels name.
+    /// On one Redis server.
+    Redis(NodeSpec),
+    /// On the primary that sentinels report.
     Sentinel(SentinelEndpoint),
-    /// On the masters of a cluster.
+    /// On the primaries of a cluster.
     Cluster(ClusterEndpoint),
-    /// On servers of which a majority decides.
+    /// On independent servers, of which a majority decides.
     Quorum(QuorumEndpoint),
 }
 
 #[cfg(feature = "tls")]
 impl Endpoint {
-    /// Returns `true` if its servers are spoken to over TLS.
+    /// Returns `true` if connections to its servers use TLS.
     pub(crate) fn uses_tls(&self) -> bool {
         match self {
             Self::Memory { .. } => false,
@@ -75,83 +74,12 @@ impl Endpoint {
     }
 }
 
-/// The address of a Redis, and how to get in.
-#[derive(Clone, Default)]
-pub(crate) struct Server {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// The unix socket that it listens on; then host and port mean nothing.
-    pub(crate) socket: Option<PathBuf>,
-    pub(crate) tls: bool,
-    pub(crate) username: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) database: i64,
-    /// Set if the address is not the URL's but was announced by other servers.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "only the certificates of servers are for names")
-    )]
-    pub(crate) announced: Option<Announced>,
-}
-
-/// How a server is known whose address the URL does not name.
-#[derive(Clone, Debug)]
-#[cfg_attr(
-    not(feature = "tls"),
-    expect(dead_code, reason = "only the certificates of servers are for names")
-)]
-pub(crate) struct Announced {
-    pub(crate) by: Announcer,
-    /// The hosts of the URL that are names and not addresses: names that the user trusts for all servers behind the URL.
-    pub(crate) url_names: Arc<[String]>,
-}
-
-/// Which servers announce the addresses of others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announcer {
-    Cluster,
-    Sentinel,
-}
-
-impl Announced {
-    /// Describes servers that those of a URL announce.
-    pub(super) fn new(by: Announcer, servers: &[Server]) -> Self {
-        let names = servers.iter().map(|server| &server.host).filter(|host| !is_address(host));
-        Self { by, url_names: names.cloned().collect() }
-    }
-}
-
-/// Returns `true` if a host is an IP address and not a name.
-pub(crate) fn is_address(host: &str) -> bool {
-    host.parse::<IpAddr>().is_ok()
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.socket {
-            Some(path) => write!(f, "{}", path.display()),
-            None => show(&self.host, self.port, f),
-        }
-    }
-}
-
-/// Shows host and port as they are written in a URL.
-pub(crate) fn show(host: &str, port: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-}
-
-impl fmt::Debug for Server {
-    /// Neither user nor password is printed.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({self}/{}, tls: {})", self.database, self.tls)
-    }
-}
-
-/// Reads a URL.
+/// Parses a URL.
 pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
-    let text = text.trim(); // a variable that is read from a file ends with a line
+    let text = text.trim(); // a variable that is read from a file ends with a line break
     if text.contains(char::is_control) {
-        let problem = "a line break or another control character stands in it: take it out, or percent-encode it (`%0A`)";
+        let problem =
+            "it contains a line break or another control character: remove it, or percent-encode it (`%0A`)";
         return Err(config("url", problem));
     }
     let text = &*scheme::read(text)?;
@@ -170,7 +98,7 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         return Ok(ConnectSpec { place: Endpoint::Quorum(voters), settings: settings(&rest)? });
     }
     if names_several(text) {
-        let problem = "this URL is of one server: for several write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
+        let problem = "this scheme is for one server: for several, write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
                        `redis+quorum://host,host,host`";
         return Err(config("host", problem));
     }
@@ -185,28 +113,8 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
     Ok(ConnectSpec { place, settings: settings(&url)? })
 }
 
-/// Reads what all URLs have in common.
-pub(super) fn url(text: &str) -> Result<Url> {
-    let url = Url::parse(text).map_err(|error| {
-        config("url", format!("{error}; write `redis://host:port`, and percent-encode user and password"))
-    })?;
-    if url.fragment().is_some() {
-        return Err(config("fragment", "there is none in these URLs: write a `#` as `%23`"));
-    }
-    Ok(url)
-}
-
-/// Returns that TLS is to be used, where it can be.
-pub(super) fn tls(scheme: &str) -> Result<bool> {
-    if cfg!(feature = "tls") {
-        return Ok(true);
-    }
-    let problem = format!("`{scheme}` needs the feature `tls`: `dlock-runtime = {{ features = [\"tls\"] }}`");
-    Err(config("scheme", problem))
-}
-
-/// Returns whether a raw `@` comes after the address has ended: what stands before it is a user or a password then, of which a part
-/// would be taken for a host, a database or an option.
+/// Returns `true` if an unencoded `@` follows the end of the address. Then the text before it is a
+/// user or a password, of which a part would be parsed as a host, a database, or an option.
 fn is_cut_in_two(text: &str) -> bool {
     let after = match text.split_once("://") {
         Some((_, rest)) => rest.split_once(['/', '?', '#']),
@@ -215,7 +123,7 @@ fn is_cut_in_two(text: &str) -> bool {
     after.is_some_and(|(_, after)| after.contains('@'))
 }
 
-/// Returns whether the URL of one server has several hosts.
+/// Returns `true` if the URL of one server has several hosts.
 fn names_several(text: &str) -> bool {
     let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
     let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
@@ -233,48 +141,22 @@ fn memory(url: &Url) -> Result<Endpoint> {
     Ok(Endpoint::Memory { name: url.host_str().filter(|name| !name.is_empty()).map(str::to_owned) })
 }
 
-pub(super) fn server(url: &Url, tls: bool) -> Result<Server> {
-    let host = match url.host() {
-        Some(Host::Ipv6(address)) => address.to_string(),
-        Some(host) if !host.to_string().is_empty() => host.to_string(),
-        _ => return Err(config("host", "it is missing: write `redis://host:port`")),
-    };
-    let port = url.port().unwrap_or(6379);
-    if port == 0 {
-        return Err(config("port", "0 is no port: leave it out for 6379"));
-    }
-    let database = match url.path().trim_start_matches('/') {
-        "" => 0,
-        path => path.parse::<u32>().map(i64::from).map_err(|_| {
-            config("database", "what follows the host must be a database number, as in `redis://host:6379/2`")
-        })?,
-    };
-    let text = |part: &str, value: &str| match decoded(value) {
-        Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-        None => Err(config(part, NOT_ENCODED)),
-    };
-    let username = text("user", url.username())?;
-    let password = text("password", url.password().unwrap_or_default())?;
-    if username.is_some() && password.is_none() {
-        let problem = "a user needs one: write `redis://user:password@host`; for a password alone, `redis://:password@host`";
-        return Err(config("password", problem));
-    }
-    Ok(Server { host, port, socket: None, tls, username, password, database, announced: None })
-}
-
-/// The database, the user and the password of a unix socket are options.
-fn unix(url: &Url) -> Result<Server> {
+/// For a unix socket, the database, the user, and the password are options.
+fn unix(url: &Url) -> Result<NodeSpec> {
     if cfg!(not(unix)) {
-        return Err(config("scheme", "`redis+unix` is not available here: this system has no unix sockets"));
+        return Err(config("scheme", "`redis+unix` is not available: this system has no unix sockets"));
     }
     if url.host_str().is_some_and(|host| !host.is_empty()) {
-        return Err(config("path", "it begins with a third slash: write `redis+unix:///path/to/redis.sock`"));
+        return Err(config(
+            "path",
+            "it must start with a third slash: write `redis+unix:///path/to/redis.sock`",
+        ));
     }
     let path = decoded(url.path()).ok_or_else(|| config("path", NOT_ENCODED))?;
     if path.len() < 2 {
         return Err(config("path", "it is missing: write `redis+unix:///path/to/redis.sock`"));
     }
-    let mut server = Server { socket: Some(path.into()), ..Server::default() };
+    let mut server = NodeSpec { socket: Some(path.into()), ..NodeSpec::default() };
     for (name, value) in pairs(url)? {
         match &*name {
             "db" => {
@@ -289,12 +171,12 @@ fn unix(url: &Url) -> Result<Server> {
         }
     }
     if server.username.is_some() && server.password.is_none() {
-        return Err(config("password", "a user needs one: write `user=..&password=..`"));
+        return Err(config("password", "a user needs a password: write `user=..&password=..`"));
     }
     Ok(server)
 }
 
-/// Returns the options. A `+` is one: this is no form.
+/// Returns the options. A `+` is not decoded to a space: this is not a form.
 fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
     let pairs = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -335,19 +217,21 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_name" => certificates.name = Some(value),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
             "db" | "user" | "password" => {
-                let problem =
-                    format!("`{name}` is no option here: write `redis://user:password@host:port/database`");
+                let problem = format!(
+                    "`{name}` is not an option of this URL: write `redis://user:password@host:port/database`"
+                );
                 return Err(config("options", problem));
             }
             "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "min_hold" | "reentrant"
             | "on_contended" | "on_lost" | "on_unavailable" => {
                 let problem = format!(
-                    "`{name}` is no option of a manager but one of each call: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
+                    "`{name}` is an option of a call, not of a manager: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
                 );
                 return Err(config("options", problem));
             }
             unknown => {
-                // The name is repeated only where it looks like one: a password with a `?` in it ends up here.
+                // The name is repeated only if it looks like one: a password with a `?` in it ends
+                // up here.
                 let looks_like_a_name = unknown.len() <= 24
                     && unknown.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b));
                 let shown =
@@ -372,7 +256,7 @@ fn settings(url: &Url) -> Result<Settings> {
     Ok(settings)
 }
 
-/// Reads the value of a switch.
+/// Parses the value of a switch.
 fn on_or_off(name: &str, value: &str) -> Result<bool> {
     match value {
         "on" => Ok(true),
@@ -381,31 +265,13 @@ fn on_or_off(name: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Reads the value of an option that has a name for each.
+/// Parses the value of an option with named values.
 fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
         let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
         config(name, format!("this value is not known; allowed are {}", allowed.join(", ")))
     })
 }
-
-/// Undoes percent-encoding; `None` where what comes out is no text.
-pub(super) fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let mut digit =
-                || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            bytes.push(digit()? << 4 | digit()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
 
 const OPTIONS: [&str; 17] = [
     "namespace",
@@ -427,7 +293,7 @@ const OPTIONS: [&str; 17] = [
     "tls_name",
 ];
 
-/// Names that options had before 0.1.0, and what to write instead.
+/// Names that options had before 0.1.0, and the current ones.
 const RENAMED: [(&str, &str); 3] = [
     ("hand_off", "handoff_budget"),
     ("poll", "poll_interval"),
@@ -439,7 +305,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn redis(text: &str) -> Server {
+    fn redis(text: &str) -> NodeSpec {
         match parse(text).map(|target| target.place) {
             Ok(Endpoint::Redis(server)) => server,
             other => panic!("{text}: {other:?}"),
@@ -461,7 +327,8 @@ mod tests {
         }
     }
 
-    /// The parser of URLs would leave them out: `redis\n://` would be a scheme that no check here knows, and a password another one.
+    /// The URL parser would remove control characters: `redis\n://` would become a scheme that no
+    /// check here knows, and a password would change.
     #[test]
     fn a_line_break_within_a_url_is_refused_with_its_cure() {
         for url in ["redi\ns://h1,h2", "redis://h1\t/2", "redis://:pass\nword@h1", "redis://h1\0"] {
@@ -479,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn omitted_parts_have_defaults() {
         let server = redis("redis://:secret@cache");
 
         assert_eq!((&*server.host, server.port, server.database, server.tls), ("cache", 6379, 0, false));
@@ -548,7 +415,7 @@ mod tests {
 
         assert_eq!(
             (server.to_string().as_str(), format!("{server:?}").as_str()),
-            ("host:7", "Server(host:7/3, tls: false)")
+            ("host:7", "NodeSpec(host:7/3, tls: false)")
         );
     }
 
@@ -617,13 +484,10 @@ mod tests {
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (
                 "redis://host?password=hunter2",
-                "options: `password` is no option here: write `redis://user:password@host",
+                "options: `password` is not an option of this URL: write `redis://user:password@host",
             ),
-            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is no option here"),
-            (
-                "redis://h1?wait=5s",
-                "options: `wait` is no option of a manager but one of each call: write it in",
-            ),
+            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option of this URL"),
+            ("redis://h1?wait=5s", "options: `wait` is an option of a call, not of a manager: write it in"),
             ("redis://:hunter2%+1@host", "password"),
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
             ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),

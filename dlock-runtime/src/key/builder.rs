@@ -1,21 +1,25 @@
-//! Puts the text of a template and the values of a call together to a key.
+//! [`KeyBuilder`], which builds a key from the text of a template and the values of a call.
 //!
-//! Not here: how a value is escaped (`sink`), and the form of a key that is too long (`name`).
+//! See `sink` for escaping, and `name` for names that are too long.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::error::Error;
 use crate::key::hash::Hasher;
 use crate::key::part::{KeyPart, PartWriter};
 use crate::key::sink::{Form, Problem, Sink};
-use crate::key::{LockKey, name};
+use crate::key::{InvalidKey, LockKey, name};
 
-/// Builds one key, piece by piece; the first problem is kept and given by [`build`](Self::build).
+/// Builds one key, piece by piece. [`build`](Self::build) returns the first problem.
 ///
-/// Different values never give one key as long as a `:` (or another letter that values cannot contain: `{` `}` `<` `>` `#`)
-/// stands between two of them, and neither a digit nor `~` right behind an [`optional`](Self::optional) one; the attribute checks
-/// that of its templates.
+/// Different values never build the same key if two conditions hold, which the attribute checks for
+/// its templates:
+///
+/// - A `:`, or another character that values cannot contain (`{` `}` `<` `>` `#`), separates each
+///   two values.
+/// - Neither a digit nor `~` directly follows an [`optional`](Self::optional) value.
+///
+/// # Examples
 ///
 /// ```
 /// use dlock_runtime::KeyBuilder;
@@ -29,7 +33,8 @@ use crate::key::{LockKey, name};
 #[derive(Debug)]
 #[must_use = "a key is made by `build`"]
 pub struct KeyBuilder {
-    /// The namespace and the pieces so far; after a problem, the places instead of the values.
+    /// The namespace and the pieces so far; after a problem, the placeholders instead of the
+    /// values.
     name: String,
     start: usize,
     hashed: bool,
@@ -37,15 +42,17 @@ pub struct KeyBuilder {
 }
 
 impl Default for KeyBuilder {
-    /// Starts a key that gets the namespace of the manager, or of the attribute, which it is given to.
+    /// Starts a key that gets the namespace of the manager or of the attribute that uses it.
     fn default() -> Self {
         Self::new("")
     }
 }
 
 impl KeyBuilder {
-    /// Starts a key in `namespace`. With an empty one the key gets that of the manager, or of the attribute, which it is given to;
-    /// [`default`](Self::default) is that.
+    /// Starts a key in `namespace`.
+    ///
+    /// If it is empty, the key gets the namespace of the manager or of the attribute that uses it,
+    /// as with [`default`](Self::default).
     #[inline]
     pub fn new(namespace: &str) -> Self {
         let mut name = ROOM.try_with(Cell::take).unwrap_or_default();
@@ -57,30 +64,32 @@ impl KeyBuilder {
         Self { start: name.len(), name, hashed: false, problem: None }
     }
 
-    /// Adds fixed text, as it is.
+    /// Adds fixed text, unescaped.
     #[inline]
     pub fn text(mut self, text: &str) -> Self {
         self.name.push_str(text);
         self
     }
 
-    /// Adds the value of the hole `<place>`. An empty value, and `None`, is a problem.
+    /// Adds the value of the placeholder `<place>`. An empty value, or `None`, is a problem.
     pub fn part<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
         self.value(place, value, Form::Escaped)
     }
 
-    /// Adds the hash of a value, for values that are long or secret: 32 hex digits of SHA-256. An empty value is a problem.
+    /// Adds the hash of a value that is long or secret: 32 hex digits of SHA-256. An empty value is
+    /// a problem.
     pub fn hashed<T: KeyPart + ?Sized>(mut self, place: &'static str, value: &T) -> Self {
         self.hashed = true;
         self.value(place, value, |name| Form::Hashed(Box::new(Hasher::new(name))))
     }
 
-    /// Adds a value that may be missing: `None` writes `~`, an empty value `~~`.
+    /// Adds a value that may be missing: `None` is written as `~`, and an empty value as `~~`.
     pub fn optional<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
         self.value(place, value, Form::Optional)
     }
 
-    /// Adds a value **as it is**: it can contain a separator or a hash tag. An empty value is a problem.
+    /// Adds a value **unescaped**: it can contain a separator or a hash tag. An empty value is a
+    /// problem.
     pub fn raw<T: KeyPart + ?Sized>(self, place: &'static str, value: &T) -> Self {
         self.value(place, value, Form::Raw)
     }
@@ -89,33 +98,29 @@ impl KeyBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] for an empty key, for a hole whose value is missing or empty, and for `##` in the key, which is reserved for
-    /// names that are derived from keys.
-    pub fn build(self) -> Result<LockKey, Error> {
+    /// [`InvalidKey`] if the key is empty, if the value of a placeholder is missing or
+    /// empty, or if the key contains `##`, which is reserved for names that are derived from keys.
+    pub fn build(self) -> Result<LockKey, InvalidKey> {
         let Self { mut name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
         if let Some(problem) = problem {
-            return Err(Error::InvalidKey { template: key.into(), problem });
+            return Err(InvalidKey::new(key, problem));
         }
         if key.is_empty() {
-            return Err(Error::InvalidKey {
-                template: "".into(),
-                problem: "it is empty: add what is locked, such as `.text(\"order:\")`".into(),
-            });
+            return Err(InvalidKey::new("", "it is empty: add what is locked, such as `.text(\"order:\")`"));
         }
         if name::has_marker(key) {
-            return Err(Error::InvalidKey {
-                template: key.into(),
-                problem: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
-                    .into(),
-            });
+            return Err(InvalidKey::new(
+                key,
+                "`##` is reserved for names that are derived from keys: write one `#`, or `:`",
+            ));
         }
-        // Without a namespace the name is not final: it is cut when it gets one.
+        // Without a namespace the name is not final. It is cut when it gets one.
         let cut = if start > 0 { name::cut(&name, start) } else { None };
         let key = LockKey::of_name(cut.as_ref().unwrap_or(&name).as_str().into(), start, hashed);
         if name.capacity() <= MOST_ROOM {
             name.clear();
-            let _ = ROOM.try_with(|room| room.set(name)); // there is none any more where the thread ends
+            let _ = ROOM.try_with(|room| room.set(name)); // fails if the thread is ending
         }
         Ok(key)
     }
@@ -129,7 +134,7 @@ impl KeyBuilder {
         if self.problem.is_some() {
             return self.placeholder(place);
         }
-        // The name is moved through the sink and back, so that no value needs a string of its own.
+        // The name is moved through the sink and back, so that no value needs a separate string.
         let before = self.name.len();
         let mut sink = Sink::new(form(std::mem::take(&mut self.name)));
         let _written = value.write_part(PartWriter::new(&mut sink));
@@ -153,9 +158,10 @@ impl KeyBuilder {
 }
 
 thread_local! {
-    /// Where the keys of this thread are put together, one after the other, so that a key takes memory once: for itself.
+    /// The buffer in which this thread builds its keys, so that each key allocates once: for
+    /// itself.
     static ROOM: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// What a longer key has used is given back.
+/// A larger buffer is freed.
 const MOST_ROOM: usize = 1_024;

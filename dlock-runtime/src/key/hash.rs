@@ -1,12 +1,12 @@
-//! The one hash of keys: SHA-256 cut to 128 bits, as 32 lower-case hex digits. Fixed for ever.
+//! The hash of keys: SHA-256, cut to 128 bits, as 32 lower-case hex digits. It must never change.
 //!
-//! Processes of different versions, and in other languages, must come to the same key. Not here: what is hashed, and why.
+//! Processes of different versions, and in other languages, must compute the same key.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// Hashes what it is given, and adds the hash to a name.
+/// Hashes its input, and appends the hash to a name.
 pub(crate) struct Hasher {
     name: String,
     hash: Sha256,
@@ -31,7 +31,7 @@ impl Hasher {
     }
 }
 
-/// How many hex digits a hash has.
+/// The number of hex digits of a hash.
 pub(crate) const DIGITS: usize = 32;
 
 impl std::fmt::Debug for Hasher {

@@ -1,65 +1,64 @@
-//! What can stand for a whole key: strings, numbers, a finished key, a builder.
-//!
-//! Not here: templates with holes (`builder`).
+//! The types that can be a whole key: strings, numbers, a [`LockKey`], a [`KeyBuilder`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::key::{KeyBuilder, LockKey, name};
+use crate::key::{InvalidKey, KeyBuilder, LockKey, name};
 
-/// What can stand for a whole key: a string, an integer, a UUID, a [`LockKey`] or a [`KeyBuilder`], and references to them.
+/// A value that can be a whole key: a string, an integer, a UUID, a [`LockKey`], a [`KeyBuilder`],
+/// or a reference to one.
 ///
-/// A string is taken as it is: it is not escaped, and braces in it are a hash tag.
+/// A string is used unescaped, and braces in it are a hash tag.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot stand for a whole lock key",
-    label = "this gives no key",
+    message = "`{Self}` cannot be a whole lock key",
+    label = "this is not a key",
     note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
 )]
 pub trait IntoLockKey {
-    /// Makes the key, in `namespace` unless it has one already.
+    /// Returns the key, in `namespace` unless it already has one.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] when it is no valid key.
-    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error>;
+    /// [`InvalidKey`] if the key is invalid.
+    fn into_lock_key(self, namespace: &str) -> Result<LockKey, InvalidKey>;
 }
 
-/// The same by reference, so that one rule serves a reference to a reference, which a key expression often is.
+/// The same by reference: one rule serves references to references, which key expressions often
+/// are.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot stand for a whole lock key",
-    label = "this gives no key",
+    message = "`{Self}` cannot be a whole lock key",
+    label = "this is not a key",
     note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
 )]
 pub trait AsLockKey {
-    /// Makes the key. See [`IntoLockKey::into_lock_key`].
+    /// Returns the key. See [`IntoLockKey::into_lock_key`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] when it is no valid key.
-    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error>;
+    /// [`InvalidKey`] if the key is invalid.
+    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, InvalidKey>;
 }
 
 impl<T: AsLockKey + ?Sized> IntoLockKey for &T {
-    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
+    fn into_lock_key(self, namespace: &str) -> Result<LockKey, InvalidKey> {
         self.as_lock_key(namespace)
     }
 }
 
 impl IntoLockKey for KeyBuilder {
-    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
+    fn into_lock_key(self, namespace: &str) -> Result<LockKey, InvalidKey> {
         Ok(name::place(self.build()?, namespace))
     }
 }
 
 impl AsLockKey for LockKey {
-    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error> {
+    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, InvalidKey> {
         Ok(name::place(self.clone(), namespace))
     }
 }
 
 impl<T: AsLockKey + ?Sized> AsLockKey for &T {
-    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error> {
+    fn as_lock_key(&self, namespace: &str) -> Result<LockKey, InvalidKey> {
         T::as_lock_key(self, namespace)
     }
 }
@@ -67,7 +66,7 @@ impl<T: AsLockKey + ?Sized> AsLockKey for &T {
 macro_rules! strings {
     ($($type:ty)*) => {$(
         impl AsLockKey for $type {
-            fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error> {
+            fn as_lock_key(&self, namespace: &str) -> Result<LockKey, InvalidKey> {
                 KeyBuilder::new(namespace).text(self).into_lock_key(namespace)
             }
         }
@@ -79,7 +78,7 @@ strings! { str String Cow<'_, str> Box<str> Arc<str> }
 macro_rules! displayed {
     ($($type:ty)*) => {$(
         impl AsLockKey for $type {
-            fn as_lock_key(&self, namespace: &str) -> Result<LockKey, Error> {
+            fn as_lock_key(&self, namespace: &str) -> Result<LockKey, InvalidKey> {
                 KeyBuilder::new(namespace).part("key", self).into_lock_key(namespace)
             }
         }
@@ -91,7 +90,7 @@ displayed! { i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize uuid::Uuid }
 macro_rules! by_value {
     ($($type:ty)*) => {$(
         impl IntoLockKey for $type {
-            fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
+            fn into_lock_key(self, namespace: &str) -> Result<LockKey, InvalidKey> {
                 self.as_lock_key(namespace)
             }
         }

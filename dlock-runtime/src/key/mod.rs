@@ -1,19 +1,19 @@
-//! What is locked: keys, and how argument values become parts of them.
-//!
-//! [`LockKey`] is the finished key.
+//! The keys of locks, and how values become parts of them. [`LockKey`] is a complete key.
 //!
 //! ```text
-//! part, part_impls   the trait by which values enter, and the types that have it
-//! sink               what becomes of a value's bytes: escaped, raw, hashed
-//! builder            puts text and values together
-//! into_key           what else can stand for a whole key
-//! name               the namespace before it, and the form of a name that is too long
-//! hash               the one hash of keys
+//! part, part_impls   the trait of values, and the types that implement it
+//! sink               escapes, copies, or hashes a value's bytes
+//! builder            builds a key from text and values
+//! into_key           other types that can be a whole key
+//! invalid_key        the error of text or values that make no key
+//! name               the namespace, and the form of a name that is too long
+//! hash               the hash of keys
 //! ```
 
 mod builder;
 mod hash;
 mod into_key;
+mod invalid_key;
 mod name;
 mod part;
 mod part_impls;
@@ -30,36 +30,38 @@ use std::hash::{Hash, Hasher};
 pub use builder::KeyBuilder;
 pub(crate) use into_key::AsLockKey;
 pub use into_key::IntoLockKey;
+pub use invalid_key::InvalidKey;
 pub(crate) use name::{MARKER, Name};
 pub use part::{FieldWriter, KeyPart, PartWriter, Written};
 
-use crate::error::Error;
 use crate::printable::Escaped;
 
-/// The key of a lock: what is locked, such as `order:7`.
+/// The key of a lock, such as `order:7`.
 ///
-/// It carries its full name in Redis, `namespace:key`, in one allocation; [`as_str`](Self::as_str) and `Display` give the key
-/// alone. Two keys are equal when their full names are.
+/// It stores its full name in Redis, `namespace:key`, in one allocation. [`as_str`](Self::as_str)
+/// and `Display` return only the key. Two keys are equal if their full names are.
 #[derive(Clone)]
 pub struct LockKey {
     name: Name,
-    /// Where the key begins behind its namespace. Small, since every hold has a key.
+    /// Where the key starts, after its namespace. A `u32` to save space, since every hold has a
+    /// key.
     start: u32,
     hashed: bool,
 }
 
 impl LockKey {
-    /// Makes a ready-made key, without a namespace until a manager gives it its own.
+    /// Returns a key without a namespace. A manager adds its own.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`] when the key is empty, or has two `#` in a row.
-    pub fn new(key: impl AsRef<str>) -> Result<Self, Error> {
+    /// [`InvalidKey`] if the key is empty or contains `##`.
+    pub fn new(key: impl AsRef<str>) -> Result<Self, InvalidKey> {
         KeyBuilder::new("").text(key.as_ref()).build()
     }
 
-    /// Makes a key from the text that it is shown as, for operators who inspect and release locks: a long name is shown cut, and a cut
-    /// name is no valid key otherwise.
+    /// Returns the key with this displayed text, for operators who inspect and release locks.
+    ///
+    /// A long name is displayed cut, and a cut name is otherwise not a valid key.
     ///
     /// # Errors
     ///
@@ -75,7 +77,7 @@ impl LockKey {
     /// assert!(LockKey::new(&shown).is_err());
     /// # Ok::<(), dlock_runtime::Error>(())
     /// ```
-    pub fn from_shown(text: &str) -> Result<Self, Error> {
+    pub fn from_shown(text: &str) -> Result<Self, InvalidKey> {
         if name::is_cut(text) { Ok(Self::of_name(text.into(), 0, false)) } else { Self::new(text) }
     }
 
@@ -91,18 +93,18 @@ impl LockKey {
         &self.name
     }
 
-    /// Returns the namespace, which is empty where the key has none.
+    /// Returns the namespace, which is empty if the key has none.
     pub(crate) fn namespace(&self) -> &str {
         self.name.get(..self.start().saturating_sub(1)).unwrap_or_default()
     }
 
-    /// Returns whether a part of the key stands for a value that was marked `|hash`: spans and events leave such a key out.
+    /// Returns `true` if the key contains a value marked `|hash`. Spans and events omit such a key.
     #[must_use]
     pub fn is_hashed(&self) -> bool {
         self.hashed
     }
 
-    /// Makes the key of a full name that begins at `start` in it.
+    /// Returns the key of a full name in which the key starts at `start`.
     fn of_name(name: Name, start: usize, hashed: bool) -> Self {
         let start = u32::try_from(start).expect("no namespace has four billion letters");
         Self { name, start, hashed }
@@ -112,12 +114,12 @@ impl LockKey {
         usize::try_from(self.start).unwrap_or(usize::MAX)
     }
 
-    /// Returns the key of another full name in the same namespace.
+    /// Returns the key with another full name in the same namespace.
     pub(crate) fn sibling(&self, name: &Name) -> Self {
         Self { name: Name::clone(name), start: self.start, hashed: self.hashed }
     }
 
-    /// Shares the full name, for maps that are keyed by it.
+    /// Returns the shared full name, for maps that are keyed by it.
     pub(crate) fn name(&self) -> &Name {
         &self.name
     }
@@ -150,8 +152,10 @@ impl Ord for LockKey {
 }
 
 impl fmt::Display for LockKey {
-    /// Writes the key with unprintable characters escaped (control characters, line separators, and characters that reorder text), so
-    /// that no key can forge a line of a log or command a terminal.
+    /// Writes the key with unprintable characters escaped, so that no key can forge a line of a log
+    /// or send commands to a terminal.
+    ///
+    /// They are control characters, line separators, and characters that reorder text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Escaped(self.as_str()).fmt(f)
     }

@@ -1,24 +1,33 @@
-//! How a value enters a key: by a trait of its own.
+//! [`KeyPart`], the trait of values that can be part of a key.
 //!
 //! ```text
 //! value  ->  KeyPart::write_part  ->  PartWriter (exactly one of str, bytes, display, none, some, fields)  ->  "a%3Ab"
 //! ```
 //!
-//! Not here: the types that are parts (`part_impls`), what becomes of the bytes (`sink`), and where in a key a value stands
-//! (`builder`).
+//! See `part_impls` for the types that implement it, `sink` for escaping, and `builder` for whole
+//! keys.
 
 use std::fmt;
 
 use crate::key::sink::Sink;
 
-/// A value that can be part of a lock key, in a hole such as `<user_id>`.
+/// A value that can be part of a lock key, in a placeholder such as `<user_id>`.
 ///
-/// It is implemented for integers, `bool`, `char`, strings, bytes, [`Uuid`](uuid::Uuid), for `Option`, references and smart
-/// pointers to those, and for tuples of two or three; with the features `axum` and `actix` for extractors of those, too. It is not
-/// `Display`, since a text for people may change or leave things out; and not for floats, where equal numbers have several texts.
+/// It is implemented for integers, `bool`, `char`, strings, bytes, [`Uuid`](uuid::Uuid), for
+/// `Option`, references, and smart pointers of those, and for tuples of two or three; with the
+/// features `axum` and `actix` also for extractors of those. `Display` does not suffice, since text
+/// for people may change or omit details. Floats do not implement it, because equal numbers have
+/// several texts.
 ///
-/// A struct of your own gets it by [`#[derive(KeyPart)]`](derive@crate::KeyPart). An enum is implemented by hand, with a text for
-/// each variant that stays when the variant is renamed:
+/// For a struct, use [`#[derive(KeyPart)]`](derive@crate::KeyPart). Implement it by hand for an
+/// enum, with a fixed text for each variant that does not change when the variant is renamed.
+///
+/// Two values that are not equal must write different text: callers with the same key exclude each
+/// other. A type must always write the same number of fields, or its first field must determine
+/// which follow, as below. No implementation can forge a separator of the template, or move the key
+/// to another slot of a cluster.
+///
+/// # Examples
 ///
 /// ```
 /// use dlock_runtime::{KeyPart, PartWriter, Written};
@@ -34,33 +43,29 @@ use crate::key::sink::Sink;
 ///     }
 /// }
 /// ```
-///
-/// Two values that are not equal must write different text: callers with the same key exclude each other. A type writes the
-/// same number of fields each time, or says by the first which come, as above. Nothing that an implementation writes can forge
-/// a separator of the template, or move the key to another slot of a cluster.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is in the key",
     note = "write `#[derive(dlock_runtime::KeyPart)]` above a struct of your own, or use one of its fields or getters, such as `<order.id>`: see `dlock_runtime::docs::keys`",
-    note = "an extractor of axum or actix-web is a part with that feature of `dlock-runtime`; what has no one text of its own, such as a float, a `Duration` or a `Vec`, is none: use an integer of it, such as cents or `<time.as_secs()>`"
+    note = "an extractor of axum or actix-web needs the feature `axum` or `actix` of `dlock-runtime`; a type without one canonical text, such as a float, a `Duration`, or a `Vec`, cannot be a part: use an integer, such as cents or `<time.as_secs()>`"
 )]
 pub trait KeyPart {
     /// Writes the value, by exactly one call to a method of `out`.
     fn write_part(&self, out: PartWriter<'_>) -> Written;
 }
 
-/// The proof that a value was written: only a [`PartWriter`] gives it, and each gives it once.
+/// The proof that a value was written. Only [`PartWriter`] returns it, once per writer.
 #[derive(Debug)]
 #[must_use = "it is what `write_part` returns"]
 pub struct Written(());
 
-/// Takes one value, escaping it as it comes.
+/// Writes one value, and escapes it.
 ///
-/// `:` `%` `{` `}` `<` `>` `~` `#` and every byte outside printable ASCII become `%XX`.
+/// `:` `%` `{` `}` `<` `>` `~` `#` and every byte outside printable ASCII are written as `%XX`.
 #[derive(Debug)]
 pub struct PartWriter<'a> {
     sink: &'a mut Sink,
-    /// How many `Some` there are around the value.
+    /// The number of `Some` around the value.
     depth: u32,
 }
 
@@ -81,12 +86,14 @@ impl<'a> PartWriter<'a> {
         Written(())
     }
 
-    /// Writes what `value` displays, without a string in between.
+    /// Writes the `Display` text of `value`, without a temporary string.
     ///
-    /// Use it where that text is fixed and says all of the value, as with numbers; not for text made for people.
+    /// Use it only if that text is fixed and represents the whole value, as with numbers; not for
+    /// text for people.
     pub fn display(self, value: impl fmt::Display) -> Written {
         use fmt::Write as _;
-        // A `Display` that fails has written a part of the value, which could be the whole of another.
+        // A `Display` that fails has written a part of the value, which could be all of another
+        // one.
         if write!(self.sink, "{value}").is_err() {
             self.sink.refuse("could not be written");
         }
@@ -94,19 +101,22 @@ impl<'a> PartWriter<'a> {
         Written(())
     }
 
-    /// Writes that there is no value, as `None` does. A hole takes it with `|opt` only.
+    /// Writes that there is no value, as `None` does. Only a placeholder with `|opt` accepts it.
     pub fn none(self) -> Written {
         self.sink.none(self.depth);
         Written(())
     }
 
-    /// Writes the value that is inside of another which could also be [`none`](Self::none), as `Some` does.
+    /// Writes the inner value of a type that could also write [`none`](Self::none), as `Some` does.
     pub fn some(self, value: &(impl KeyPart + ?Sized)) -> Written {
         let Self { sink, depth } = self;
         value.write_part(PartWriter { sink, depth: depth + 1 })
     }
 
-    /// Starts a value that is made of several, as a struct is: they stand in order, with `:` between them.
+    /// Starts a value of several fields, such as a struct. They are written in order, separated by
+    /// `:`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use dlock_runtime::{KeyBuilder, KeyPart, PartWriter, Written};
@@ -130,7 +140,7 @@ impl<'a> PartWriter<'a> {
     }
 }
 
-/// Takes the fields of one value. See [`PartWriter::fields`].
+/// Writes the fields of one value. See [`PartWriter::fields`].
 #[derive(Debug)]
 #[must_use = "the value is written by `end`"]
 pub struct FieldWriter<'a> {
@@ -139,10 +149,10 @@ pub struct FieldWriter<'a> {
 }
 
 impl FieldWriter<'_> {
-    /// Writes a field. An error says `name`; the key does not, so that a field can be renamed.
+    /// Writes a field. Errors contain `name`; the key does not, so that a field can be renamed.
     pub fn field(self, name: &str, value: &(impl KeyPart + ?Sized)) -> Self {
         let Self { out: PartWriter { sink, depth }, first } = self;
-        // The first problem is the one that is told, and nothing after it counts.
+        // The first problem is reported, and later values are ignored.
         if sink.problem().is_none() {
             if !first {
                 sink.separate();
@@ -155,7 +165,7 @@ impl FieldWriter<'_> {
         Self { out: PartWriter { sink, depth }, first: false }
     }
 
-    /// Ends the value. Without any field it is an empty one.
+    /// Ends the value. Without fields, the value is empty.
     pub fn end(self) -> Written {
         if self.first {
             self.out.sink.end();

@@ -1,6 +1,7 @@
 //! The types that can be part of a key.
 //!
-//! Not here: floats, whose equal values have several texts, and `Duration` and times, which have no text that all agree on.
+//! Floats are excluded because equal values have several texts; `Duration` and times because they
+//! have no canonical text.
 
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -1,6 +1,5 @@
-//! What keys promise of every template and every value: different values never meet, and none moves a key to another slot.
-//!
-//! Not here: the text that one value gives (`tests`).
+//! Properties of all templates and values: different values never build the same key, and no value
+//! moves a key to another slot.
 
 use std::collections::HashMap;
 
@@ -12,7 +11,7 @@ use super::*;
 use crate::backend::redis::counter;
 use crate::bounds::LONGEST_NAME;
 
-/// The type of a value: what two values have in common that are compared.
+/// The type of a value. Only values of the same type are compared.
 #[derive(Clone, Debug)]
 enum Kind {
     Text,
@@ -52,7 +51,7 @@ enum Modifier {
     Hash,
 }
 
-/// A hole, and the text before it.
+/// A placeholder, and the text before it.
 #[derive(Clone, Debug)]
 struct Hole {
     text: String,
@@ -60,29 +59,35 @@ struct Hole {
     modifier: Modifier,
 }
 
-fn add(key: KeyBuilder, hole: &Hole, value: &Value) -> KeyBuilder {
-    let key = key.text(&hole.text);
-    match hole.modifier {
-        Modifier::Plain => key.part("hole", value),
-        Modifier::Opt => key.optional("hole", value),
-        Modifier::Hash => key.hashed("hole", value),
+fn add(key: KeyBuilder, placeholder: &Hole, value: &Value) -> KeyBuilder {
+    let key = key.text(&placeholder.text);
+    match placeholder.modifier {
+        Modifier::Plain => key.part("placeholder", value),
+        Modifier::Opt => key.optional("placeholder", value),
+        Modifier::Hash => key.hashed("placeholder", value),
     }
 }
 
-/// The name that a template with text around its holes gives, unless it refuses the values.
-fn name(before: &str, holes: &[Hole], values: &[Value], after: &str) -> Option<String> {
+/// Returns the name that a template builds from values, unless it refuses them.
+fn name(before: &str, placeholders: &[Hole], values: &[Value], after: &str) -> Option<String> {
     let start = KeyBuilder::new("shop").text(before);
-    let key = holes.iter().zip(values).fold(start, |key, (hole, value)| add(key, hole, value)).text(after);
+    let key = placeholders
+        .iter()
+        .zip(values)
+        .fold(start, |key, (placeholder, value)| add(key, placeholder, value))
+        .text(after);
     key.build().ok().map(|key| key.full_name().to_owned())
 }
 
-/// What a cluster computes the slot of a name from: see "Hash tags" in the Redis Cluster specification.
+/// Returns the text from which a cluster computes the slot: see "Hash tags" in the Redis Cluster
+/// specification.
 fn hash_tag(name: &str) -> Option<&str> {
     let (_, after) = name.split_once('{')?;
     after.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
 }
 
-/// What values are made of: all that a key gives a meaning to, and what their escapes and marks look like.
+/// The pieces of values: all characters with a meaning in a key, and text that resembles escapes
+/// and marks.
 const LETTERS: &[&str] =
     &[":", "%", "%3A", "{", "}", "<", ">", "~", "~~", "#", "1", "a", "-", " ", "\n", "\0", "é", "日"];
 
@@ -92,7 +97,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         prop_oneof![
             inner.clone().prop_map(optional),
             vec(inner.clone(), 2..=3).prop_map(Kind::Fields),
-            // Missing as a whole or in a field: only the depth tells the one from the other.
+            // Missing as a whole or in a field: only the depth distinguishes the two.
             inner.prop_map(|kind| optional(Kind::Fields(vec![optional(kind); 2]))),
         ]
     })
@@ -102,7 +107,7 @@ fn optional(kind: Kind) -> Kind {
     Kind::Optional(Box::new(kind))
 }
 
-/// Values of few letters, so that two of them would meet as soon as a rule fails.
+/// Returns values of few different characters, so that two of them collide as soon as a rule fails.
 fn value(kind: &Kind, letters: &[&'static str]) -> BoxedStrategy<Value> {
     let letters = letters.to_vec();
     let some = |length| vec(select(letters.clone()), length).prop_map(|letters| letters.concat());
@@ -121,9 +126,9 @@ fn value(kind: &Kind, letters: &[&'static str]) -> BoxedStrategy<Value> {
     }
 }
 
-/// Lists of values for the holes.
-fn values(holes: &[Hole]) -> impl Strategy<Value = Vec<Vec<Value>>> + use<> {
-    let kinds: Vec<Kind> = holes.iter().map(|hole| hole.kind.clone()).collect();
+/// Returns lists of values for the placeholders.
+fn values(placeholders: &[Hole]) -> impl Strategy<Value = Vec<Vec<Value>>> + use<> {
+    let kinds: Vec<Kind> = placeholders.iter().map(|placeholder| placeholder.kind.clone()).collect();
     (proptest::option::of(Just(":")), subsequence(LETTERS, 1..=2)).prop_flat_map(move |(colon, letters)| {
         let letters: Vec<_> = colon.into_iter().chain(letters).collect();
         let list: Vec<_> = kinds.iter().map(|kind| value(kind, &letters)).collect();
@@ -131,25 +136,28 @@ fn values(holes: &[Hole]) -> impl Strategy<Value = Vec<Vec<Value>>> + use<> {
     })
 }
 
-/// Holes with text between them that keeps to the rule of the attribute: see `checks` in its crate.
-fn holes(text: &'static str) -> impl Strategy<Value = Vec<Hole>> {
+/// Returns placeholders with text between them that follows the rules of the attribute: see its
+/// `checks`.
+fn placeholders(text: &'static str) -> impl Strategy<Value = Vec<Hole>> {
     let modifier = prop_oneof![
         1 => Just(Modifier::Plain),
         4 => Just(Modifier::Opt),
         2 => Just(Modifier::Hash),
     ];
     let text = prop_oneof![Just(":".to_owned()), text];
-    // One kind for all holes, or one for each: what is written for one hole is then what could be for the next.
+    // One type for all placeholders, or one for each: the text of one placeholder could then be
+    // that of the next.
     let kinds = prop_oneof![kind().prop_map(|kind| vec![kind; 3]), vec(kind(), 3)];
-    let holes = (kinds, vec((text, modifier), 1..=3)).prop_map(|(kinds, holes)| {
-        let holes = kinds.into_iter().zip(holes);
-        holes.map(|(kind, (text, modifier))| Hole { text, kind, modifier }).collect::<Vec<_>>()
+    let placeholders = (kinds, vec((text, modifier), 1..=3)).prop_map(|(kinds, placeholders)| {
+        let placeholders = kinds.into_iter().zip(placeholders);
+        placeholders.map(|(kind, (text, modifier))| Hole { text, kind, modifier }).collect::<Vec<_>>()
     });
-    holes.prop_filter("the holes are told apart", |holes| holes.windows(2).all(apart))
+    placeholders
+        .prop_filter("the placeholders are separated", |placeholders| placeholders.windows(2).all(apart))
 }
 
-fn apart(holes: &[Hole]) -> bool {
-    let [left, Hole { text, .. }] = holes else { return true };
+fn apart(placeholders: &[Hole]) -> bool {
+    let [left, Hole { text, .. }] = placeholders else { return true };
     match left.modifier {
         Modifier::Hash => true,
         Modifier::Plain => text.contains(SEPARATORS),
@@ -167,12 +175,12 @@ proptest! {
     #[test]
     fn different_values_never_give_one_key(
         filler in prop_oneof![3 => 0..1_usize, 1 => 480..510_usize],
-        (holes, values) in holes("[:{}<>#~%1a-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+        (placeholders, values) in placeholders("[:{}<>#~%1a-]{0,3}").prop_flat_map(|placeholders| (Just(placeholders.clone()), values(&placeholders))),
     ) {
         let text = "x".repeat(filler + 1);
         let mut seen = HashMap::new();
         for list in &values {
-            let Some(name) = name(&text, &holes, list, "") else { continue };
+            let Some(name) = name(&text, &placeholders, list, "") else { continue };
             if let Some(other) = seen.insert(name.clone(), list) {
                 prop_assert_eq!(other, list, "both are {}", name);
             }
@@ -185,21 +193,21 @@ proptest! {
     fn a_name_is_in_the_slot_of_its_tag(
         (before, after) in (0..600_usize, 0..600_usize),
         tagged in 0..=3_usize,
-        (holes, values) in holes("[:a1-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+        (placeholders, values) in placeholders("[:a1-]{0,3}").prop_flat_map(|placeholders| (Just(placeholders.clone()), values(&placeholders))),
     ) {
         let (before, mut after) = ("x".repeat(before + 1), "x".repeat(after));
-        let mut braced = holes.clone();
-        if let Some(hole) = braced.get_mut(tagged) {
-            hole.text.insert(0, '{');
+        let mut braced = placeholders.clone();
+        if let Some(placeholder) = braced.get_mut(tagged) {
+            placeholder.text.insert(0, '{');
             braced.get_mut(tagged + 1).map_or(&mut after, |next| &mut next.text).insert(0, '}');
         } else {
             after.insert_str(0, "{order}");
         }
         for list in values.iter().take(5) {
             let Some(name) = name(&before, &braced, list, &after) else { continue };
-            let tag = holes.get(tagged).zip(list.get(tagged)).map_or_else(
+            let tag = placeholders.get(tagged).zip(list.get(tagged)).map_or_else(
                 || "order".to_owned(),
-                |(hole, value)| add(KeyBuilder::new(""), hole, value).build().expect("a key").to_string(),
+                |(placeholder, value)| add(KeyBuilder::new(""), placeholder, value).build().expect("a key").to_string(),
             );
 
             prop_assert!(name.len() <= LONGEST_NAME);
@@ -210,10 +218,10 @@ proptest! {
     #[test]
     fn without_a_tag_in_the_template_there_is_none(
         after in 0..600_usize,
-        (holes, values) in holes("[:a1-]{0,3}").prop_flat_map(|holes| (Just(holes.clone()), values(&holes))),
+        (placeholders, values) in placeholders("[:a1-]{0,3}").prop_flat_map(|placeholders| (Just(placeholders.clone()), values(&placeholders))),
     ) {
         for list in values.iter().take(5) {
-            let name = name("order:", &holes, list, &"x".repeat(after)).unwrap_or_default();
+            let name = name("order:", &placeholders, list, &"x".repeat(after)).unwrap_or_default();
 
             prop_assert!(!name.contains(['{', '}']), "{}", name);
         }
@@ -244,7 +252,7 @@ proptest! {
         let counters: Vec<_> = names.iter().map(|name| counter(name)).collect();
 
         for (name, of_name) in names.iter().zip(&counters) {
-            // What a user types who has read the name of a counter.
+            // A user who has read the name of a counter may type it.
             prop_assert!(of_name.as_str().into_lock_key("").is_err(), "{}", of_name);
             prop_assert!(!names.contains(of_name), "{}", of_name);
             let mut sharing = names.iter().zip(&counters).filter(|(other, of_other)| *other != name && *of_other == of_name);

@@ -1,4 +1,4 @@
-//! Where the bytes of a value go: escaped, raw or hashed, and what stands for a value that has none.
+//! Receives the bytes of values: escapes, copies, or hashes them, and marks missing values.
 //!
 //! ```text
 //!             "a:b"     ""      None   Some(None)   ("a:b", "c")
@@ -8,17 +8,17 @@
 //! `|hash`     H(a%3Ab)  -       -      -            H(a%3Ab:c)          -: refused
 //! ```
 //!
-//! Not here: who writes values (`part`), and what happens to one that is refused (`builder`).
+//! See `part` for the writers of values, and `builder` for values that are refused.
 
 use std::fmt;
 
 use crate::key::hash::Hasher;
 
-/// Takes what one hole writes, which is one value or several.
+/// Receives the value of one placeholder, or its fields.
 #[derive(Debug)]
 pub(crate) struct Sink {
     form: Form,
-    /// Whether the value that is being written has no byte so far.
+    /// Whether the current value has no bytes so far.
     empty: bool,
     problem: Option<Problem>,
 }
@@ -26,12 +26,13 @@ pub(crate) struct Sink {
 /// Why a value cannot be in the key.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    /// Which field of the hole it is about, as in `.order.id`; empty for the hole itself.
+    /// The field of the placeholder, as in `.order.id`; empty for the placeholder itself.
     pub(crate) field: String,
     pub(crate) what: &'static str,
 }
 
-/// What becomes of the bytes. Each holds the name so far, so that no value needs a string of its own.
+/// How bytes are written. Each variant holds the name so far, so that no value needs a separate
+/// string.
 #[derive(Debug)]
 pub(crate) enum Form {
     /// `<a>`
@@ -40,7 +41,7 @@ pub(crate) enum Form {
     Optional(String),
     /// `<a|raw>`
     Raw(String),
-    /// `<a|hash>`: large, and seldom
+    /// `<a|hash>`: boxed, as it is large and rare
     Hashed(Box<Hasher>),
 }
 
@@ -56,10 +57,10 @@ impl Sink {
             Form::Escaped(name) | Form::Optional(name) => escape(bytes, name),
             Form::Raw(name) => match std::str::from_utf8(bytes) {
                 Ok(text) => name.push_str(text),
-                Err(_) => self.refuse("is no UTF-8: write `|hash`, or leave out `|raw`"),
+                Err(_) => self.refuse("is not UTF-8: write `|hash`, or leave out `|raw`"),
             },
-            // The escaped text: a `:` in one value is never the `:` between two fields, so values whose plain texts differ have
-            // different hashes.
+            // The escaped text is hashed: a `:` in a value differs from the `:` between two fields,
+            // so values whose plain texts differ have different hashes.
             Form::Hashed(hash) => {
                 let mut text = String::new();
                 escape(bytes, &mut text);
@@ -71,14 +72,14 @@ impl Sink {
     /// Ends the current value.
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.empty, true) {
-            self.nothing("~~", "is empty: write `|opt` in the hole where that is meant");
+            self.nothing("~~", "is empty: write `|opt` in the placeholder if that is allowed");
         }
     }
 
-    /// Notes that there is no value at this `depth` of `Option`: `Some(None)` is another value than `None`.
+    /// Records that there is no value at this `depth` of `Option`: `Some(None)` is not `None`.
     pub(crate) fn none(&mut self, depth: u32) {
         let mark = if depth > 0 { format!("~{depth}") } else { "~".to_owned() };
-        self.nothing(&mark, "has no value: write `|opt` in the hole where that is meant");
+        self.nothing(&mark, "has no value: write `|opt` in the placeholder if that is allowed");
     }
 
     fn nothing(&mut self, mark: &str, problem: &'static str) {
@@ -88,7 +89,7 @@ impl Sink {
         }
     }
 
-    /// Adds what stands between two fields.
+    /// Adds the separator between two fields.
     pub(crate) fn separate(&mut self) {
         match &mut self.form {
             Form::Escaped(name) | Form::Optional(name) | Form::Raw(name) => name.push(':'),
@@ -101,12 +102,12 @@ impl Sink {
         self.problem.get_or_insert(Problem { field: String::new(), what });
     }
 
-    /// Gives the problem, to be told more of, or to stop at.
+    /// Returns the problem, so that the caller can add details or stop.
     pub(crate) fn problem(&mut self) -> Option<&mut Problem> {
         self.problem.as_mut()
     }
 
-    /// Gives the name with the values, of which nothing can be said when there is a problem.
+    /// Returns the name with the values. If there is a problem, the name has no meaning.
     pub(crate) fn finish(self) -> (String, Option<Problem>) {
         let name = match self.form {
             Form::Escaped(name) | Form::Optional(name) | Form::Raw(name) => name,
@@ -123,7 +124,8 @@ impl fmt::Write for Sink {
     }
 }
 
-/// Adds `bytes` to `out`, with `%XX` for what a key gives a meaning to and for what is no printable ASCII.
+/// Appends `bytes` to `out`, with `%XX` for characters that have a meaning in keys and all but
+/// printable ASCII.
 fn escape(bytes: &[u8], out: &mut String) {
     out.reserve(bytes.len());
     for &byte in bytes {

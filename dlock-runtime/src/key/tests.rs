@@ -1,6 +1,4 @@
-//! The text of each value, and what is refused.
-//!
-//! Not here: what is so of every value (`properties`).
+//! The text of each value, and the values that are refused. See `properties` for all values.
 
 use super::*;
 
@@ -47,18 +45,18 @@ fn a_key_with_a_hash_in_it_says_so_wherever_it_goes() {
 }
 
 #[test]
-fn a_missing_value_is_refused_by_the_name_of_its_hole() {
+fn missing_value_is_refused_with_its_placeholder() {
     let none =
         KeyBuilder::new("shop").text("a:").part("id", &None::<u8>).text(":").hashed("x", "secret").build();
     let empty = KeyBuilder::new("shop").text("a:").hashed("id", "").build();
 
     assert_eq!(
         none.expect_err("no value").to_string(),
-        "invalid lock key `a:<id>:<x>`: `<id>` has no value: write `|opt` in the hole where that is meant"
+        "invalid lock key `a:<id>:<x>`: `<id>` has no value: write `|opt` in the placeholder if that is allowed"
     );
     assert_eq!(
         empty.expect_err("no value").to_string(),
-        "invalid lock key `a:<id>`: `<id>` is empty: write `|opt` in the hole where that is meant"
+        "invalid lock key `a:<id>`: `<id>` is empty: write `|opt` in the placeholder if that is allowed"
     );
 }
 
@@ -71,7 +69,7 @@ fn nothing_nothing_inside_and_empty_are_three_keys() {
     assert_eq!([key(None), key(Some(None)), key(Some(Some("")))], ["~", "~1", "~~"]);
 }
 
-/// `struct LineId { order: u64, article: &str }` and the like.
+/// Such as `struct LineId { order: u64, article: &str }`.
 struct Fields<'a>(&'a [(&'a str, &'a dyn KeyPart)]);
 
 impl KeyPart for Fields<'_> {
@@ -109,7 +107,7 @@ fn the_values_of_fields_stand_in_order() {
     assert_eq!(key(KeyBuilder::new("").optional("v", &("", Some(""), None::<u8>))), "~~:~~:~");
 }
 
-/// The hash of a text, without a key around it.
+/// Returns the hash of a text, without a key around it.
 fn sha_256(text: &str) -> String {
     let mut hasher = hash::Hasher::new(String::new());
     hasher.update(text.as_bytes());
@@ -164,7 +162,7 @@ fn hashes_differ_if_plain_texts_differ() {
     let plain = names(|key, payer| key.part("v", payer));
     let hashed = names(|key, payer| key.hashed("v", payer));
 
-    // One variant's only field reads as another variant's text, hashed or not.
+    // The only field of one variant has the same text as another variant, hashed or not.
     assert_eq!((plain.len(), hashed.len()), (payers.len() - 1, payers.len() - 1));
 }
 
@@ -178,11 +176,11 @@ fn a_field_without_a_value_is_named() {
 
     assert_eq!(
         problem(&missing),
-        "invalid lock key `a:<line>:<x>`: `<line.type>` has no value: write `|opt` in the hole where that is meant"
+        "invalid lock key `a:<line>:<x>`: `<line.type>` has no value: write `|opt` in the placeholder if that is allowed"
     );
     assert_eq!(
         problem(&Some((1_u8, (2_u8, "")))),
-        "invalid lock key `a:<line>:<x>`: `<line.1.1>` is empty: write `|opt` in the hole where that is meant"
+        "invalid lock key `a:<line>:<x>`: `<line.1.1>` is empty: write `|opt` in the placeholder if that is allowed"
     );
     assert!(
         problem(&Fields(&[("first", &1_u8), ("of", &Fields(&[("two", &""), ("three", &"")]))]))
