@@ -1,82 +1,87 @@
-//! What is asked of a backend, and what it can answer: the whole language between the engine and a server.
-//!
-//! Not here: how a backend says it to its server (`backend`), and what follows from an answer (`lane`).
+//! The commands of a backend and its replies: the complete interface between the engine and a
+//! server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::config;
-use crate::error::Error;
-use crate::key::LockKey;
+pub(crate) use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::foreign_clients::FleetHold;
 use crate::token::{ProcessId, Token};
 
-/// One step on one key, under one token. Every backend does each of them atomically.
+/// One operation on one key, under one token. Every backend executes it atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Takes the lock if nothing stands there. Answered [`Reply::Owner`] or [`Reply::Contended`].
+    /// Acquires the lock if the key is absent. Replies: [`Reply::Owner`] or [`Reply::Contended`].
     Acquire {
-        /// How long the server keeps the key.
+        /// The time to live of the key.
         lease: Duration,
     },
-    /// Tries again, and else puts the token at the end of the queue in the value.
+    /// Acquires the lock if the key is absent, and otherwise appends the token to the queue in the
+    /// value.
     Enqueue {
-        /// The lease that is asked for.
+        /// The requested lease.
         lease: Duration,
-        /// Which enqueue of the token it is.
+        /// Whether the command may append the token.
         mode: EnqueueMode,
     },
-    /// Prolongs the hold to at least `lease` from now; never shortens it. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    /// Renews the hold to at least `lease` from now, and never shortens it. Replies:
+    /// [`Reply::Owner`] or [`Reply::NotOwner`].
     Renew {
-        /// The least time to live afterwards.
+        /// The minimum time to live afterwards.
         lease: Duration,
     },
-    /// Asks whether the token holds, and changes nothing. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    /// Checks whether the token holds the lock, and changes nothing. Replies: [`Reply::Owner`] or
+    /// [`Reply::NotOwner`].
     Verify,
-    /// Has the key live for just `ttl` from now, longer or shorter than it would. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    /// Sets the time to live of the key to `ttl`, longer or shorter than before. Replies:
+    /// [`Reply::Owner`] or [`Reply::NotOwner`].
     SetTtl {
         /// The time to live afterwards.
         ttl: Duration,
     },
-    /// Gives the lock to the first live waiter, or frees it. Answered [`Reply::Owner`] or [`Reply::NotOwner`].
+    /// Releases the lock: grants it to the first live waiter, or deletes the key. Replies:
+    /// [`Reply::Owner`] or [`Reply::NotOwner`].
     Release,
-    /// A release that tells the waiter who gets the lock for how long our family has had it.
+    /// A release whose grant carries how long the fleet has held the lock.
     ReleaseWithFleetHold {
-        /// For how long that is.
+        /// That duration.
         fleet_hold: FleetHold,
     },
-    /// A release that gives the lock to nobody: who waits is told that he does not any more.
+    /// Releases the lock without a grant. The waiters are removed from the queue and notified.
     ReleaseWithoutHandoff,
-    /// Takes the token out of the value, wherever it stands in it; as the holder's it is a release.
+    /// Removes the token from the value. If the token is the holder, this is a release.
     Withdraw,
-    /// Hands over to the first live waiter and queues `next` behind the others. Answered [`Reply::Owner`] when nobody waits,
-    /// [`Reply::Yielded`], or [`Reply::NotOwner`]. Where nobody queues it frees the lock and is answered [`Reply::NotQueued`] with
-    /// the time that others have to take it, or [`Reply::NotOwner`].
+    /// Grants the lock to the first live waiter and appends `next` to the queue.
+    ///
+    /// Replies: [`Reply::Owner`] if no process waits, [`Reply::Yielded`], or [`Reply::NotOwner`]. A
+    /// backend without a queue frees the lock and replies [`Reply::NotQueued`], with the time that
+    /// other clients have to acquire it, or [`Reply::NotOwner`].
     Yield {
-        /// The token that waits for our next turn.
+        /// The token that is queued for the next acquisition of this process.
         next: Token,
-        /// What the waiter who gets the lock is told of how long our family has had it.
+        /// How long the fleet has held the lock; the grant carries it.
         fleet_hold: FleetHold,
     },
-    /// Takes the lock from whoever holds it, as if he had released it. Answered [`Reply::Owner`], or [`Reply::NotOwner`] when nobody
-    /// held it.
+    /// Releases the lock regardless of its holder. Replies: [`Reply::Owner`], or
+    /// [`Reply::NotOwner`] if the lock was not held.
     ForceRelease,
-    /// Issues a fencing token to the holder. Answered [`Reply::Fenced`] or [`Reply::NotOwner`].
+    /// Issues a fencing token to the holder. Replies: [`Reply::Fenced`] or [`Reply::NotOwner`].
     Fence,
-    /// Raises the counter of the holder's fencing tokens to `fence`, where it is lower: what several servers issued is to be known to
-    /// them all. Answered [`Reply::Fenced`], with what stands there then, or [`Reply::NotOwner`].
+    /// Raises the counter of fencing tokens to `fence` if it is lower, so that all servers of a
+    /// quorum know the highest one. Replies: [`Reply::Fenced`] with the resulting value, or
+    /// [`Reply::NotOwner`].
     RaiseFence {
-        /// What no later token may be below.
+        /// The lower bound of later tokens.
         fence: u64,
     },
-    /// Looks at what stands there, and changes nothing. Answered [`Reply::Info`].
+    /// Reads the state of the lock. Replies: [`Reply::Info`].
     Inspect,
-    /// Asks whether the server answers; the key matters only for where that is asked. Answered [`Reply::Owner`].
+    /// Checks that the server replies. The key only selects the server. Replies: [`Reply::Owner`].
     Ping,
 }
 
 impl Command {
-    /// Returns whether the lane has forgotten the token once this is sent: what is left of it is the backend's to undo.
+    /// Returns `true` if the state of the key drops the token once this is sent: the backend cleans
+    /// up what remains of it.
     pub(crate) fn is_release(self) -> bool {
         matches!(
             self,
@@ -84,138 +89,74 @@ impl Command {
         )
     }
 
-    /// Returns whether a body starts, or goes on for longer, where the answer is [`Reply::Owner`].
+    /// Returns `true` if a body starts or continues when the reply is [`Reply::Owner`].
     pub(crate) fn grants_ownership(self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Enqueue { .. } | Self::Renew { .. })
     }
 
-    /// Returns whether it is what a lock costs for being held.
+    /// Returns `true` if the command maintains a hold.
     pub(crate) fn is_renewal(self) -> bool {
         matches!(self, Self::Renew { .. } | Self::Verify)
     }
 }
 
-/// Which enqueue of a token it is. A token is added to a value at most once in its life, so it is granted at most once.
+/// The mode of an enqueue. A token is added to a value at most once in its life, so it is granted
+/// at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueMode {
-    /// The only one that may take the key or append the token.
+    /// The first enqueue of a token: acquires the lock or appends the token.
     Join,
-    /// A later one, which only asks: answered [`Reply::Owner`], [`Reply::Queued`], or [`Reply::Absent`].
+    /// A later enqueue, which changes no queue. Replies: [`Reply::Owner`], [`Reply::Queued`], or
+    /// [`Reply::Absent`].
     Recheck,
-    /// Tries once more and adds nothing: for a call that will not wait but wants to know what stands there.
+    /// Acquires the lock or reads its state, and never appends the token: for a call that does not
+    /// wait.
     TryOnly,
 }
 
-/// What a server said, or that it said nothing.
+/// The reply of a server, or the lack of one.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// The token holds the lock (or held it, for a release).
+    /// The token holds the lock, or held it before a release.
     Owner,
-    /// Something stands under the key.
+    /// The key exists.
     Contended,
     /// The token is in the queue.
     Queued {
-        /// What is left of the present hold.
+        /// The remaining time to live of the key.
         ttl: Option<Duration>,
     },
-    /// Something stands under the key and the token was not added: the value is foreign or full, or nothing was to be added.
+    /// The key exists and the token was not appended: the value is foreign, the queue is full, or
+    /// the mode forbids it.
     NotQueued {
-        /// What is left of the present hold; `None` where the key has no end.
+        /// The remaining time to live of the key, or `None` if it does not expire.
         ttl: Option<Duration>,
     },
-    /// The token is neither holder nor queued: it is dead.
+    /// The token is neither holder nor queued, and cannot be queued again.
     Absent,
     /// The token does not hold the lock.
     NotOwner,
-    /// The lock went to the first waiter, and the next token is queued.
+    /// The lock was granted to the first waiter, and the next token is queued.
     Yielded,
     /// The fencing token.
     Fenced(u64),
-    /// What stands under the key, if anything does.
+    /// The state of the lock, or `None` if the key is absent.
     Info(Option<RecordInfo>),
-    /// The command did not run and will not.
+    /// The command did not run, and will not run.
     Refused(Failure),
     /// The command may have run, or may still run.
     Unknown(Failure),
 }
 
-/// What somebody who looks at a key sees there.
+/// The state of a lock in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordInfo {
-    /// The manager that holds; `None` for a foreign value.
+    /// The manager that holds the lock, or `None` for a foreign value.
     pub(crate) holder: Option<ProcessId>,
-    /// How many wait in the value.
+    /// The number of waiters in the value.
     pub(crate) waiters: usize,
-    /// What is left of the present hold; `None` where the key has no end.
+    /// The remaining time to live of the key, or `None` if it does not expire.
     pub(crate) ttl: Option<Duration>,
-}
-
-/// Why there is no answer that can be used.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
-    /// What happened, in words; holds no secret.
-    pub(crate) reason: Arc<str>,
-    /// Whether the connection was lost after the command may have been written. Another attempt may succeed, under a new token.
-    pub(crate) connection_lost: bool,
-}
-
-impl Failure {
-    /// A failure in our own words.
-    pub(crate) fn new(kind: FailureKind, reason: impl Into<Arc<str>>) -> Self {
-        Self { kind, reason: reason.into(), connection_lost: false }
-    }
-
-    /// Notes that the connection was lost after the command may have been written.
-    pub(crate) fn with_connection_lost(self) -> Self {
-        Self { connection_lost: true, ..self }
-    }
-
-    /// Returns the error that a caller who asked for `key` gets: one kind of failure, one thing to do about it.
-    pub(crate) fn into_error(self, key: LockKey) -> Error {
-        match self.kind {
-            FailureKind::WrongKind => Error::WrongKind { key, found: self.reason },
-            FailureKind::InvalidKey => {
-                Error::InvalidKey { template: key.as_str().into(), problem: self.reason }
-            }
-            FailureKind::FencingCounter => Error::FencingCounter { key, problem: self.reason },
-            _ => self.error(Some(key)),
-        }
-    }
-
-    /// Returns the error of somebody who asked for no key.
-    pub(crate) fn of_the_server(self) -> Error {
-        self.error(None)
-    }
-
-    fn error(self, key: Option<LockKey>) -> Error {
-        let Self { kind, reason, connection_lost: _ } = self;
-        match kind {
-            FailureKind::Passing
-            | FailureKind::WrongKind
-            | FailureKind::InvalidKey
-            | FailureKind::FencingCounter => Error::Unavailable { key, reason },
-            FailureKind::Lasting => config("server", &*reason),
-            FailureKind::Untrusted => config("tls", &*reason),
-        }
-    }
-}
-
-/// What can be done about a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    /// It may pass: the server is away, loading, read-only, out of memory.
-    Passing,
-    /// It will be the same next time: no permission, no such command.
-    Lasting,
-    /// One end does not accept the other's certificate, or does not speak TLS: that will be the same next time, too.
-    Untrusted,
-    /// Something that is no lock of this kind stands under the key.
-    WrongKind,
-    /// No lock of this kind can have the name.
-    InvalidKey,
-    /// The counter of fencing tokens has no next number.
-    FencingCounter,
 }
 
 #[cfg(test)]

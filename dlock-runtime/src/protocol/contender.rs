@@ -1,25 +1,30 @@
-//! How the head of the local queue gets the lock: it tries, queues up in the server, waits, and confirms.
+//! How the head of the local queue acquires the lock: it tries, enqueues, waits, and confirms.
 //!
 //! ```text
-//!  Trying --ours--------------------------------------------------> held
-//!    |taken                                                           ^
-//!    v            queued      granted, two round trips left           |
-//!  Enqueuing ---------------> Queued ---------------------------------+
-//!    | full, foreign          |  ^ |granted with less, or no proof    |
-//!    v                  gone: |  | v                         ours     |
-//!  Paused --> Trying   Enqueuing  +-- Confirming ---------------------+
-//!                      or Trying, where the spare is on its way
+//!  Trying --owner-------------------------------------------------> Held
+//!    |contended                                                      ^
+//!    v           queued      granted, two round trips left           |
+//!  Enqueuing ---------------> Queued --------------------------------+
+//!    | full, foreign          |  ^ |granted with less, or no proof   |
+//!    v                absent: |  | v                        owner     |
+//!  Polling --> Trying Enqueuing  +-- Confirming ---------------------+
 //! ```
 //!
-//! Two rules carry the safety. A token is added to a value at most once in its life, by its first enqueue, so it is granted at most
-//! once. And a grant is counted from what is *proved*: it came after the last enqueue that was answered "queued" was sent, so the
-//! hold ends a grant lease after that, however late the message arrives. Where a message can reach one who was not given what it tells
-//! of (a cluster, Sentinel), or replicas count, it is confirmed before anybody starts. So is a grant of which less than two measured
-//! round trips remain: the answer that confirms it could come after its end. A confirmation that is denied costs time and nothing
-//! else, since no body has started: the contender asks whether it is still queued.
+//! Two rules carry the safety:
 //!
-//! Not here: when who is queued asks whether it still is, and what follows that question (`inquiry`); what a holder does (`hold`), how long
-//! a call waits (`patience`).
+//! - A token is added to a value at most once in its life, by its first enqueue. So it is granted
+//!   at most once.
+//! - A grant counts from the time at which the last enqueue that was answered "queued" was sent,
+//!   since the grant came after it. The hold ends a grant lease after that time, however late the
+//!   message arrives.
+//!
+//! A grant is confirmed before the body starts in three cases: if its message is no proof (a
+//! cluster, Sentinel), if replicas must have the hold, and if less than two measured round trips
+//! remain of the grant. In the last case the reply to a later confirmation could arrive after the
+//! end of the grant. A denied confirmation costs only time, since no body has started: the
+//! contender checks whether its token is still queued.
+//!
+//! See also: `queue_check`, which schedules the rechecks of a queued token.
 
 use std::time::Duration;
 
@@ -34,55 +39,59 @@ use crate::protocol::round_trip::RoundTrip;
 use crate::protocol::wait_queue::QueueEntry;
 use crate::token::Token;
 
-/// One contender: a token and how far it has come.
+/// A contender: one token and its progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Contender<A> {
-    /// Who was the first to wait when it began, or had the lock before; nobody may want it any more.
+    /// The first waiter when the contender was created, or the last holder. That task may have
+    /// left.
     pub(super) acquisition: A,
     pub(super) token: Token,
     pub(super) step: ContenderState,
-    /// For how long our family has had the lock, as far as is known, when this contender gets it.
+    /// How long the fleet has held the lock when this contender acquires it, as far as is known.
     pub(super) fleet_hold: FleetHold,
-    /// Whether somebody may have changed the key since it was asked about.
-    pub(super) hinted: bool,
-    /// What the answers "queued" measured.
+    /// Whether an invalidation arrived while an enqueue was in flight.
+    pub(super) revalidate: bool,
+    /// The round trip that the replies "queued" measured.
     pub(super) round_trip: RoundTrip,
 }
 
-/// How far the contender has come.
+/// The progress of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContenderState {
-    /// The acquire is on its way.
+    /// The acquire is in flight.
     Trying,
-    /// The first enqueue is on its way. (A peek too: it may take the lock, but never queues.)
+    /// The first enqueue is in flight. In mode [`EnqueueMode::TryOnly`] it may acquire the lock,
+    /// but never adds the token to the queue.
     Enqueuing(EnqueueMode),
-    /// The token stands in the queue.
+    /// The token is in the server's queue.
     Queued {
-        /// When the last enqueue that was answered "queued" was sent: the one grant of the token came after it.
+        /// When the last enqueue that was answered "queued" was sent. The one grant of the token
+        /// came after it.
         proof: BootInstant,
-        /// Whether it still does, if no grant comes.
+        /// When the token is rechecked if no grant arrives.
         queue_check: QueueCheck,
     },
-    /// The lock may be ours; the body waits for the answer that says so.
+    /// The token may hold the lock. The body waits for the reply that confirms it.
     Confirming {
-        /// What is left of the budget of a task of this process that had it before.
+        /// The remaining hand-off budget of the task of this process that held the lock before.
         budget: Option<HandoffBudget>,
-        /// Whether changes were told of while that task had it.
+        /// Whether the backend reported changes of the key while that task held the lock.
         is_tracked: bool,
     },
-    /// Nothing is asked for a while.
+    /// No command is in flight: the contender retries later.
     Polling {
-        /// When the next look is due.
+        /// When the next attempt is due.
         until: BootInstant,
-        /// A hint does not bring it forward any further than to this.
+        /// An invalidation does not move the attempt before this time.
         earliest: BootInstant,
     },
 }
 
 impl ContenderState {
-    /// The token stands in the queue, as is proved by what was sent then, and asks again at a time.
+    /// Returns the state of a token that is queued, as what was sent at `proof` proves. The next
+    /// recheck is due at `at`.
     pub(super) const fn queued(proof: BootInstant, at: BootInstant) -> Self {
-        Self::Queued { proof, queue_check: QueueCheck::at(at) }
+        Self::Queued { proof, queue_check: QueueCheck::Scheduled(at) }
     }
 }
 
@@ -93,7 +102,7 @@ impl<A> Contender<A> {
         step: ContenderState,
         fleet_hold: FleetHold,
     ) -> Self {
-        Self { acquisition, token, step, fleet_hold, hinted: false, round_trip: RoundTrip::UNKNOWN }
+        Self { acquisition, token, step, fleet_hold, revalidate: false, round_trip: RoundTrip::UNKNOWN }
     }
 
     pub(super) fn due(&self) -> BootInstant {
@@ -104,16 +113,18 @@ impl<A> Contender<A> {
         }
     }
 
-    /// Returns whether the contender has not heard yet how the lock stands.
+    /// Returns `true` if no reply has reported the state of the lock yet.
     pub(super) fn is_unanswered(&self) -> bool {
         !matches!(self.step, ContenderState::Queued { .. } | ContenderState::Polling { .. })
     }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Starts a fresh attempt for the head, under a token that was never used: a late effect of an older attempt cannot touch it. Where
-    /// others wanted the lock a moment ago the head queues up at once, if it will wait: what queues it takes a free lock, too, and what
-    /// only tries would have to be asked before, for a trip.
+    /// Starts an attempt for the head of the local queue under a fresh token.
+    ///
+    /// A late effect of an older attempt cannot affect a token that was never used. If another
+    /// process wanted the lock recently and the head will wait, the head enqueues at once: an
+    /// enqueue acquires a free lock too, and a failed acquire before it would cost a round trip.
     pub(super) fn contend(&mut self, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
             self.phase = KeyPhase::Idle;
@@ -129,7 +140,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx.send(token, Command::Acquire { lease });
     }
 
-    /// An answer to the contender's command.
+    /// Handles a reply to the contender's command.
     pub(super) fn on_reply(
         &mut self,
         command: Command,
@@ -138,24 +149,20 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &mut EventContext<'_, A>,
     ) {
         if let Command::Inspect | Command::Verify | Command::Fence = command {
-            return; // it was asked by a hold that is over
+            return; // a hold that has ended sent it
         }
-        let KeyPhase::Contending(Contender {
-            acquisition: whose,
-            token,
-            step,
-            fleet_hold,
-            hinted,
-            round_trip,
-        }) = &mut self.phase
+        let KeyPhase::Contending(Contender { acquisition, token, step, fleet_hold, revalidate, round_trip }) =
+            &mut self.phase
         else {
             return;
         };
-        let (token, hinted) = (*token, *hinted);
+        let (token, revalidate) = (*token, *revalidate);
         if let ContenderState::Queued { .. } = step {
-            *fleet_hold = FleetHold::UNKNOWN; // whoever lets go knows it, and tells it with the grant
+            *fleet_hold = FleetHold::UNKNOWN; // the grant carries it
         }
-        // Who wanted a place and has none, in a full queue or as nobody can be told of grants, tries next. A look wants none.
+        // After an enqueue that did not queue the token (the queue is full, or grants cannot be
+        // received) the next attempt starts with an acquire. An enqueue in mode `TryOnly` says
+        // nothing about contention.
         if let (
             ContenderState::Enqueuing(EnqueueMode::Join),
             Command::Enqueue { .. },
@@ -185,19 +192,15 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
             (ContenderState::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
             | (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                let before = *step;
                 *round_trip = round_trip.measured(sent, ctx.now);
                 *step = ContenderState::Queued {
                     proof: sent,
-                    queue_check: QueueCheck::answered(before, sent, ttl, ctx),
+                    queue_check: QueueCheck::after_reply(sent, ttl, ctx.rules.grant_lease),
                 };
-                if let ContenderState::Queued { queue_check: QueueCheck::Behind(_), .. } = step {
-                    return; // a call on its last try may have the lock yet
-                }
                 self.on_contended(ttl, ctx);
                 self.withdraw_if_unwanted(ctx);
             }
-            // Who looked has its answer by that; who is the head now may want to wait.
+            // This is the reply to a call that does not wait. The next head may want to wait.
             (
                 ContenderState::Enqueuing(EnqueueMode::TryOnly),
                 Command::Enqueue { .. },
@@ -209,49 +212,42 @@ impl<A: Clone + PartialEq> KeyState<A> {
             (ContenderState::Enqueuing(_), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
                 self.on_contended(ttl, ctx);
                 self.pause(ttl, ctx);
-                if hinted {
-                    self.on_invalidation(ctx); // the answer may be older than what the hint was about
+                if revalidate {
+                    self.on_invalidation(ctx); // the reply may be older than the change
                 }
             }
-            // Nobody queues there, and nobody tells whether what was to be confirmed is ours: it would be in our own way for a lease.
+            // The backend has no queue, so no message reports a grant. Release what the
+            // confirmation asked about: otherwise it would block this process for a lease.
             (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
                 ctx.send(token, Command::Release);
                 self.on_contended(ttl, ctx);
                 self.pause(ttl, ctx);
             }
-            (ContenderState::Queued { queue_check, .. }, Command::Enqueue { .. }, Reply::Absent) => {
-                // The queue expired, or gave way, or somebody overwrote it. This token is dead; a fresh one takes its place, or has.
-                match (queue_check, ctx.rules.yield_to_foreign) {
-                    (QueueCheck::InFlight { spare: Some(spare) }, _) => {
-                        let (whose, spare) = (whose.clone(), ctx.tokens.numbered(spare.get()));
-                        self.phase = KeyPhase::Contending(Contender::new(
-                            whose,
-                            spare,
-                            ContenderState::Trying,
-                            FleetHold::UNKNOWN,
-                        ));
-                    }
-                    (_, false) => self.enqueue(ctx.tokens.next(), FleetHold::UNKNOWN, ctx),
-                    (_, true) => {
-                        let whose = whose.clone();
-                        self.start_cooldown(&whose, ctx);
-                    }
+            (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::Absent) => {
+                // The key expired, was freed for other clients, or was overwritten. The token
+                // cannot be queued again, so a fresh one replaces it.
+                if ctx.rules.yield_to_foreign {
+                    let acquisition = acquisition.clone();
+                    self.start_cooldown(&acquisition, ctx);
+                } else {
+                    self.enqueue(ctx.tokens.next(), FleetHold::UNKNOWN, ctx);
                 }
             }
             (ContenderState::Confirming { .. }, Command::Renew { .. }, Reply::NotOwner) => {
-                // Not granted, or the grant has ended: whether the token is still queued is for the server to say.
+                // The token was not granted, or the grant has expired. A recheck shows whether it
+                // is still queued.
                 *step = ContenderState::queued(BootInstant::START, ctx.now);
                 self.recheck_queue(true, ctx);
             }
 
-            (_, _, Reply::Refused(failure)) => self.unanswered(command, failure, false, ctx),
-            (_, _, Reply::Unknown(failure)) => self.unanswered(command, failure, true, ctx),
-            _ => {} // an older command's answer, which the step that came since has made void
+            (_, _, Reply::Refused(failure)) => self.on_command_failed(command, failure, false, ctx),
+            (_, _, Reply::Unknown(failure)) => self.on_command_failed(command, failure, true, ctx),
+            _ => {} // a reply to an older command, which a later state has made void
         }
     }
 
-    /// The contender's command did not run, or nobody knows whether it has: then `may_have_run`.
-    fn unanswered(
+    /// Handles a failed command of the contender. `may_have_run`: its outcome is unknown.
+    fn on_command_failed(
         &mut self,
         command: Command,
         failure: Failure,
@@ -273,25 +269,27 @@ impl<A: Clone + PartialEq> KeyState<A> {
             (ContenderState::Queued { .. } | ContenderState::Confirming { .. }, _)
                 if failure.kind != FailureKind::Passing =>
             {
-                contender.leave(ctx);
+                ctx.send(contender.token, Command::Withdraw);
                 return self.on_failed(failure, ctx);
             }
             (ContenderState::Queued { proof, .. }, Command::Enqueue { .. }) => proof,
             (ContenderState::Confirming { .. }, Command::Renew { .. }) => BootInstant::START,
-            _ => return, // an older command's, which the step that came since has made void
+            _ => return, // a reply to an older command, which a later state has made void
         };
         contender.step = ContenderState::queued(proof, ctx.now.plus(ctx.rules.grant_lease / 8));
         self.on_queue_check_failed(failure, ctx);
     }
 
-    /// The connection was lost with the contender's command under way. The command may have run, so its token is given up, and what it may
-    /// have taken is given back first; the calls that have not done so yet try again at once, under a new token.
+    /// Retries after the connection was lost with the contender's command in flight.
+    ///
+    /// The command may have run, so its token is dropped and withdrawn first. Calls that have not
+    /// yet retried for this reason retry at once, under a fresh token.
     fn try_again(&mut self, token: Token, failure: Failure, ctx: &mut EventContext<'_, A>) {
-        let mut gave_up = Vec::new();
+        let mut given_up = Vec::new();
         self.queue.observe(LastObserved::Failed(Box::new(failure.clone())));
-        let tries_again = self.queue.try_again(ctx.now, |waiter| gave_up.push(waiter));
-        self.refuse_all(gave_up, ctx);
-        self.queue.tidy();
+        let tries_again = self.queue.try_again(ctx.now, |waiter| given_up.push(waiter));
+        self.refuse_all(given_up, ctx);
+        self.queue.shrink();
         if tries_again {
             ctx.send(token, Command::Withdraw);
             self.contend(ctx);
@@ -300,10 +298,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// A message says that the contender's token has been granted the lock. Whoever let go chose for how long, and his settings may
-    /// differ from ours; a grant for no time at all is as good as one that has ended, and looked into. Returns whether the token can
-    /// have been granted at all.
-    pub(super) fn on_grant_while_contending(&mut self, offer: Grant, ctx: &mut EventContext<'_, A>) -> bool {
+    /// Handles the message of a grant to the contender's token. Returns `false` if the token cannot
+    /// have been granted.
+    ///
+    /// The releasing process chose the lease of the grant, and its settings may differ. A grant of
+    /// zero length counts as expired, and is confirmed.
+    pub(super) fn on_grant_while_contending(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
         let lease = self.head_lease();
         let KeyPhase::Contending(Contender { token, step, fleet_hold, round_trip, .. }) = &mut self.phase
         else {
@@ -312,13 +312,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let (token, Some(lease)) = (*token, lease) else { return false };
         match *step {
             ContenderState::Queued { proof, .. } => {
-                *fleet_hold = offer.fleet_hold;
-                let deadline = Deadline::of_lease(proof, offer.lease.min(ctx.rules.grant_lease));
-                // What replicas must have, too, they have once the confirmation is answered.
+                *fleet_hold = grant.fleet_hold;
+                let deadline = Deadline::of_lease(proof, grant.lease.min(ctx.rules.grant_lease));
+                // If replicas must have the hold, they have it once the confirmation is answered.
                 let is_proof = ctx.rules.grants_are_proof && ctx.rules.replica_acks == 0;
                 let left = deadline.at().since(ctx.now);
                 if is_proof && deadline.holds_at(ctx.now) && round_trip.fits_twice_into(left) {
-                    self.admit(token, deadline, true, ctx);
+                    self.grant_head(token, deadline, true, ctx);
                     if let KeyPhase::Held(hold) = &mut self.phase {
                         hold.confirm_grant(ctx);
                     }
@@ -328,9 +328,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 }
                 true
             }
-            // The message overtook the answer to the enqueue.
+            // The message arrived before the reply to the enqueue.
             ContenderState::Enqueuing(EnqueueMode::Join) => {
-                *fleet_hold = offer.fleet_hold;
+                *fleet_hold = grant.fleet_hold;
                 *step = ContenderState::Confirming { budget: None, is_tracked: false };
                 ctx.send(token, Command::Renew { lease });
                 true
@@ -340,22 +340,27 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Asks again where the time for it has come, or where `now_please`: a try of the head is due, or a connection is new.
-    pub(super) fn recheck_queue(&mut self, now_please: bool, ctx: &mut EventContext<'_, A>) {
+    /// Sends the recheck or the next attempt if it is due, or if `at_once` is set: a retry of
+    /// the head is due, or the connection is new.
+    pub(super) fn recheck_queue(&mut self, at_once: bool, ctx: &mut EventContext<'_, A>) {
         let lease = self.head_lease();
         let KeyPhase::Contending(contender) = &mut self.phase else { return };
-        let due = now_please || ctx.now >= contender.due();
+        let due = at_once || ctx.now >= contender.due();
         match (&mut contender.step, lease) {
-            (ContenderState::Queued { proof, queue_check }, Some(lease)) if due => {
-                queue_check.ask(contender.token, *proof, lease, ctx);
+            (
+                ContenderState::Queued { queue_check: queue_check @ QueueCheck::Scheduled(_), .. },
+                Some(lease),
+            ) if due => {
+                *queue_check = QueueCheck::InFlight;
+                ctx.send(contender.token, Command::Enqueue { lease, mode: EnqueueMode::Recheck });
             }
             (ContenderState::Polling { .. }, _) if due => self.contend(ctx),
             _ => {}
         }
     }
 
-    /// Ends a contention that nobody here wants any more. An acquire on its way is waited for: most are refused, and a task that
-    /// comes meanwhile can use it.
+    /// Withdraws the contender if no task of this process waits. An acquire in flight is not
+    /// withdrawn: most are refused, and a task that arrives meanwhile can use it.
     pub(super) fn withdraw_if_unwanted(&mut self, ctx: &mut EventContext<'_, A>) {
         if !self.queue.is_empty() {
             return;
@@ -369,10 +374,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
             | KeyPhase::Held(_)
             | KeyPhase::CoolingDown(_) => {}
             KeyPhase::Contending(Contender { step: ContenderState::Polling { .. }, .. }) => {
-                self.phase = KeyPhase::Idle
+                self.phase = KeyPhase::Idle;
             }
             KeyPhase::Contending(contender) => {
-                contender.leave(ctx);
+                ctx.send(contender.token, Command::Withdraw);
                 self.phase = KeyPhase::Idle;
             }
             KeyPhase::Yielding(yielding) => {
@@ -383,7 +388,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// The lock is ours since `sent`, for `lease`.
+    /// Handles a reply that the token holds the lock, since `sent` and for `lease`.
     fn on_acquired(
         &mut self,
         token: Token,
@@ -403,7 +408,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 self.on_failed(late, ctx);
             }
             Some(wanted) if wanted == lease => {
-                self.admit(token, Deadline::of_lease(sent, lease), false, ctx);
+                self.grant_head(token, Deadline::of_lease(sent, lease), false, ctx);
                 if let KeyPhase::Held(hold) = &mut self.phase {
                     hold.on_confirmed(sent, lease, ctx);
                 }
@@ -412,13 +417,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Prolongs a lock that is ours to the lease of the task that gets it, before that task starts.
+    /// Renews a held lock to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for_head(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else { return };
         let (acquisition, lease) = (head.acquisition.clone(), head.terms.lease());
-        // A task that follows another one goes on with its budget, from whose begin the streak is counted on.
+        // A task that follows another one continues its budget. The fleet hold counts from the
+        // start of that budget.
         let (fleet_hold, budget) = match &self.phase {
-            KeyPhase::Held(hold) => hold.streak_and_budget(),
+            KeyPhase::Held(hold) => hold.fleet_hold_and_budget(),
             KeyPhase::Contending(Contender {
                 step: ContenderState::Confirming { budget, .. },
                 fleet_hold,
@@ -431,8 +437,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx.send(token, Command::Renew { lease });
     }
 
-    /// The head's turn has come. `is_unconfirmed`: by a grant that the server has not confirmed.
-    fn admit(
+    /// Grants the lock to the head. `is_unconfirmed`: the server has not confirmed the grant.
+    fn grant_head(
         &mut self,
         token: Token,
         deadline: Deadline,
@@ -453,13 +459,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.phase = KeyPhase::Held(hold);
         self.queue.advance();
         self.queue.observe(LastObserved::Taken(None));
-        let mut gave_up = Vec::new();
-        self.queue.refuse_once(|waiter| gave_up.push(waiter));
-        self.refuse_all(gave_up, ctx);
-        self.queue.tidy();
+        let mut given_up = Vec::new();
+        self.queue.reject_single_tries(|waiter| given_up.push(waiter));
+        self.refuse_all(given_up, ctx);
+        self.queue.shrink();
     }
 
-    /// Tells who only asks whether it gets the lock that it does not, and has no use for a look at what stands there.
+    /// Rejects waiting calls that need no details: they asked only whether they get the lock.
     fn reject_try_only(&mut self, ctx: &mut EventContext<'_, A>) {
         while self.queue.head().is_some_and(|head| head.retry_state.is_try_only()) {
             let Some(QueueEntry { acquisition, retry_state, .. }) = self.queue.pop() else { return };
@@ -467,7 +473,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Queues up where the head will wait, and else looks what stands there.
+    /// Enqueues the token if the head will wait. Otherwise tries once and reads the state of the
+    /// lock.
     fn enqueue(&mut self, token: Token, fleet_hold: FleetHold, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
             self.phase = KeyPhase::Idle;
@@ -485,13 +492,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx.send(token, Command::Enqueue { lease, mode });
     }
 
-    /// The lock is held by somebody else.
+    /// Handles a reply that another token holds the lock.
     pub(super) fn on_contended(&mut self, ttl: Option<Duration>, ctx: &mut EventContext<'_, A>) {
         self.queue.observe(LastObserved::Taken(ttl));
         self.notify_contended(ctx);
     }
 
-    /// The server could not be asked.
+    /// Handles a failed request to the server.
     pub(super) fn on_failed(&mut self, failure: Failure, ctx: &mut EventContext<'_, A>) {
         let lasting = failure.kind != FailureKind::Passing;
         if lasting {
@@ -506,7 +513,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.pause(None, ctx);
     }
 
-    /// The token is in the queue as far as we know, but the server did not say so.
+    /// Handles a failed recheck. The token is assumed to be still queued.
     pub(super) fn on_queue_check_failed(&mut self, failure: Failure, ctx: &mut EventContext<'_, A>) {
         self.queue.observe(LastObserved::Failed(Box::new(failure)));
         self.notify_contended(ctx);
@@ -514,34 +521,36 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     fn notify_contended(&mut self, ctx: &mut EventContext<'_, A>) {
-        let mut gave_up = Vec::new();
-        self.queue.on_contended(ctx.now, |waiter| gave_up.push(waiter));
-        self.refuse_all(gave_up, ctx);
-        self.queue.tidy();
+        let mut given_up = Vec::new();
+        self.queue.on_contended(ctx.now, |waiter| given_up.push(waiter));
+        self.refuse_all(given_up, ctx);
+        self.queue.shrink();
     }
 
-    /// WaitGraph with the next attempt: to the head's next try where it has a schedule, else to the next look, spread so that
-    /// processes do not look in step.
+    /// Waits before the next attempt: until the head's next retry if it has a schedule, otherwise
+    /// about one poll interval. The random part keeps processes from polling in step.
     pub(super) fn pause(&mut self, ttl: Option<Duration>, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
             self.phase = KeyPhase::Idle;
             return;
         };
-        let look = || {
-            let poll = (ctx.rules.poll_interval / 2).saturating_add(ctx.at_random(ctx.rules.poll_interval));
-            ctx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(FLOOR))
+        let next_poll = || {
+            let poll =
+                (ctx.rules.poll_interval / 2).saturating_add(ctx.random_up_to(ctx.rules.poll_interval));
+            ctx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(MIN_PAUSE))
         };
         let (acquisition, until) =
-            (head.acquisition.clone(), head.retry_state.next_try().unwrap_or_else(look));
+            (head.acquisition.clone(), head.retry_state.next_try().unwrap_or_else(next_poll));
         let token = match &self.phase {
             KeyPhase::Contending(contender) => contender.token,
             _ => ctx.tokens.next(),
         };
-        let step = ContenderState::Polling { until, earliest: ctx.now.plus(FLOOR) };
+        let step = ContenderState::Polling { until, earliest: ctx.now.plus(MIN_PAUSE) };
         self.phase = KeyPhase::Contending(Contender::new(acquisition, token, step, FleetHold::NEW));
     }
 
-    /// WaitGraph as [`pause`](Self::pause) does, and leaves others `time` to take what was let go of, whoever says what meanwhile.
+    /// Like [`pause`](Self::pause), but the next attempt is at least `time` later, whatever
+    /// messages arrive: other clients can take the released lock.
     pub(super) fn back_off(&mut self, time: Duration, ctx: &mut EventContext<'_, A>) {
         self.pause(Some(time), ctx);
         if let KeyPhase::Contending(Contender { step: ContenderState::Polling { until, earliest }, .. }) =
@@ -557,8 +566,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 }
 
-/// No two looks of who does not queue are closer together: a short time to live must not become a busy loop.
-const FLOOR: Duration = Duration::from_millis(2);
+/// The shortest time between two attempts of a contender that is not queued. A short time to live
+/// must not cause a busy loop.
+const MIN_PAUSE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests;

@@ -1,24 +1,23 @@
-//! What a deadline is: the instant from which this process no longer believes that it holds a lock.
+//! Deadlines: the instant from which this process does not consider a hold valid.
 //!
-//! It is not when the key expires: it comes earlier by the margin that drifting clocks could eat.
+//! The deadline is earlier than the expiry of the key, by a margin for clocks that drift.
 //!
 //! ```text
 //!  sent          granted by the server      deadline        key expires
 //!   |------- lease - margin ------------------->|              |
 //!                |------------------ lease ------------------->|
 //! ```
-//!
-//! Not here: who renews and when (`renew`), what happens to the body when a deadline passes (`hold`).
 
 use std::fmt;
 use std::time::Duration;
 
-/// A point on the boot clock, which goes on counting while the machine sleeps. Time comes in as a value; this room never asks.
+/// A point on the boot clock, which also counts while the machine sleeps. Time is always passed in
+/// as a value: this module reads no clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BootInstant(u64);
 
 impl BootInstant {
-    /// No point in time: later than all others.
+    /// No point in time. Later than all others.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     /// The last point that can be counted.
@@ -35,18 +34,18 @@ impl BootInstant {
         self.0
     }
 
-    /// Returns the point `by` later; one too far to count is [`NEVER`](Self::NEVER).
+    /// Returns the point `by` later, or [`NEVER`](Self::NEVER) if it is out of range.
     pub(crate) fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the time since `earlier`; none when that is not earlier.
+    /// Returns the time since `earlier`, or zero if that is not earlier.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A length of time in one word: one beyond 584 years counts as that.
+/// A duration in one word of nanoseconds. Longer ones saturate at 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span(u64);
 
@@ -57,10 +56,10 @@ impl fmt::Debug for Span {
 }
 
 impl Span {
-    /// None at all.
+    /// Zero.
     pub(crate) const ZERO: Self = Self(0);
 
-    /// The longest.
+    /// The longest duration.
     pub(crate) const LONGEST: Self = Self(u64::MAX);
 
     pub(crate) const fn of(time: Duration) -> Self {
@@ -73,17 +72,18 @@ impl Span {
     }
 }
 
-/// The instant from which a hold must not be believed in any more.
+/// The instant from which a hold is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Deadline(BootInstant);
 
 impl Deadline {
-    /// Returns the deadline of a lease of `lease` that was asked for at `sent`.
+    /// Returns the deadline of a lease of `lease` that was requested at `sent`.
     ///
-    /// `sent` is taken **before the first byte leaves**. Counted from the reply instead, a reply that was late by more than the
-    /// margin would leave two holders believing in the same key. See the Redlock page, "Is the algorithm asynchronous?".
+    /// `sent` is taken **before the first byte leaves**. If the deadline counted from the reply
+    /// instead, a reply that is later than the margin would leave two holders that both consider
+    /// their hold valid. See the Redlock page, "Is the algorithm asynchronous?".
     ///
-    /// A lease shorter than its own margin gives a deadline that has already passed, never one before `sent`.
+    /// A lease shorter than its own margin gives a deadline at `sent`, never one before it.
     pub(crate) fn of_lease(sent: BootInstant, lease: Duration) -> Self {
         Self(sent.plus(lease.saturating_sub(margin(lease))))
     }
@@ -93,18 +93,20 @@ impl Deadline {
         self.0
     }
 
-    /// Returns whether the hold may still be believed at `now`. At the deadline itself it may not.
+    /// Returns `true` if the hold is valid at `now`. At the deadline itself it is not.
     pub(crate) fn holds_at(self, now: BootInstant) -> bool {
         now < self.0
     }
 
-    /// Returns the later of two deadlines. A renewal moves a deadline forward and never back, whatever order replies come in.
+    /// Returns the later of two deadlines. A renewal never moves a deadline back, whatever the
+    /// order of replies.
     pub(crate) fn or_later(self, renewed: Self) -> Self {
         self.max(renewed)
     }
 }
 
-/// One per cent for clocks whose rates differ, and 2 ms for a server's own rounding (it expires keys by the millisecond).
+/// Returns the margin: 1 % for clocks whose rates differ, and 2 ms for the server, which expires
+/// keys by the millisecond.
 fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }

@@ -1,24 +1,27 @@
-//! Who waits for whom among nested calls of one process, so that crosswise waiting is an error and never a silent hang.
+//! The wait-for graph of nested calls in one process: a deadlock is an error and never a silent
+//! hang.
 //!
-//! A place is one key on one level of nesting. A call chain that has some places and waits for another draws an edge from each it
-//! has to the one it wants. Whoever would close a circle is told so: it is the last to come, so every circle is seen.
+//! A node is one key on one nesting level. A call chain that holds some nodes and waits for another
+//! adds an edge from each node that it holds to the one it wants. A wait that would close a cycle
+//! fails. The last wait of a cycle always closes it, so every cycle is found.
 //!
-//! Not here: waiting between processes, which `wait` and `retry` bound.
+//! Waits between processes are not in the graph: `wait` and `retry` bound those.
 
 use crate::key::Name;
 use std::num::NonZeroU64;
 
-/// One key on one level: 0 is the lock itself, `n` a call nested n deep inside its hold.
+/// One key on one level: 0 is the lock itself, and `n` is a call that is nested `n` levels deep in
+/// its hold.
 pub(crate) type WaitNode = (Name, usize);
 
-/// The waits of nested calls. Calls that hold nothing never appear here.
+/// The waits of nested calls. A call that holds nothing is never in the graph.
 #[derive(Debug)]
 pub(crate) struct WaitGraph {
     edges: Vec<WaitEdge>,
     last_id: WaitId,
 }
 
-/// One wait.
+/// The id of one wait.
 pub(crate) type WaitId = NonZeroU64;
 
 impl Default for WaitGraph {
@@ -35,14 +38,14 @@ struct WaitEdge {
 }
 
 impl WaitGraph {
-    /// Notes that a chain which has `has` waits for `wants`, and returns the wait's id; or the key that the chain has and somebody
-    /// in the circle waits for.
+    /// Adds the wait of a chain that holds `has` for `wants`, and returns its id. Returns an error
+    /// with a key that the chain holds and that the cycle waits for, if there is a cycle.
     pub(crate) fn begin(&mut self, has: Vec<WaitNode>, wants: WaitNode) -> Result<WaitId, Name> {
         let mut reached = vec![&wants];
         let mut next = 0;
-        while let Some(&place) = reached.get(next) {
-            for edge in self.edges.iter().filter(|edge| edge.has.contains(place)) {
-                if let Some((key, _)) = has.iter().find(|mine| **mine == edge.wants) {
+        while let Some(&node) = reached.get(next) {
+            for edge in self.edges.iter().filter(|edge| edge.has.contains(node)) {
+                if let Some((key, _)) = has.iter().find(|held| **held == edge.wants) {
                     return Err(Name::clone(key));
                 }
                 if !reached.contains(&&edge.wants) {
@@ -51,7 +54,7 @@ impl WaitGraph {
             }
             next += 1;
         }
-        self.last_id = self.last_id.checked_add(1).expect("nobody waits as often as that");
+        self.last_id = self.last_id.checked_add(1).expect("fewer than 2^64 waits");
         self.edges.push(WaitEdge { id: self.last_id, has, wants });
         Ok(self.last_id)
     }
@@ -61,7 +64,7 @@ impl WaitGraph {
         self.edges.is_empty()
     }
 
-    /// The wait is over, whatever came of it.
+    /// Removes a wait that has ended.
     pub(crate) fn end(&mut self, id: WaitId) {
         self.edges.retain(|edge| edge.id != id);
     }

@@ -1,6 +1,6 @@
-//! What is due for a hold and can wait: questions to the server, while many others have theirs on their way.
+//! Defers renewals and verifications of a hold while many others are in flight.
 //!
-//! Not here: when it has to wait (`engine`), what is asked (`hold`, `hint`).
+//! See also `engine::renewal_throttle`, which decides when to defer.
 
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::Hold;
@@ -8,8 +8,10 @@ use crate::protocol::invalidation::Verification;
 use crate::protocol::key_state::{KeyPhase, KeyState};
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Has what is due at `now` be due at `until` instead, where it is only renewals and checks, which can wait so long. Returns whether
-    /// they can; else all is as before.
+    /// Defers what is due at `now` until `until`, if it can wait so long.
+    ///
+    /// Returns `false` and changes nothing if more than renewals and verifications is due, or if
+    /// one of them cannot wait.
     pub(crate) fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {
         let other = self.queue.due().min(self.retained_due());
         match &mut self.phase {
@@ -20,8 +22,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
 }
 
 impl<A: Clone + PartialEq> Hold<A> {
-    /// A renewal does not wait once half the lease has gone: the rest is for tries that are not answered. Nor does what confirms a grant. A
-    /// check does.
+    /// A renewal does not wait once half the lease has passed: the rest is for retries. A renewal
+    /// that confirms a grant does not wait at all. A verification always can.
     fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {
         if !self.deadline().holds_at(now) || now >= self.bounds_due() {
             return false;

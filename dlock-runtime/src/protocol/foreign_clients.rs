@@ -1,20 +1,20 @@
-//! Room for clients that only poll: with `yield_to_foreign=on` a family that has had a lock for long frees it, and stays away for a while.
+//! Yields a lock to clients of other libraries, which only poll, if `yield_to_foreign=on`.
 //!
 //! ```text
-//!  our family: all managers that hand the lock to each other, in memory, by yields and by grants
+//!  fleet: all managers that hand the lock to each other, in memory, by yields and by grants
 //!
-//!  taken                       the first to let go after LONGEST              the first of us is back
-//!    |== turn ==|== turn ==|== ... ==|--------------- free ------------------->|
-//!    |<----------- streak ---------->|  told: you do not wait any more         |
-//!                                    |<- each of us: a random time of its own->|
+//!  acquired                       first release after LONGEST            the fleet contends again
+//!    |== hold ==|== hold ==|== ... ==|--------------- free ------------------->|
+//!    |<--------- fleet hold -------->|  waiters are notified: not queued any more
+//!                                    |<- each manager: a random cooldown ----->|
 //! ```
 //!
-//! Handing over without a gap is fair among us, but who polls never finds the lock free. How long it has been going on is known to
-//! whoever took the free lock, and goes with each grant; who was not told takes it for long.
+//! Hand-offs without a gap are fair within the fleet, but a client that polls never finds the lock
+//! free. The process that acquired the free lock knows how long the fleet has held it, and each
+//! grant carries that duration. If it is unknown, it counts as long.
 //!
-//! A gap that a poll is not sure to see is none: a task that lets go and comes back goes on with its family's streak.
-//!
-//! Not here: what the server does with those who wait (`value`, the scripts).
+//! A gap that a poll can miss does not count: a task that releases the lock and acquires it again
+//! continues the fleet hold.
 
 use std::time::Duration;
 
@@ -26,73 +26,75 @@ use crate::protocol::key_state::{EventContext, KeyPhase, KeyState, LastObserved}
 use crate::protocol::wait_queue::QueueEntry;
 
 impl ProtocolConfig {
-    /// Returns for how long a try may be put off at most, for others to have their chance.
+    /// Returns the longest time for which an attempt is deferred in favor of other clients.
     pub(crate) const fn longest_cooldown(&self) -> Duration {
-        if self.yield_to_foreign { LEAST_AWAY.saturating_add(MOST_MORE) } else { Duration::ZERO }
+        if self.yield_to_foreign { MIN_COOLDOWN.saturating_add(COOLDOWN_SPREAD) } else { Duration::ZERO }
     }
 }
 
-/// For how long our family has had a lock without a break; what is not known counts as long.
+/// How long the fleet has held a lock without a gap, in milliseconds. An unknown duration counts as
+/// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FleetHold(u32);
 
 impl FleetHold {
-    /// It has just begun.
+    /// The fleet hold has just begun.
     pub(crate) const NEW: Self = Self(0);
-    /// Nobody said.
+    /// The duration is unknown.
     pub(crate) const UNKNOWN: Self = Self(u32::MAX);
 
     pub(crate) fn of(time: Duration) -> Self {
         Self(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
     }
 
-    /// Returns what whoever gets the lock is told of it.
-    pub(super) fn told(self, rules: &ProtocolConfig) -> Self {
+    /// Returns the duration that a grant carries.
+    pub(super) fn announced(self, rules: &ProtocolConfig) -> Self {
         if rules.yield_to_foreign { self } else { Self::UNKNOWN }
     }
 
-    /// Returns the streak that has gone on for `time` more.
+    /// Returns the fleet hold after `time` more.
     pub(super) fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(Self::of(time).0))
     }
 
-    /// Returns the milliseconds, where they are known.
+    /// Returns the milliseconds, or `None` if they are unknown.
     pub(crate) fn millis(self) -> Option<u32> {
         (self != Self::UNKNOWN).then_some(self.0)
     }
 
-    /// Returns whether it is somebody else's turn.
+    /// Returns `true` if clients of other libraries are due.
     pub(super) fn is_over(self) -> bool {
         self >= LONGEST
     }
 }
 
-/// What a token that waits is told.
+/// The content of a grant message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// How long the lock is its, unless it confirms.
+    /// How long the token holds the lock unless it confirms.
     pub(crate) lease: Duration,
-    /// For how long its family has had the lock by then.
+    /// How long the fleet has held the lock at the time of the grant.
     pub(crate) fleet_hold: FleetHold,
 }
 
 impl Grant {
-    /// The lock was freed: the token waits no more, and finds out when it asks.
+    /// The lock was freed, and the token is not queued any more. A recheck confirms that.
     pub(crate) const NONE: Self = Self { lease: Duration::ZERO, fleet_hold: FleetHold::UNKNOWN };
 }
 
-/// A lane whose last task has let go a short while ago.
+/// The phase of a key whose last holder released it a short time ago.
 #[derive(Clone, Debug)]
 pub(super) struct Cooldown<A> {
-    /// Who let go, or asked last.
+    /// The last acquisition that released the lock or asked for it.
     pub(super) acquisition: A,
-    /// The streak by then. Once it is over, who comes and has the time waits until others had their chance.
+    /// The fleet hold at the release. If it is over, a task that arrives and has the time waits
+    /// until the cooldown ends.
     fleet_hold: FleetHold,
     pub(super) until: BootInstant,
 }
 
 impl<A: Clone + PartialEq> KeyPhase<A> {
-    /// Returns for how long our family has had the lock, if it is ours or becomes ours at once.
+    /// Returns the fleet hold if this process holds the lock, or acquires it now.
     pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
         match self {
             Self::Idle => FleetHold::NEW,
@@ -105,21 +107,22 @@ impl<A: Clone + PartialEq> KeyPhase<A> {
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// A holder whom nobody here follows lets go. Returns what the server is to be told.
+    /// Releases the lock when no task of this process waits. Returns the command for the server.
     pub(super) fn release_last(&mut self, acquisition: &A, ctx: &EventContext<'_, A>) -> Command {
         let fleet_hold = self.phase.fleet_hold(ctx.now);
         if !ctx.rules.yield_to_foreign {
             self.phase = KeyPhase::Idle;
             return Command::Release;
         }
-        let until = ctx.now.plus(LEAST_AWAY);
+        let until = ctx.now.plus(MIN_COOLDOWN);
         self.phase = KeyPhase::CoolingDown(Cooldown { acquisition: acquisition.clone(), fleet_hold, until });
         Command::ReleaseWithFleetHold { fleet_hold }
     }
 
-    /// Gives others a chance: nobody here asks for a random while, not even who comes within it and has the time.
+    /// Starts a cooldown: no task of this process contends for a random time, not even one that
+    /// arrives meanwhile and can wait that long.
     pub(super) fn start_cooldown(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) {
-        let until = ctx.now.plus(LEAST_AWAY.saturating_add(ctx.at_random(MOST_MORE)));
+        let until = ctx.now.plus(MIN_COOLDOWN.saturating_add(ctx.random_up_to(COOLDOWN_SPREAD)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
             self.phase = KeyPhase::CoolingDown(Cooldown {
@@ -132,8 +135,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// A task wants the lock while others are to have a chance. One with less time than that asks at once, as does one that goes on
-    /// with a streak.
+    /// Adds a task during a cooldown. It contends at once if it cannot wait until the end, or if
+    /// the fleet hold is not over.
     pub(super) fn join_in_cooldown(&mut self, waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::CoolingDown(Cooldown { fleet_hold, until, .. }) = self.phase else { return };
         let waits = fleet_hold.is_over() && waiter.retry_state.lasts_beyond(until);
@@ -158,13 +161,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 }
 
-/// A family that has had a lock for so long lets others have a chance.
+/// A fleet that has held a lock for this long yields it to other clients.
 const LONGEST: FleetHold = FleetHold(500);
 
-/// The clients that poll do so every 50 to 300 ms.
-const LEAST_AWAY: Duration = Duration::from_millis(100);
+/// The shortest cooldown. Clients that poll do so every 50 to 300 ms.
+const MIN_COOLDOWN: Duration = Duration::from_millis(100);
 
-const MOST_MORE: Duration = Duration::from_millis(200);
+/// The random part of a cooldown.
+const COOLDOWN_SPREAD: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests;

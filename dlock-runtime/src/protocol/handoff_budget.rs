@@ -1,109 +1,113 @@
-//! The hand-off budget: for how long the tasks of one process hand a lock on to each other before other processes get their turn.
+//! The hand-off budget: how long tasks of one process hand a lock to each other before other
+//! processes get it.
 //!
 //! ```text
-//!   begun                    half                     whole
-//!     |---- handed on --------|---- handed on ---------|  offered to others: they wait, or may
+//!   start                    half                     whole
+//!     |---- hand-offs --------|---- hand-offs ---------|  yield: other processes wait, or may wait
 //!                             |
-//!                             | asked: does anybody else wait?   nobody: begun anew here, or when that is heard
-//!                             |----------- half --------------->|
+//!                             | probe: do others wait?   none: a new budget starts here, or at the reply
+//!                             |----------- half -------------->|
 //! ```
 //!
-//! Who waits elsewhere only the server knows. It is asked while the tasks go on, so that they do not stop for the answer where it is that
-//! nobody waits; and they go on for as long as that is on its way, within its timeout. Who comes just after the server has looked waits
-//! for one and a half budgets, or for the next answer where the server is farther away than that. From then on the lock is contended, and
-//! is offered without a question until nobody takes it.
+//! Only the server knows the waiters of other processes. It is probed while hand-offs continue, so
+//! that no task waits for the reply if there are no waiters. Hand-offs continue while the probe is
+//! in flight, within its timeout. A process that enqueues just after the probe waits for one and a
+//! half budgets, or until the next reply if the server is farther away than that. From then on the
+//! lock is contended, and it is yielded without a probe until no process takes it.
 //!
-//! It is a task that lets go that asks: a timer for each turn would cost more. So where turns are longer than half a budget nobody may have
-//! asked by its end, and the lock is offered.
+//! The probe is sent at a release: a timer for each hold would cost more. If a hold lasts longer
+//! than half a budget, no probe may have been sent by the end of the budget, and the lock is
+//! yielded.
 //!
-//! The answer decides about fairness and nothing else: no hold is believed for longer by it.
-//!
-//! Not here: what an offer comes to (`hold`), the server's queue (`value`).
+//! The reply only affects fairness: no hold is valid for longer because of it.
 
 use crate::protocol::ProtocolConfig;
 use crate::protocol::deadline::BootInstant;
 
-/// What a process has of its budget: since when it counts, in nanoseconds of the clock, of which the last two bits say what is known of
-/// others. There is one for every lock that is held.
+/// The budget of one hold: its start in nanoseconds of the clock, whose lowest two bits say what is
+/// known of other processes. One word, since each hold has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandoffBudget(u64);
 
-/// What becomes of a lock that one task lets go of and another one of its process waits for.
+/// The decision about a released lock for which another task of the process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandoffDecision {
-    /// It is handed on here.
+    /// The next task of this process gets it.
     HandOff,
-    /// It is handed on here, and the server is asked who else waits.
+    /// The next task of this process gets it, and the server is asked for waiters.
     HandOffAndProbe,
-    /// It is offered to other processes.
+    /// It is yielded to other processes.
     Yield,
 }
 
 impl HandoffBudget {
-    /// A budget that begins at `since`.
-    pub(super) fn begun(since: BootInstant) -> Self {
-        Self(since.nanos() & !NOTES)
+    /// Creates a budget that starts at `since`.
+    pub(super) fn starting_at(since: BootInstant) -> Self {
+        Self(since.nanos() & !FLAGS)
     }
 
-    /// Returns since when it counts.
+    /// Returns the start of the budget.
     pub(super) fn since(self) -> BootInstant {
-        BootInstant::from_nanos(self.0 & !NOTES)
+        BootInstant::from_nanos(self.0 & !FLAGS)
     }
 
-    /// Returns what becomes of the lock when a task lets go of it at `now`. Where it `is_contended` others are known to want it.
+    /// Returns what happens to a lock that is released at `now`. `is_contended`: other processes
+    /// are known to want it.
     pub(super) fn next(
         self,
         now: BootInstant,
         is_contended: bool,
         rules: &ProtocolConfig,
     ) -> HandoffDecision {
-        let had = now.since(self.since());
-        match self.0 & NOTES {
-            IS_ASKED if had < rules.handoff_budget.saturating_add(rules.response_timeout) => {
+        let elapsed = now.since(self.since());
+        match self.0 & FLAGS {
+            PROBE_IN_FLIGHT if elapsed < rules.handoff_budget.saturating_add(rules.response_timeout) => {
                 HandoffDecision::HandOff
             }
-            _ if had >= rules.handoff_budget => HandoffDecision::Yield,
-            0 if !is_contended && rules.has_queue() && had >= rules.handoff_budget / 2 => {
+            _ if elapsed >= rules.handoff_budget => HandoffDecision::Yield,
+            0 if !is_contended && rules.has_queue() && elapsed >= rules.handoff_budget / 2 => {
                 HandoffDecision::HandOffAndProbe
             }
             _ => HandoffDecision::HandOff,
         }
     }
 
-    /// The server is asked who else waits.
-    pub(super) fn ask(&mut self) {
-        self.0 = self.0 & !NOTES | IS_ASKED;
+    /// Marks that the probe is in flight.
+    pub(super) fn mark_probed(&mut self) {
+        self.0 = self.0 & !FLAGS | PROBE_IN_FLIGHT;
     }
 
-    /// Returns what it is at `now`, as the server has said whether there was `nobody` else when it was asked at `sent`.
+    /// Returns the budget at `now`, after the reply to a probe that was sent at `sent`.
+    /// `has_no_waiters`: no other process waits.
     pub(super) fn answered(
         self,
         sent: BootInstant,
         now: BootInstant,
-        nobody: bool,
+        has_no_waiters: bool,
         rules: &ProtocolConfig,
     ) -> Self {
-        match nobody {
-            _ if self.0 & NOTES != IS_ASKED => self, // it is the answer to a question before the last offer
-            true => Self::begun(sent.plus(rules.handoff_budget / 2).max(now)),
-            false => Self(self.0 & !NOTES | MAY_WAIT),
+        match has_no_waiters {
+            _ if self.0 & FLAGS != PROBE_IN_FLIGHT => self, // the reply to a probe before the last yield
+            true => Self::starting_at(sent.plus(rules.handoff_budget / 2).max(now)),
+            false => Self(self.0 & !FLAGS | OTHERS_MAY_WAIT),
         }
     }
 
-    /// Returns what a task has of it for which the server has to be asked something else first: nobody waits for the answer any more.
-    pub(super) fn left(self) -> Self {
-        Self(self.0 & !IS_ASKED)
+    /// Returns the budget without the probe in flight, for a task that needs another reply of the
+    /// server first.
+    pub(super) fn without_probe(self) -> Self {
+        Self(self.0 & !PROBE_IN_FLIGHT)
     }
 }
 
-/// Somebody else waits, or may.
-const MAY_WAIT: u64 = 1;
+/// Other processes wait, or may wait.
+const OTHERS_MAY_WAIT: u64 = 1;
 
-/// The server is asked, and has not answered.
-const IS_ASKED: u64 = 2;
+/// A probe is in flight.
+const PROBE_IN_FLIGHT: u64 = 2;
 
-/// The bits of all that is known of others; none of them where nothing is.
-const NOTES: u64 = MAY_WAIT | IS_ASKED;
+/// The bits of what is known of other processes. None is set if nothing is known.
+const FLAGS: u64 = OTHERS_MAY_WAIT | PROBE_IN_FLIGHT;
 
 #[cfg(test)]
 mod tests;

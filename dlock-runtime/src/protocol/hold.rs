@@ -1,7 +1,8 @@
-//! What a task that holds the lock does with it: it is renewed, lost, handed on, yielded, or released.
+//! The rules of a held lock: renewal, loss, hand-off, yield, and release.
 //!
-//! Not here: how a task comes to hold (`acquire`), when a renewal is due (`renew`), when others get their turn (`budget`), calls inside
-//! the hold (`nesting`), what becomes of a turn that is over too early (`keep`).
+//! See also: `contender` (acquiring), `renewal` (when a renewal is due), `handoff_budget` (when
+//! other processes get the lock), `reentrancy` (nested calls), `retained` (holds that have ended
+//! and keep the key).
 
 use std::time::Duration;
 
@@ -18,38 +19,38 @@ use crate::protocol::wait_queue::QueueEntry;
 use crate::protocol::{contender, renewal};
 use crate::token::Token;
 
-/// A lock that a task of this process has.
+/// A lock that a task of this process holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold<A> {
     pub(super) acquisition: A,
-    /// The number of its token: all that a lane knows are of its own process.
+    /// The number of the token. The process part is the same for all tokens of a key state.
     number: u64,
     lease: Span,
     deadline: Deadline,
-    /// For how long the tasks of this process hand it to each other.
+    /// The time for which tasks of this process may hand the lock to each other.
     budget: HandoffBudget,
-    /// When the next renewal (or confirmation) is to be sent.
+    /// When the next renewal or confirmation is sent.
     pub(super) next_renewal: BootInstant,
-    /// When it is checked; `check` says what it means.
+    /// When the hold is verified. `check` says what the time means.
     pub(super) check_at: BootInstant,
-    /// What few holds have; most are held by many at once, and small.
+    /// Terms that few holds have. Boxed to keep the hold small, since many exist at once.
     more: Option<Box<ExtendedTerms<A>>>,
-    /// For how long our family had had it when it came to us.
-    fleet_hold: FleetHold,
+    /// How long the fleet had held the lock when this process acquired it.
+    granted_after: FleetHold,
     pub(super) check: Verification,
     renew: bool,
-    /// Whether it is a grant that the server has not confirmed yet.
+    /// Whether the hold is a grant that the server has not confirmed.
     pub(super) granted: bool,
-    /// Whether the last renewal got no answer.
+    /// Whether the last renewal failed or got no reply.
     overdue: bool,
 }
 
-/// What few holds have: bounds of the present turn, and calls inside it that want the same key.
+/// Terms that few holds have: bounds of the present acquisition, and nested calls for the same key.
 #[derive(Clone, Debug)]
 struct ExtendedTerms<A> {
-    /// When the turn of its task is over, however often it is renewed.
+    /// When the acquisition ends, however often it is renewed.
     ends: BootInstant,
-    /// Before then nobody else gets the lock.
+    /// No other acquisition gets the lock before this time.
     kept_until: BootInstant,
     levels: NestedCalls<A>,
 }
@@ -60,32 +61,33 @@ impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
     }
 }
 
-/// A lock that was ours and is on offer to other processes.
+/// A lock that this process is yielding to other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Yielding<A> {
-    /// The hold as it was when its last task let go; nobody runs on it.
+    /// The hold at the time of its release. No body runs under it.
     pub(super) hold: Hold<A>,
-    /// The token under which we wait for our next turn, if somebody takes the offer.
+    /// The token under which this process is queued if another process takes the lock.
     pub(super) next: Token,
 }
 
-/// What a turn that was lost leaves in the server: it was ours to the end, and is nobody's until its body is gone or the key expires.
+/// The remainder of a lost acquisition in the server: the key stays under its token until its body
+/// has ended or the key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResidualHold {
     pub(super) token: Token,
     pub(super) kept_until: BootInstant,
-    /// When its lease is over.
+    /// When the lease of the hold expires.
     pub(crate) deadline: BootInstant,
 }
 
-/// What a release comes to.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseOutcome {
-    /// The server is to be told, about this token.
+    /// The caller must send this command under this token.
     Send(Token, Command),
-    /// A task of this process has it now, or will.
+    /// Nothing is left for the caller to send: a waiting task gets the lock, or contends for it.
     HandedOff,
-    /// The seat did not hold.
+    /// The acquisition did not hold the lock.
     NotHeld,
 }
 
@@ -94,7 +96,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         waiter: &QueueEntry<A>,
         token: Token,
         deadline: Deadline,
-        fleet_hold: FleetHold,
+        granted_after: FleetHold,
         ctx: &EventContext<'_, A>,
     ) -> Self {
         let since = ctx.now;
@@ -105,11 +107,11 @@ impl<A: Clone + PartialEq> Hold<A> {
             number: token.number(),
             lease: Span::of(terms.lease()),
             deadline,
-            budget: HandoffBudget::begun(since),
+            budget: HandoffBudget::starting_at(since),
             next_renewal: BootInstant::NEVER,
             check_at,
             more: None,
-            fleet_hold,
+            granted_after,
             check,
             renew: terms.is_renewed(),
             granted: false,
@@ -123,7 +125,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.next_renewal.min(self.check_due()).min(self.deadline.at()).min(self.bounds_due())
     }
 
-    /// Returns when the turn is over, or something is due for the calls inside it.
+    /// Returns when the acquisition ends, or when something is due for its nested calls.
     pub(super) fn bounds_due(&self) -> BootInstant {
         self.more.as_ref().map_or(BootInstant::NEVER, |more| more.ends.min(more.levels.due()))
     }
@@ -137,7 +139,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         ctx.tokens.numbered(self.number)
     }
 
-    /// Returns whether a token of this process holds the lock.
+    /// Returns `true` if `token`, which is of this process, holds the lock.
     pub(super) fn is_under(&self, token: Token) -> bool {
         self.number == token.number()
     }
@@ -154,7 +156,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.more.as_ref().map_or(BootInstant::START, |more| more.kept_until)
     }
 
-    /// Sets the bounds of a turn that begins at `since`.
+    /// Sets the bounds of an acquisition that begins at `since`.
     fn bound(&mut self, terms: &HoldTerms, since: BootInstant) {
         if self.more.is_some() || terms.has_bounds() {
             let more = self.more.get_or_insert_default();
@@ -162,24 +164,24 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// Returns the calls inside the hold.
+    /// Returns the nested calls of the hold.
     pub(super) fn levels(&mut self) -> &mut NestedCalls<A> {
         &mut self.more.get_or_insert_default().levels
     }
 
-    /// A call inside the hold has ended, or does not want to wait any more. Returns whether there was one.
+    /// Removes a nested call, which has ended or stopped waiting. Returns `true` if there was one.
     pub(super) fn leave(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> bool {
         self.more.as_mut().is_some_and(|more| more.levels.leave(acquisition, ctx))
     }
 
-    /// Nobody joins the turn any more.
+    /// Rejects the nested calls that wait to join.
     fn close(&mut self, ctx: &mut EventContext<'_, A>) {
         if let Some(more) = &mut self.more {
             more.levels.close(ctx);
         }
     }
 
-    /// Tells the waiter that has the hold now.
+    /// Returns the action that grants the hold to `waiter`.
     pub(super) fn grant_action(&self, waiter: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> Action<A> {
         Action::Grant {
             acquisition: waiter.acquisition.clone(),
@@ -191,8 +193,8 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// The hold is a grant that is believed: the server is asked to confirm it, soon, as most turns of a lock that many want are over
-    /// before. One that has to last is confirmed at once: by no renewal, or for longer than its task lives.
+    /// Schedules the confirmation of a grant. Most holds of a contended lock end before it is due.
+    /// It is sent at once if the hold is not renewed, or has bounds of its own.
     pub(super) fn confirm_grant(&mut self, ctx: &mut EventContext<'_, A>) {
         if ctx.rules.confirm_grants_first || !self.renew || self.more.is_some() {
             self.confirm(ctx);
@@ -201,22 +203,22 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// Returns whether it is a grant that is to be confirmed soon.
+    /// Returns `true` if the hold is a grant with a scheduled confirmation.
     pub(super) fn needs_confirmation(&self) -> bool {
         self.granted && self.next_renewal != BootInstant::NEVER
     }
 
-    /// Asks the server to confirm the hold.
+    /// Sends a renewal, which confirms the hold.
     pub(super) fn confirm(&mut self, ctx: &mut EventContext<'_, A>) {
         self.next_renewal = BootInstant::NEVER;
         ctx.send(self.token(ctx), Command::Renew { lease: self.lease() });
     }
 
-    /// The server has confirmed the hold, as asked at `sent`.
+    /// Handles a confirmation of the hold that was sent at `sent`.
     pub(super) fn on_confirmed(&mut self, sent: BootInstant, lease: Duration, ctx: &EventContext<'_, A>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         (self.granted, self.overdue) = (false, false);
-        // An `extend` asks for a lease of its own and leaves the watchdog's rhythm alone.
+        // An `extend` has its own lease and does not change when the watchdog renews.
         if lease == self.lease() {
             self.next_renewal = if self.renew {
                 renewal::due(sent, lease, ctx.tokens.place(self.number))
@@ -226,7 +228,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// The server did not confirm the hold: it is asked again soon.
+    /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
         if lease == self.lease() {
             self.overdue = true;
@@ -234,9 +236,10 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// Has it renewed where an answer is missing, and wherever it is renewed at all where the server is another.
+    /// Makes the renewal due if the last one is unanswered, or if the server has changed (`moved`).
     ///
-    /// It is due then with all others, which go out a few at a time; one that has little time left waits for none.
+    /// It is due with those of all other holds, which are sent a few at a time. A hold with less
+    /// than [`LITTLE_TIME`] left is renewed at once.
     pub(super) fn renew_if_overdue(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
         if !(self.overdue || moved) || self.next_renewal == BootInstant::NEVER {
             return;
@@ -248,47 +251,48 @@ impl<A: Clone + PartialEq> Hold<A> {
         }
     }
 
-    /// For how long our family has had the lock without a break.
+    /// Returns how long the fleet has held the lock without a gap.
     pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
-        self.fleet_hold.plus(now.since(self.budget.since()))
+        self.granted_after.plus(now.since(self.budget.since()))
     }
 
-    /// Returns the budget for a task that follows, and the streak by its begin.
-    pub(super) fn streak_and_budget(&self) -> (FleetHold, Option<HandoffBudget>) {
-        (self.fleet_hold, Some(self.budget.left()))
+    /// Returns the budget for the next task, and the fleet hold at the start of that budget.
+    pub(super) fn fleet_hold_and_budget(&self) -> (FleetHold, Option<HandoffBudget>) {
+        (self.granted_after, Some(self.budget.without_probe()))
     }
 
-    /// A task of this process had it before.
+    /// Continues the budget of the task of this process that held the lock before.
     pub(super) fn continue_budget(&mut self, budget: HandoffBudget) {
         self.budget = budget;
     }
 
-    /// The tasks of this process may have it for longer. Where the budget begins a little later, the streak is that of then.
+    /// Starts a new budget. If it starts a little later, the fleet hold counts from then.
     fn begin_budget(&mut self, budget: HandoffBudget) {
-        (self.fleet_hold, self.budget) = (self.fleet_hold(budget.since()), budget);
+        (self.granted_after, self.budget) = (self.fleet_hold(budget.since()), budget);
     }
 
-    /// Asks the server who else waits.
+    /// Asks the server whether other processes wait.
     fn probe_waiters(&mut self, ctx: &mut EventContext<'_, A>) {
-        self.budget.ask();
+        self.budget.mark_probed();
         ctx.send(self.token(ctx), Command::Inspect);
     }
 
-    /// The server has said who else waits, or nothing.
+    /// Handles the reply to [`probe_waiters`](Self::probe_waiters).
     fn on_waiters_probed(&mut self, sent: BootInstant, reply: &Reply, ctx: &mut EventContext<'_, A>) {
-        let nobody = match reply {
-            Reply::Info(Some(sight)) if sight.holder == Some(self.token(ctx).process()) => sight.waiters == 0,
+        let has_no_waiters = match reply {
+            Reply::Info(Some(info)) if info.holder == Some(self.token(ctx).process()) => info.waiters == 0,
             Reply::Info(_) => {
-                self.check_soon(ctx); // it was taken away, it seems
+                self.check_soon(ctx); // another token may hold the lock
                 false
             }
             _ => false,
         };
-        self.begin_budget(self.budget.answered(sent, ctx.now, nobody, ctx.rules));
+        self.begin_budget(self.budget.answered(sent, ctx.now, has_no_waiters, ctx.rules));
     }
 
-    /// Returns whether `next` can have the lock without asking the server: it would ask for just what stands there, or for what is asked
-    /// soon. A grant that is not confirmed yet is believed by whoever has it: a task of this process as well as the first.
+    /// Returns `true` if `next` can be granted the lock without a request to the server: its lease
+    /// is the same, and enough of it remains. A grant that is not confirmed passes to the next task
+    /// in the same state.
     fn can_hand_off_to(&self, next: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> bool {
         let lease = next.terms.lease();
         let left = self.deadline.at().since(ctx.now);
@@ -299,7 +303,7 @@ impl<A: Clone + PartialEq> Hold<A> {
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// The seat lets go of the lock.
+    /// Releases the lock of the acquisition.
     pub(crate) fn release(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> ReleaseOutcome {
         let KeyPhase::Held(hold) = &mut self.phase else { return ReleaseOutcome::NotHeld };
         if hold.acquisition != *acquisition {
@@ -308,9 +312,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         hold.close(ctx);
         let (token, kept_until) = (hold.token(ctx), hold.kept_until());
         if ctx.now < kept_until {
-            let keep = self.keep(acquisition.clone(), token, kept_until, ctx.now);
+            let set_ttl = self.keep(acquisition.clone(), token, kept_until, ctx.now);
             self.contend(ctx);
-            return ReleaseOutcome::Send(token, keep);
+            return ReleaseOutcome::Send(token, set_ttl);
         }
         if ctx.rules.yield_to_foreign && hold.fleet_hold(ctx.now).is_over() {
             self.start_cooldown(acquisition, ctx);
@@ -326,8 +330,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
         match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
             HandoffDecision::Yield => self.yield_to_other_processes(ctx),
-            to if hold.can_hand_off_to(next, ctx) => {
-                if to == HandoffDecision::HandOffAndProbe {
+            decision if hold.can_hand_off_to(next, ctx) => {
+                if decision == HandoffDecision::HandOffAndProbe {
                     hold.probe_waiters(ctx);
                 }
                 self.hand_off(ctx);
@@ -337,7 +341,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ReleaseOutcome::HandedOff
     }
 
-    /// The seat was let in and does not want its turn: nothing ran under it that `min_hold` could be for.
+    /// Releases a granted lock under which no body ran: `min_hold` does not apply.
     pub(crate) fn cancel_granted(
         &mut self,
         acquisition: &A,
@@ -352,29 +356,30 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.release(acquisition, ctx)
     }
 
-    /// Gives the hold to the head of the local queue, in memory: the token, its renewal on its way and its deadline go with it.
+    /// Hands the hold to the head of the local queue, in memory: with its token, its deadline, and
+    /// any renewal in flight.
     fn hand_off(&mut self, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         let Some(next) = self.queue.head_mut() else { return };
         hold.bound(&next.terms, ctx.now);
         ctx.actions.push(hold.grant_action(next, ctx));
-        std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // who had it goes with the place of who has it now
+        std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // `advance` drops the old one
         self.queue.advance();
         if hold.needs_confirmation() && hold.more.is_some() {
             hold.confirm(ctx);
         }
     }
 
-    /// The hand-off budget is used up: other processes get their turn, if any waits. From here on no body runs under the old
-    /// token until the server says that the lock was kept.
+    /// Yields the lock to other processes, because the hand-off budget is used up. No body runs
+    /// under the old token until the server replies that the lock was kept.
     fn yield_to_other_processes(&mut self, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &self.phase else { return };
-        let (next, fleet_hold) = (ctx.tokens.next(), hold.fleet_hold(ctx.now).told(ctx.rules));
+        let (next, fleet_hold) = (ctx.tokens.next(), hold.fleet_hold(ctx.now).announced(ctx.rules));
         ctx.send(hold.token(ctx), Command::Yield { next, fleet_hold });
         self.phase = KeyPhase::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
     }
 
-    /// The answer to a yield.
+    /// Handles the replies while a yield is in flight.
     pub(super) fn on_yielded(
         &mut self,
         command: Command,
@@ -390,13 +395,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.on_confirm_failed(lease, ctx.now);
             }
-            // That to an earlier offer, heard twice: the server may have handed the lock on since.
+            // A duplicate reply to an earlier yield: the server may have granted the lock to
+            // another token since.
             (Command::Yield { next: of, .. }, _) if of != next => {}
             (Command::Yield { .. }, Reply::Owner) => {
                 let Some(head) = self.queue.head() else { return };
                 *ctx.contended = false;
                 if hold.can_hand_off_to(head, ctx) {
-                    hold.begin_budget(HandoffBudget::begun(ctx.now));
+                    hold.begin_budget(HandoffBudget::starting_at(ctx.now));
                     self.phase = KeyPhase::Held(hold.clone());
                     self.hand_off(ctx);
                 } else {
@@ -405,11 +411,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
             }
             (Command::Yield { .. }, Reply::Yielded) => {
                 *ctx.contended = true;
-                let whose = hold.acquisition.clone();
-                self.enqueue_after_yield(whose, next, sent, ctx);
+                let acquisition = hold.acquisition.clone();
+                self.enqueue_after_yield(acquisition, next, sent, ctx);
             }
             (Command::Yield { .. }, Reply::NotOwner) => self.contend(ctx),
-            // Where nobody queues, the lock was let go of for others to take.
+            // The backend has no queue: the lock was freed for other clients.
             (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
                 self.on_contended(ttl, ctx);
                 self.back_off(ttl.unwrap_or_default(), ctx);
@@ -427,26 +433,34 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// The yield queued our next token: that counts as an enqueue answered "queued".
-    fn enqueue_after_yield(&mut self, whose: A, next: Token, sent: BootInstant, ctx: &EventContext<'_, A>) {
+    /// Continues as a queued contender: the yield queued the next token, which counts as an enqueue
+    /// answered "queued".
+    fn enqueue_after_yield(
+        &mut self,
+        acquisition: A,
+        next: Token,
+        sent: BootInstant,
+        ctx: &EventContext<'_, A>,
+    ) {
         let recheck = sent.plus(ctx.rules.grant_lease / 2);
         let step = contender::ContenderState::queued(sent, recheck);
-        let mut contender = contender::Contender::new(whose, next, step, FleetHold::UNKNOWN);
+        let mut contender = contender::Contender::new(acquisition, next, step, FleetHold::UNKNOWN);
         contender.round_trip = contender.round_trip.measured(sent, ctx.now);
         self.phase = KeyPhase::Contending(contender);
     }
 
-    /// A grant for the yield's next token came before the yield's own answer: it is a grant, and that answer says nothing new.
-    pub(super) fn on_grant_while_yielding(&mut self, offer: Grant, ctx: &mut EventContext<'_, A>) {
+    /// Handles a grant of the yield's next token that arrived before the reply to the yield. The
+    /// later reply adds nothing.
+    pub(super) fn on_grant_while_yielding(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Yielding(yielding) = &self.phase else { return };
         let next = yielding.next;
         self.confirm_for_head(next, ctx);
         if let KeyPhase::Contending(contender) = &mut self.phase {
-            contender.fleet_hold = offer.fleet_hold;
+            contender.fleet_hold = grant.fleet_hold;
         }
     }
 
-    /// An answer that concerns the present hold.
+    /// Handles a reply that concerns the present hold.
     pub(super) fn on_reply_while_held(
         &mut self,
         command: Command,
@@ -476,11 +490,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 hold.on_confirm_failed(lease, ctx.now);
             }
             (Command::Inspect, reply) => hold.on_waiters_probed(sent, &reply, ctx),
-            _ => {} // the answer to an enqueue that a grant overtook
+            _ => {} // the reply to an enqueue, which the grant overtook
         }
     }
 
-    /// Renews what is due and gives up what cannot be believed any more.
+    /// Sends renewals that are due, and revokes a hold that has expired.
     pub(super) fn watch(&mut self, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         if !hold.deadline.holds_at(ctx.now) {
@@ -501,8 +515,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         hold.check_if_due(ctx);
     }
 
-    /// The hold is over before its end. Those who wait here ask anew; what is left of it in the server keeps them out until its body
-    /// is gone, or the key expires.
+    /// Revokes the hold. Waiting tasks of this process contend again. The remainder in the server
+    /// excludes them until the body has ended or the key expires.
     pub(crate) fn mark_lost(&mut self, cause: LossCause, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         hold.close(ctx);
@@ -518,7 +532,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 }
 
-/// So little is left of a short lease, or of one that is long overdue.
+/// The remaining time below which a renewal is sent at once: that of a short lease, or of one that
+/// is long overdue.
 const LITTLE_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

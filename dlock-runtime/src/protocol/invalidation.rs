@@ -1,10 +1,9 @@
-//! What follows from a hint that somebody changed a key: it is looked at.
+//! The reaction to an invalidation: another client may have changed a key, so its state is checked.
 //!
-//! A hint proves nothing, and anybody may send any number of them. So it only brings forward what would be asked in any case, and
-//! never more often than every few milliseconds: a contender that pauses, or is about to, looks again, a holder has the server confirm
-//! its hold. Who stands in the server's queue is told by a grant and needs no hint.
-//!
-//! Not here: where hints come from (`backend`), what the answers mean (`acquire`, `hold`).
+//! An invalidation proves nothing, and any client can send any number of them. So it only moves
+//! forward what is due anyway, at most once in 10 ms for a hold and once in 2 ms for a contender. A
+//! polling contender retries, and a holder verifies its hold. A queued contender is notified by a
+//! grant and needs no invalidation.
 
 use std::time::Duration;
 
@@ -15,32 +14,32 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::Hold;
 use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
 
-/// What the time means that a hold has for its checks: one that may have been taken away is checked.
+/// The meaning of a hold's time for its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verification {
-    /// It is checked then for the first time, or as soon as there is a hint.
+    /// The hold is checked then for the first time, or at the first invalidation.
     Initial,
-    /// It is checked then.
+    /// The hold is checked then.
     Scheduled,
-    /// It is checked once there is a hint, and not before then.
+    /// The hold is checked at the next invalidation, and not before that time.
     OnInvalidation,
 }
 
 impl Verification {
-    /// That of a hold which has just begun. Where the backend can tell of changes it is asked once the hold has lived for a while, and
-    /// tells from then on; a little early, so that many are asked about together.
+    /// Returns the first check of a hold. If the backend supports tracking, the check starts it. It
+    /// is due after [`FIRST_CHECK_AGE`], rounded down so that many holds are checked together.
     pub(super) fn of_hold(since: BootInstant, rules: &ProtocolConfig) -> (Self, BootInstant) {
         if !rules.tracking {
             return (Self::OnInvalidation, BootInstant::START);
         }
-        let grid = u64::try_from(TOGETHER.as_nanos()).unwrap_or(u64::MAX);
-        (Self::Initial, BootInstant::from_nanos(since.plus(AT_AGE).nanos() / grid * grid))
+        let grid = u64::try_from(CHECK_GRID.as_nanos()).unwrap_or(u64::MAX);
+        (Self::Initial, BootInstant::from_nanos(since.plus(FIRST_CHECK_AGE).nanos() / grid * grid))
     }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Returns whether the lock is ours, and old enough to be checked: a backend that can tells of its changes from then on, and is to go
-    /// on with that when it is renewed.
+    /// Returns `true` if this process holds the lock and its first check was sent: the backend
+    /// tracks the key from then on, and continues at renewals.
     pub(crate) fn is_tracked(&self) -> bool {
         match &self.phase {
             KeyPhase::Held(hold) => hold.check != Verification::Initial,
@@ -52,7 +51,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Somebody may have changed the key.
+    /// Handles a possible change of the key.
     pub(crate) fn on_invalidation(&mut self, ctx: &mut EventContext<'_, A>) {
         match &mut self.phase {
             KeyPhase::Contending(contender) => {
@@ -60,7 +59,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                     ContenderState::Polling { until, earliest } => {
                         let soon = match ctx.rules.wakeup_jitter {
                             Duration::ZERO => ctx.now,
-                            most => ctx.now.plus(ctx.at_random(most)),
+                            most => ctx.now.plus(ctx.random_up_to(most)),
                         };
                         *until = (*until).min(soon.max(*earliest));
                     }
@@ -73,7 +72,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Nobody told of changes for a while, of any key.
+    /// Handles a gap in which invalidations of all keys may have been missed.
     pub(crate) fn on_invalidations_missed(&mut self, ctx: &mut EventContext<'_, A>) {
         match &mut self.phase {
             KeyPhase::Held(hold) => hold.mark_unverified(ctx.now),
@@ -83,19 +82,19 @@ impl<A: Clone + PartialEq> KeyState<A> {
 }
 
 impl<A> Contender<A> {
-    /// Notes a hint while a look is on its way: what it says may be older.
+    /// Records an invalidation while an enqueue is in flight: its reply may be older.
     pub(super) fn note_invalidation(&mut self) {
-        self.hinted |= matches!(self.step, ContenderState::Enqueuing(_));
+        self.revalidate |= matches!(self.step, ContenderState::Enqueuing(_));
     }
 }
 
 impl<A: Clone + PartialEq> Hold<A> {
-    /// Returns when the hold is to be checked.
+    /// Returns when the hold is checked next.
     pub(super) fn check_due(&self) -> BootInstant {
         if self.check == Verification::OnInvalidation { BootInstant::NEVER } else { self.check_at }
     }
 
-    /// Asks the server as soon as may be.
+    /// Checks the hold as soon as the minimum interval allows.
     pub(super) fn check_soon(&mut self, ctx: &mut EventContext<'_, A>) {
         if self.check == Verification::Initial {
             self.check_at = BootInstant::START;
@@ -104,28 +103,31 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.check_if_due(ctx);
     }
 
-    /// Has the server asked, with all others of which nobody told for a while: the hold is due, and waits for its place among them.
+    /// Makes a check due, with those of all other holds whose invalidations may have been missed.
     pub(super) fn mark_unverified(&mut self, now: BootInstant) {
         self.check_at = if self.check == Verification::Initial { now } else { self.check_at.max(now) };
         self.check = Verification::Scheduled;
     }
 
-    /// Asks the server whether the hold is still ours, where a hint has made that doubtful.
+    /// Sends the check if it is due.
     pub(super) fn check_if_due(&mut self, ctx: &mut EventContext<'_, A>) {
         if ctx.now >= self.check_due() {
-            (self.check, self.check_at) = (Verification::OnInvalidation, ctx.now.plus(BETWEEN_CHECKS));
+            (self.check, self.check_at) = (Verification::OnInvalidation, ctx.now.plus(MIN_CHECK_INTERVAL));
             ctx.send(self.token(ctx), Command::Verify);
         }
     }
 }
 
-/// Most holds are over before: to be told of their changes would cost more than it is worth.
-const AT_AGE: Duration = Duration::from_millis(100);
+/// The age of a hold at its first check. Most holds end before, and tracking them would cost more
+/// than it is worth.
+const FIRST_CHECK_AGE: Duration = Duration::from_millis(100);
 
-const TOGETHER: Duration = Duration::from_millis(20);
+/// Checks that are due within this time are due together.
+const CHECK_GRID: Duration = Duration::from_millis(20);
 
-/// Checks are no closer together, however many hints come. It bounds how late a second theft is told, too.
-const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
+/// The shortest time between two checks of a hold. It also bounds how late a second loss is
+/// noticed.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,17 @@
-//! One key's affairs in one process: who waits, who holds, what has been asked of the server and what it said.
+//! The state of one key in one process: the waiting tasks, the hold, and the commands in flight.
 //!
 //! ```text
-//!            join                      granted / ours
-//!   Idle -----------> Contender --------------------------> Held ----> Idle
-//!                       ^                                 |  release, nobody waits here
+//!            join                      granted / owner
+//!   Idle -----------> Contending ------------------------> Held ----> Idle
+//!                       ^                                 |  release, no task of this process waits
 //!                       |          yielded                |
 //!                       +------------------- Yielding <---+  release, the hand-off budget is used up
 //! ```
 //!
-//! Events come in as methods, with the time in [`EventContext`]; what is to be done goes out as [`Action`]s. Each stage's own rules are in
-//! rooms of their own: `acquire` (Contender), `hold` (Held, Yielding), `share` (Cooldown), `nesting`. Beside the stages, `keep` has what is
-//! over and kept.
-//!
-//! Not here: locks, wake-ups, sockets (`engine`, `backend`).
+//! Events are methods, with the time in [`EventContext`]. Their effects are [`Action`]s. Each phase
+//! has its rules in a module of its own: `contender` (Contending), `hold` (Held, Yielding),
+//! `foreign_clients` (`CoolingDown`), `reentrancy` (nested calls). Independently of the phase,
+//! `retained` tracks holds that have ended and still keep the key.
 
 use crate::error::LossCause;
 use crate::key::LockKey;
@@ -27,93 +26,97 @@ use crate::protocol::wait_queue::{QueueEntry, WaitQueue};
 use crate::token::{Token, TokenSource};
 use std::time::Duration;
 
-/// What this process knows of one key. `S` is a seat: one task's turn, told apart by equality. It knows the key; the lane does not, as
-/// there is one for every lock that is held.
+/// The state of one key in this process. `A` identifies one acquisition and is compared by
+/// equality. The key itself is stored with `A` and not here, to keep the state small.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyState<A> {
     pub(super) queue: WaitQueue<A>,
     pub(super) phase: KeyPhase<A>,
 }
 
-/// How far the process is with the key.
+/// The phase of a key.
 #[derive(Clone, Debug)]
 pub(super) enum KeyPhase<A> {
-    /// Nothing is asked or held.
+    /// No command is in flight, and no task holds the lock.
     Idle,
     /// The head of the queue contends for the lock.
     Contending(Contender<A>),
-    /// A task has it.
+    /// A task of this process holds the lock.
     Held(Hold<A>),
-    /// No task has it until the server says whether it is still ours.
+    /// The lock was yielded. No task holds it until the server replies.
     Yielding(Box<Yielding<A>>),
-    /// Nothing is asked or held, and others are to have a chance.
+    /// No task holds or requests the lock, so that clients of other libraries can acquire it.
     CoolingDown(Cooldown<A>),
 }
 
-/// What was last heard of the lock, for those who must be told why they do not get it.
+/// The last observation of the lock, which explains a failed acquire.
 #[derive(Clone, Debug)]
 pub(crate) enum LastObserved {
-    /// Nothing yet.
+    /// No reply has arrived.
     Nothing,
-    /// It is held, for at least this long if nobody lets go or renews.
+    /// The lock is held. The duration is the remaining time to live of its key, if known.
     Taken(Option<Duration>),
-    /// The server could not be asked.
+    /// The request to the server failed.
     Failed(Box<Failure>),
 }
 
-/// What an event comes with, and where its actions go.
+/// The input of an event, and the list that receives its actions.
 pub(crate) struct EventContext<'a, A> {
     pub(crate) now: BootInstant,
     pub(crate) rules: &'a ProtocolConfig,
     pub(crate) tokens: &'a TokenSource,
     pub(crate) actions: &'a mut Vec<Action<A>>,
-    /// Whether another process had the lock when we queued up for it last, or took it when we offered it last: who asks queues up at
-    /// once, and who hands on does not ask whether others wait. It may outlive the lane, or be forgotten.
+    /// Whether another process held the lock at the last enqueue, or took it at the last yield. If
+    /// so, the next contender enqueues at once, and a hand-off does not ask the server for waiters.
+    /// The hint may outlive the state of the key, or be lost.
     pub(crate) contended: &'a mut bool,
 }
 
-/// What is to be done.
+/// An effect of an event.
 #[derive(Clone, Debug)]
 pub(crate) enum Action<A> {
     /// Sends a command; its reply comes back by [`KeyState::reply`].
     Send { token: Token, command: Command },
-    /// The command under this token has an unknown outcome and nobody waits for it any more: its effect is to be undone.
+    /// The command under this token has an unknown outcome, and no task waits for it: its effect
+    /// must be cleaned up.
     Orphan { token: Token },
-    /// The seat's turn has come: it holds the lock until `deadline`, which renewals move, and not beyond `ends`.
+    /// The acquisition holds the lock until `deadline`, which renewals move, but not beyond `ends`.
     Grant {
         acquisition: A,
         #[cfg_attr(not(test), expect(dead_code, reason = "the simulation judges by it"))]
         token: Token,
         deadline: Deadline,
         ends: BootInstant,
-        /// Whether it is by a grant that the server has not confirmed.
+        /// Whether the server has not confirmed the grant.
         is_unconfirmed: bool,
         attempts: u32,
     },
-    /// The seat may go on inside the hold that its call chain has.
+    /// The nested acquisition joins the hold of its call chain.
     JoinNested { acquisition: A },
-    /// The seat does not get the lock.
+    /// The acquisition failed.
     Reject { acquisition: A, refusal: AcquireFailure },
-    /// The seat's hold goes on until `deadline`, and not beyond `ends`.
+    /// The deadline of the hold moves to `deadline`, but not beyond `ends`.
     Extend { acquisition: A, deadline: Deadline, ends: BootInstant },
-    /// The seat's hold is over before its end. What it leaves in the server is the seat's to let go of, once its body is gone.
+    /// The acquisition has lost its hold. `left` remains in the server until the acquisition
+    /// releases it, after its body has ended.
     Revoke { acquisition: A, cause: LossCause, left: Option<ResidualHold> },
 }
 
-/// Why a seat does not get the lock.
+/// Why an acquisition failed.
 #[derive(Clone, Debug)]
 pub(crate) enum AcquireFailure {
-    /// Another call has it.
+    /// Another call holds the lock.
     Contended { attempts: u32, waited: Duration, ttl: Option<Duration> },
-    /// The server could not be asked.
+    /// The request to the server failed.
     Failed(Failure),
-    /// No answer came within the call's own limit.
+    /// No reply arrived within the limit of the call.
     NoAnswer { waited: Duration },
-    /// The manager takes no new work.
+    /// The manager is shut down.
     Shutdown,
-    /// The hold that it wanted to join is over.
+    /// The hold that the call wanted to join has ended.
     ParentLost,
-    /// It would wait for a call that waits for the lock `held`, which its own call chain has.
+    /// The call would wait for a call that waits for the lock `held`, which its own call chain
+    /// holds.
     Deadlock { held: LockKey },
 }
 
@@ -122,12 +125,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         Self { queue: WaitQueue::new(), phase: KeyPhase::Idle }
     }
 
-    /// Returns whether nothing is left to remember.
+    /// Returns `true` if the state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
         self.acquisition().is_none()
     }
 
-    /// Returns a time not later than the first at which [`tick`](Self::tick) has something to do.
+    /// Returns a time at or before the first at which [`tick`](Self::tick) has work to do.
     pub(crate) fn due(&self) -> BootInstant {
         let phase = match &self.phase {
             KeyPhase::Idle | KeyPhase::Yielding(_) => BootInstant::NEVER,
@@ -138,13 +141,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
         phase.min(self.queue.due()).min(self.retained_due())
     }
 
-    /// Returns the seat of somebody who wants the key, has it, or had it last, where there is one.
+    /// Returns an acquisition that waits for the key, holds it, or held it last. Returns `None` if
+    /// there is none.
     pub(crate) fn acquisition(&self) -> Option<&A> {
-        let of_kept = || self.queue.kept().first().map(|kept| &kept.acquisition);
-        self.phase.acquisition().or_else(|| self.head()).or_else(of_kept)
+        let of_retained = || self.queue.kept().first().map(|retained| &retained.acquisition);
+        self.phase.acquisition().or_else(|| self.head()).or_else(of_retained)
     }
 
-    /// Returns the seat whose turn it is next.
+    /// Returns the acquisition at the head of the local queue.
     pub(crate) fn head(&self) -> Option<&A> {
         self.queue.head().map(|head| &head.acquisition)
     }
@@ -155,7 +159,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.count()
     }
 
-    /// A task wants the lock.
+    /// Adds a task that wants the lock.
     pub(crate) fn join(&mut self, mut waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
         match &self.phase {
             KeyPhase::Idle => {
@@ -163,11 +167,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 self.contend(ctx);
             }
             KeyPhase::CoolingDown(_) => self.join_in_cooldown(waiter, ctx),
-            KeyPhase::Contending(contender) if waiter.retry_state.is_once() && !contender.is_unanswered() => {
+            KeyPhase::Contending(contender)
+                if waiter.retry_state.is_single_try() && !contender.is_unanswered() =>
+            {
                 self.refuse(waiter, ctx);
             }
-            KeyPhase::Held(_) | KeyPhase::Yielding(_) if waiter.retry_state.is_once() => {
-                self.refuse(waiter, ctx)
+            KeyPhase::Held(_) | KeyPhase::Yielding(_) if waiter.retry_state.is_single_try() => {
+                self.refuse(waiter, ctx);
             }
             KeyPhase::Contending(_) | KeyPhase::Held(_) | KeyPhase::Yielding(_) => {
                 if !self.queue.is_empty() || matches!(self.phase, KeyPhase::Held(_)) {
@@ -178,18 +184,18 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Puts a waiter at the end of the queue.
+    /// Adds a waiter to the end of the local queue.
     pub(super) fn enlist(&mut self, waiter: QueueEntry<A>) {
         let heard = self.default_observation();
         self.queue.push(waiter, heard);
     }
 
-    /// Returns what has been heard of the lock last.
+    /// Returns the last observation of the lock.
     pub(super) fn last_observed(&self) -> LastObserved {
         self.queue.last_observed().cloned().unwrap_or_else(|| self.default_observation())
     }
 
-    /// Returns what the stage alone says of the lock.
+    /// Returns what the phase alone says of the lock.
     fn default_observation(&self) -> LastObserved {
         match self.phase {
             KeyPhase::Held(_) | KeyPhase::Yielding(_) => LastObserved::Taken(None),
@@ -197,7 +203,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Returns the token under which the seat holds the lock, if it does.
+    /// Returns the token under which the acquisition holds the lock, or `None` if it does not hold
+    /// it.
     pub(crate) fn token_of(&self, acquisition: &A, ctx: &EventContext<'_, A>) -> Option<Token> {
         match &self.phase {
             KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token(ctx)),
@@ -205,7 +212,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// A task that waits does not want the lock any more. Returns whether it was waiting.
+    /// Removes a waiting task. Returns `true` if it was waiting.
     pub(crate) fn leave(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> bool {
         if self.queue.remove(acquisition).is_some() {
             self.withdraw_if_unwanted(ctx);
@@ -217,7 +224,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// The server answered, or did not.
+    /// Handles a reply of the server, or a failure to reply.
     pub(crate) fn reply(
         &mut self,
         token: Token,
@@ -228,13 +235,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         match &self.phase {
             KeyPhase::Contending(contender) if contender.token == token => {
-                self.on_reply(command, sent, reply, ctx)
-            }
-            KeyPhase::Contending(contender) if contender.is_spare(token) => {
-                self.spare_answered(token, command, sent, reply, ctx);
+                self.on_reply(command, sent, reply, ctx);
             }
             KeyPhase::Held(hold) if hold.is_under(token) => {
-                self.on_reply_while_held(command, sent, reply, ctx)
+                self.on_reply_while_held(command, sent, reply, ctx);
             }
             KeyPhase::Yielding(yielding) if yielding.hold.is_under(token) => {
                 self.on_yielded(command, sent, reply, ctx);
@@ -244,18 +248,18 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// A message says that the token has been granted the lock. It proves nothing by its arrival. Returns whether the token means
-    /// something here; if not, the lock is to be passed on.
-    pub(crate) fn on_grant(&mut self, token: Token, offer: Grant, ctx: &mut EventContext<'_, A>) -> bool {
+    /// Handles the message of a grant, which proves nothing by its arrival. Returns `false` if the
+    /// token is unknown here, so that the lock must be passed on.
+    pub(crate) fn on_grant(&mut self, token: Token, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
         if self.keeps(token) {
             return true;
         }
         match &self.phase {
             KeyPhase::Contending(contender) if contender.token == token => {
-                self.on_grant_while_contending(offer, ctx)
+                self.on_grant_while_contending(grant, ctx)
             }
             KeyPhase::Yielding(yielding) if yielding.next == token => {
-                self.on_grant_while_yielding(offer, ctx);
+                self.on_grant_while_yielding(grant, ctx);
                 true
             }
             KeyPhase::Held(hold) => hold.is_under(token),
@@ -264,14 +268,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Something may be due.
+    /// Handles everything that is due.
     pub(crate) fn tick(&mut self, ctx: &mut EventContext<'_, A>) {
         let held = !matches!(self.phase, KeyPhase::Contending(_));
-        let unheard = matches!(self.last_observed(), LastObserved::Nothing);
-        let mut gave_up = Vec::new();
-        let head_tries = self.queue.tick(ctx.now, held, unheard, |waiter| gave_up.push(waiter));
-        self.refuse_all(gave_up, ctx);
-        self.queue.tidy();
+        let unobserved = matches!(self.last_observed(), LastObserved::Nothing);
+        let mut given_up = Vec::new();
+        let retry_due = self.queue.tick(ctx.now, held, unobserved, |waiter| given_up.push(waiter));
+        self.refuse_all(given_up, ctx);
+        self.queue.shrink();
         self.withdraw_if_unwanted(ctx);
         match &mut self.phase {
             KeyPhase::Idle | KeyPhase::Yielding(_) => {}
@@ -280,15 +284,17 @@ impl<A: Clone + PartialEq> KeyState<A> {
                     self.phase = KeyPhase::Idle;
                 }
             }
-            KeyPhase::Contending(_) => self.recheck_queue(head_tries, ctx),
+            KeyPhase::Contending(_) => self.recheck_queue(retry_due, ctx),
             KeyPhase::Held(_) => self.watch(ctx),
         }
         self.check_retained(ctx);
     }
 
-    /// The server can be asked again, on a new connection: what was missed meanwhile is looked up. Where it is another server than
-    /// before, which may not have all that the old one had, so is what is believed. What is held is due then, and [`tick`](Self::tick)
-    /// sends it: there may be many.
+    /// Handles a new connection: checks what may have changed while there was none.
+    ///
+    /// `moved`: the new connection leads to another server, which may lack data of the old one, so
+    /// holds are verified too. Renewals of a hold become due and [`tick`](Self::tick) sends them,
+    /// since there may be many.
     pub(crate) fn on_reconnect(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
         if moved {
             self.on_primary_changed(ctx);
@@ -302,13 +308,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
             KeyPhase::Held(hold) => {
                 hold.renew_if_overdue(moved, ctx);
                 if ctx.rules.tracking {
-                    hold.mark_unverified(ctx.now); // nobody told of changes meanwhile
+                    hold.mark_unverified(ctx.now); // invalidations may have been missed
                 }
             }
         }
     }
 
-    /// The manager takes no new work: nobody waits any longer.
+    /// Rejects all waiting tasks, because the manager is shut down.
     pub(crate) fn close(&mut self, ctx: &mut EventContext<'_, A>) {
         for waiter in self.queue.drain() {
             ctx.refuse(waiter.acquisition, AcquireFailure::Shutdown);
@@ -316,20 +322,20 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.withdraw_if_unwanted(ctx);
     }
 
-    /// Tells waiters why they do not get the lock.
+    /// Rejects waiters with the last observation.
     pub(super) fn refuse_all(&self, waiters: Vec<QueueEntry<A>>, ctx: &mut EventContext<'_, A>) {
         for waiter in waiters {
             self.refuse(waiter, ctx);
         }
     }
 
-    /// Tells a waiter why it does not get the lock.
+    /// Rejects a waiter with the last observation.
     pub(super) fn refuse(&self, waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
         let refusal = self.last_observed().refusal(&waiter.retry_state, ctx.now);
         ctx.refuse(waiter.acquisition, refusal);
     }
 
-    /// Answers that nobody here waits for: what they may have done is undone.
+    /// Handles a reply that no task waits for: what the command may have done is undone.
     pub(super) fn on_stale_reply(
         token: Token,
         command: Command,
@@ -348,7 +354,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 }
 
 impl<A> KeyPhase<A> {
-    /// Returns the seat of who has the key, asks for it, or has let go.
+    /// Returns the acquisition that holds the key, contends for it, or held it last.
     pub(super) fn acquisition(&self) -> Option<&A> {
         match self {
             Self::Idle => None,
@@ -382,8 +388,8 @@ impl<A> EventContext<'_, A> {
         self.actions.push(Action::Reject { acquisition, refusal });
     }
 
-    /// Returns a time of up to `most`, spread evenly.
-    pub(super) fn at_random(&self, most: Duration) -> Duration {
+    /// Returns a random duration of at most `most`, evenly distributed.
+    pub(super) fn random_up_to(&self, most: Duration) -> Duration {
         most.mul_f64(f64::from(self.tokens.draw()) / f64::from(u32::MAX))
     }
 

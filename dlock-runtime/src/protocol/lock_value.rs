@@ -1,73 +1,71 @@
-//! What stands under a lock's key: the holder's token, then the tokens of those who wait, in order.
+//! The value of a lock's key: the token of the holder, then the tokens of the waiters, in order.
 //!
 //! ```text
-//! value := holder { waiter }          each a token of one fixed width; anything else is a foreign client's
+//! value := holder { waiter }          tokens of one fixed width; any other value is a foreign client's
 //! ```
 //!
-//! A row of tokens with more than [`MAX_WAITERS`] waiters is a foreign client's as well. No command here makes one, and scripts read no
-//! more of a value than shows that it is one.
-//!
-//! Not here: until when it stands, and which command does what to it (`record`).
+//! A value with more than [`MAX_WAITERS`] waiters also counts as foreign. No command here creates
+//! one, and scripts read only enough of a value to recognize it.
 
 use std::collections::VecDeque;
 
 use crate::bounds::MAX_WAITERS;
 use crate::token::Token;
 
-/// One lock's value.
+/// The value of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockValue {
     holder: Token,
     waiters: VecDeque<Token>,
 }
 
-/// What became of the lock when its holder let go.
+/// The effect of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseEffect {
-    /// Nobody waits: the key is to be deleted.
+    /// No token waits: the key must be deleted.
     Freed,
-    /// This waiter is the holder now, for a grant lease, and is told of it.
+    /// This waiter is the new holder, for a grant lease, and was notified.
     Granted(Token),
-    /// The token held nothing: nothing changed.
+    /// The token is not the holder: nothing changed.
     NotOwner,
 }
 
-/// What became of a token that wanted to stand in the queue.
+/// The position of a token in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// It is the holder.
+    /// The token is the holder.
     Holder,
-    /// It is in the queue.
+    /// The token is queued.
     Queued,
-    /// There was no place for it.
+    /// The queue is full.
     Full,
-    /// It is neither holder nor queued.
+    /// The token is neither holder nor queued.
     Gone,
 }
 
 impl LockValue {
-    /// A lock that `holder` has just taken.
+    /// Creates the value of a lock that `holder` has acquired.
     pub(crate) fn held_by(holder: Token) -> Self {
         Self { holder, waiters: VecDeque::new() }
     }
 
-    /// Returns who holds.
+    /// Returns the holder.
     pub(crate) fn holder(&self) -> Token {
         self.holder
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiters.
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Returns the holder and those who wait.
+    /// Returns the holder and the waiters.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
         std::iter::once(self.holder).chain(self.waiters.iter().copied())
     }
 
-    /// Returns where `token` stands.
+    /// Returns the position of `token`.
     pub(crate) fn position_of(&self, token: Token) -> QueuePosition {
         if self.holder == token {
             QueuePosition::Holder
@@ -86,18 +84,19 @@ impl LockValue {
                 self.waiters.push_back(token);
                 QueuePosition::Queued
             }
-            place => place,
+            position => position,
         }
     }
 
-    /// Lets `token` go. `told` publishes a grant and returns whether anybody received it: a waiter that nobody listens for is dead
-    /// and the next is granted in the same step, so the lock is never free in between.
-    pub(crate) fn release(&mut self, token: Token, mut told: impl FnMut(Token) -> bool) -> ReleaseEffect {
+    /// Releases the lock that `token` holds. `notify` publishes a grant and returns whether a
+    /// subscriber received it. A waiter without a subscriber is skipped in the same step, so the
+    /// lock is never free in between.
+    pub(crate) fn release(&mut self, token: Token, mut notify: impl FnMut(Token) -> bool) -> ReleaseEffect {
         if self.holder != token {
             return ReleaseEffect::NotOwner;
         }
         while let Some(next) = self.waiters.pop_front() {
-            if told(next) {
+            if notify(next) {
                 self.holder = next;
                 return ReleaseEffect::Granted(next);
             }
@@ -105,38 +104,40 @@ impl LockValue {
         ReleaseEffect::Freed
     }
 
-    /// Lets `token` go, and all who wait with it: each is given to `told`.
-    pub(crate) fn free(&mut self, token: Token, told: impl FnMut(Token)) -> ReleaseEffect {
+    /// Releases the lock that `token` holds and removes all waiters. `notify` is called for each of
+    /// them.
+    pub(crate) fn free(&mut self, token: Token, notify: impl FnMut(Token)) -> ReleaseEffect {
         if self.holder != token {
             return ReleaseEffect::NotOwner;
         }
-        self.waiters.drain(..).for_each(told);
+        self.waiters.drain(..).for_each(notify);
         ReleaseEffect::Freed
     }
 
-    /// Lets whoever holds go.
-    pub(crate) fn force_release(&mut self, told: impl FnMut(Token) -> bool) -> ReleaseEffect {
-        self.release(self.holder, told)
+    /// Releases the lock regardless of its holder.
+    pub(crate) fn force_release(&mut self, notify: impl FnMut(Token) -> bool) -> ReleaseEffect {
+        self.release(self.holder, notify)
     }
 
-    /// Takes `token` out of the queue; as the holder's it is a release.
-    pub(crate) fn leave(&mut self, token: Token, told: impl FnMut(Token) -> bool) -> ReleaseEffect {
+    /// Removes `token` from the queue. If it is the holder, this is a release.
+    pub(crate) fn leave(&mut self, token: Token, notify: impl FnMut(Token) -> bool) -> ReleaseEffect {
         self.waiters.retain(|waiter| *waiter != token);
-        self.release(token, told)
+        self.release(token, notify)
     }
 
-    /// Hands over to the first live waiter and queues `next` behind the others; keeps the lock when nobody waits.
+    /// Grants the lock to the first live waiter and appends `next` to the queue. If there is none,
+    /// the holder keeps the lock.
     pub(crate) fn hand_off(
         &mut self,
         token: Token,
         next: Token,
-        told: impl FnMut(Token) -> bool,
+        notify: impl FnMut(Token) -> bool,
     ) -> ReleaseEffect {
-        let outcome = self.release(token, told);
-        if let ReleaseEffect::Granted(_) = outcome {
+        let effect = self.release(token, notify);
+        if let ReleaseEffect::Granted(_) = effect {
             self.waiters.push_back(next);
         }
-        outcome
+        effect
     }
 }
 

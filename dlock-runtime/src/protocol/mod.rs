@@ -1,29 +1,33 @@
-//! The rules of the lock, as state machines: `(event, now) -> (new state, actions)`. No clock, no socket, no runtime, no server.
+//! The rules of the lock, as state machines: `(event, now) -> (new state, actions)`.
+//!
+//! No clock, socket, runtime, or server is used here. A rule of the lock belongs in this module and
+//! nowhere else.
 //!
 //! ```text
-//! lane       one key's affairs in one process; an event goes in here, actions come out
-//!   acquire    the head of the local queue asks for the lock and waits for it
-//!   inquiry    whether it is still queued there, and what follows that question
-//!   hold       a task has it, on its terms: renewal, loss, hand-over, yield, release
-//!   budget     for how long tasks hand it to each other before other processes get their turn
-//!   keep       nobody has it until its `min_hold` is over
-//!   hint       somebody may have changed the key
-//!   put_off    what can wait while many others are renewed
-//!   share      room for clients that only poll
-//!   nesting    calls inside a hold that want the same key
-//!   queue      the tasks that wait, and how long each still does (patience)
-//! value      who holds and who waits, as it stands in the server · record  what each command makes of it
-//! command    what is asked of a backend and what it can answer
-//! deadline   until when a hold is believed · renew  when it is prolonged · fencing  which turn it is
-//! round_trip how far away the server is, as its replies measure it
-//! quorum     one command over several servers: what their answers come to
-//! abandon    commands without an answer, and how their effect is undone
-//! strangers  grants that nobody waits for
-//! waits      who waits for whom among nested calls: deadlock
+//! key_state        the state of one key in one process: an event goes in, actions come out
+//!   contender        the head of the local queue acquires the lock
+//!   queue_check      when a queued contender rechecks its token
+//!   hold             a task holds the lock: renewal, loss, hand-off, yield, release
+//!   hold_terms       the lease and the bounds of a hold
+//!   handoff_budget   how long tasks of one process hand the lock to each other
+//!   retained         the key is kept although its hold has ended, for `min_hold` or for a running body
+//!   invalidation     another client may have changed the key
+//!   deferral         renewals and checks that can wait while many others are sent
+//!   foreign_clients  time for clients of other libraries, which only poll
+//!   reentrancy       nested calls that want the key of their own hold
+//!   wait_queue       the waiting tasks · retry_state  how long each of them waits
+//! lock_value       the holder and the waiters, as stored in the server · record  what each command does to them
+//! command          commands to a backend, and its replies
+//! deadline         until when a hold is valid · renewal  when it is renewed · fencing  fencing tokens
+//! round_trip       the measured distance of the server
+//! quorum           one command over several servers: what their replies amount to
+//! orphans          commands without a reply, and how their effect is cleaned up
+//! stray_grants     grants that no task waits for
+//! deadlock         the wait-for graph of nested calls
 //! ```
 //!
-//! A rule of the lock that stands anywhere else stands in the wrong room. Its unit tests are in `tests` below it: the rule is what
-//! campaigns of the proof are about, and add up over, while its tests may change.
+//! Unit tests are in a `tests` file for each module. The proof counts runs of these rules for each
+//! state of their sources, and tests may change without a new count.
 
 pub(crate) mod command;
 pub(crate) mod contender;
@@ -32,6 +36,7 @@ pub(crate) mod deadlock;
 pub(crate) mod deferral;
 #[cfg(test)]
 mod exhaustive;
+pub(crate) mod failure;
 pub(crate) mod fencing;
 pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
@@ -58,36 +63,37 @@ pub(crate) mod wait_queue;
 
 use std::time::Duration;
 
-/// What the rules go by; all of it can be set in the URL.
+/// The settings of the rules. All of them can be set in the URL.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent option or fact of the backend")]
 pub(crate) struct ProtocolConfig {
-    /// How long a granted waiter has to confirm.
+    /// How long a granted token holds the lock unless it confirms.
     pub(crate) grant_lease: Duration,
-    /// How long tasks of one process may hand the lock to each other before others get their turn.
+    /// How long tasks of one process may hand the lock to each other before other processes get it.
     pub(crate) handoff_budget: Duration,
-    /// How long a server may take for one answer.
+    /// How long a server may take for one reply.
     pub(crate) response_timeout: Duration,
-    /// How often a holder that tells nobody of its release is looked at.
+    /// How often to check a lock whose holder does not announce its release.
     pub(crate) poll_interval: Duration,
-    /// Whether clients of other libraries get their turn.
+    /// Whether the fleet yields to clients of other libraries.
     pub(crate) yield_to_foreign: bool,
-    /// How long those who hear that a lock was let go of may hold back, each at random: others hear it later than we do. Zero where they
-    /// queue up at the server, which gives it to the first.
+    /// The longest random delay before a contender reacts to a release, since other clients receive
+    /// the message later. Zero if contenders queue at the server, which grants the lock to the
+    /// first.
     pub(crate) wakeup_jitter: Duration,
-    /// How many replicas must have a hold before anybody relies on it.
+    /// How many replicas must have a hold before a body relies on it.
     pub(crate) replica_acks: u8,
-    /// Whether the backend can tell of changes of a key that it was asked about.
+    /// Whether the backend can report changes of a key.
     pub(crate) tracking: bool,
-    /// Whether who is told of a grant has been given it. Elsewhere one who was passed over may be told, too.
+    /// Whether the message of a grant proves the grant. In a cluster or with Sentinel it does not.
     pub(crate) grants_are_proof: bool,
-    /// Whether a grant is confirmed in the moment in which it is believed. So it is where what keeps the time shares its threads with
-    /// bodies, and may come to nothing for as long as one blocks them.
+    /// Whether a confirmation is sent as soon as the grant arrives. `true` if the timers share
+    /// their threads with bodies, which can block them.
     pub(crate) confirm_grants_first: bool,
 }
 
 impl ProtocolConfig {
-    /// Returns whether those who wait queue up at the server, so that it can say whether anybody does.
+    /// Returns `true` if contenders queue at the server, so that it can report waiters.
     pub(crate) fn has_queue(&self) -> bool {
         self.wakeup_jitter.is_zero()
     }

@@ -1,18 +1,21 @@
-//! Commands without an answer, and how their effect is undone.
+//! Commands without a reply, and how their effect is cleaned up.
 //!
-//! A timeout and a broken pipe both mean "unknown": the command may have run, or may still run when a frozen server wakes up and
-//! reads what is left in a socket. So its token is told to *leave*: on the next good connection until that succeeds, and, where
-//! that connection is another than the one it was sent on, once more a while later. The key's time to live is the last bound.
+//! After a timeout or a broken connection the outcome is unknown: the command may have run, or may
+//! still run when a frozen server resumes and reads its socket. So its token is withdrawn on the
+//! next good connection, repeatedly until that succeeds. If that connection is not the one that
+//! carried the command, the token is withdrawn once more 1 s later. The time to live of the key is
+//! the last bound.
 //!
-//! An entry stays in the list until it is proved: what drops the connection in between loses nothing.
+//! An entry stays in the list until its cleanup is proved: a connection that is lost in between
+//! loses nothing.
 //!
-//! All servers of a manager share one list, and no two connections one epoch: the number of a connection to one server must not prove
-//! what was sent to another. Where a key's master changes, the leave goes to the new one. It needs no other rule: what a command did on
-//! the old master reached the new one before that became a master, or never will, and so before the leave. A leave that the old master
-//! answered and the new one never heard of is lost with all else that was; what comes back so is passed on when it is granted, and
-//! ends with its time to live.
-//!
-//! Not here: sending (`backend/redis`). A backend that always answers has nothing to abandon.
+//! All servers of a manager share one list, and no two connections share an epoch: the number of a
+//! connection to one server must not prove what was sent to another. If the primary of a key
+//! changes, the withdrawal goes to the new one, and no other rule is needed. The effect of the
+//! command on the old primary was replicated before the failover, and so before the withdrawal, or
+//! it never will be. A withdrawal that only the old primary executed is lost with its other
+//! unreplicated writes. A token that reappears this way is passed on when it is granted, and
+//! expires with its key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,21 +25,21 @@ use crate::protocol::command::{FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
-/// The tokens that may still have an effect.
+/// The tokens whose commands may still have an effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OrphanedTokens {
     entries: BTreeMap<Token, OrphanedToken>,
 }
 
-/// One token that may still have an effect on one key.
+/// A token whose command may still have an effect on one key.
 #[derive(Clone, Debug)]
 struct OrphanedToken {
     key: Name,
-    /// The connection that the unanswered command was sent on; `None` where it never was.
+    /// The connection that carried the unanswered command, or `None` if it was not sent.
     epoch: Option<u64>,
-    /// Whether a leave has succeeded already.
-    left_once: bool,
-    /// When the next leave is to be sent; [`BootInstant::NEVER`] while one is on its way.
+    /// Whether a withdrawal has succeeded.
+    withdrawn_once: bool,
+    /// When the next withdrawal is due, or [`BootInstant::NEVER`] while one is in flight.
     due: BootInstant,
 }
 
@@ -46,23 +49,25 @@ impl OrphanedTokens {
         self.insert(key, token, Some(epoch));
     }
 
-    /// Adds a token whose release or leave could not be sent: the next that is answered, on any connection, is proof.
+    /// Adds a token whose release or withdrawal was not sent. The next one that is answered, on any
+    /// connection, is proof.
     pub(crate) fn add_unsent(&mut self, key: Name, token: Token) {
         self.insert(key, token, None);
     }
 
     fn insert(&mut self, key: Name, token: Token, epoch: Option<u64>) {
-        if self.entries.len() >= MOST {
+        if self.entries.len() >= MAX_ENTRIES {
             self.entries.pop_first();
         }
-        // What is in the list already was sent on an older connection, and that is the one to prove it by.
-        let new = OrphanedToken { key, epoch, left_once: false, due: BootInstant::START };
+        // An existing entry was sent on an older connection, and that one must prove it.
+        let new = OrphanedToken { key, epoch, withdrawn_once: false, due: BootInstant::START };
         let entry = self.entries.entry(token).or_insert(new);
-        // And a leave that has succeeded came before what may run now.
-        (entry.left_once, entry.due) = (false, BootInstant::START);
+        // A withdrawal that succeeded came before what may run now.
+        (entry.withdrawn_once, entry.due) = (false, BootInstant::START);
     }
 
-    /// Returns what is to be left now, on a connection that works; each is answered by [`left`](Self::left).
+    /// Returns the tokens to withdraw now, on a working connection. Each is answered by
+    /// [`left`](Self::left).
     pub(crate) fn due_now(&mut self, now: BootInstant) -> Vec<(Name, Token)> {
         let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now);
         due.map(|(token, entry)| {
@@ -72,37 +77,44 @@ impl OrphanedTokens {
         .collect()
     }
 
-    /// Notes the answer to a leave of `token` on the connection of `epoch`. Returns whether the token stands in the list.
+    /// Handles the reply to a withdrawal of `token` on the connection of `epoch`. Returns `true` if
+    /// the token was in the list.
     pub(crate) fn left(&mut self, token: Token, reply: &Reply, epoch: u64, now: BootInstant) -> bool {
         let Some(entry) = self.entries.get_mut(&token) else { return false };
         match reply {
-            // Nobody can leave where we may not, and nothing of ours stands where something else does.
+            // The withdrawal is not permitted, or the key holds something else, so nothing of this
+            // token remains.
             Reply::Refused(failure) if failure.kind != FailureKind::Passing => {
                 self.entries.remove(&token);
             }
-            // A leave that may not do all that it must may do so one day; till then its key's time to live is not ours to hurry.
-            Reply::Unknown(failure) if failure.kind != FailureKind::Passing => entry.due = now.plus(SELDOM),
-            Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(AGAIN),
-            // A connection keeps its order: a leave that was answered there has run after the command it undoes.
+            // A server rule stops the withdrawal half-way. The rule may change, and the key is not
+            // touched until then.
+            Reply::Unknown(failure) if failure.kind != FailureKind::Passing => {
+                entry.due = now.plus(BLOCKED_RETRY_DELAY);
+            }
+            Reply::Unknown(_) | Reply::Refused(_) => entry.due = now.plus(RETRY_DELAY),
+            // A connection preserves order: the withdrawal ran after the command that it undoes.
             _ if entry.epoch.is_none_or(|sent_on| sent_on == epoch) => {
                 self.entries.remove(&token);
             }
-            // The one that was sent a while later; an answer that comes before it is due is to a leave that was sent beside the first.
-            _ if entry.left_once && entry.due == BootInstant::NEVER => {
+            // The second withdrawal. A reply that arrives while `due` is set belongs to a duplicate
+            // of the first.
+            _ if entry.withdrawn_once && entry.due == BootInstant::NEVER => {
                 self.entries.remove(&token);
             }
             _ => {
-                entry.left_once = true;
-                entry.due = now.plus(ONCE_MORE);
+                entry.withdrawn_once = true;
+                entry.due = now.plus(SECOND_DELAY);
             }
         }
         true
     }
 
-    /// Makes leaves due at once that were refused, or got no answer, of keys that `concerns` takes: their server is there again.
+    /// Makes failed withdrawals due at once for the keys for which `concerns` returns `true`: their
+    /// server is back.
     pub(crate) fn retry_now(&mut self, concerns: impl Fn(&str) -> bool) {
         for entry in self.entries.values_mut() {
-            if !entry.left_once && entry.due != BootInstant::NEVER && concerns(&entry.key) {
+            if !entry.withdrawn_once && entry.due != BootInstant::NEVER && concerns(&entry.key) {
                 entry.due = BootInstant::START;
             }
         }
@@ -112,23 +124,26 @@ impl OrphanedTokens {
         self.entries.is_empty()
     }
 
-    /// Returns when the next leave is due; [`BootInstant::NEVER`] where none is.
+    /// Returns when the next withdrawal is due, or [`BootInstant::NEVER`] if none is.
     pub(crate) fn due(&self) -> BootInstant {
         self.entries.values().map(|entry| entry.due).min().unwrap_or(BootInstant::NEVER)
     }
 }
 
-/// A server that was frozen reads its old sockets well within this after it wakes up.
-const ONCE_MORE: Duration = Duration::from_secs(1);
+/// The delay of the second withdrawal. A frozen server reads its old sockets well within this time
+/// after it resumes.
+const SECOND_DELAY: Duration = Duration::from_secs(1);
 
-/// A leave that was refused or got no answer is said again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The delay after a withdrawal that was refused or not answered.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// And one that a rule of the server stops half-way after this, in which somebody may have changed the rule.
-const SELDOM: Duration = Duration::from_secs(30);
+/// The delay after a withdrawal that a rule of the server stopped half-way: time to change the
+/// rule.
+const BLOCKED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What is beyond is left to the keys' times to live: a list without a bound would outlive a server that never comes back.
-const MOST: usize = 100_000;
+/// The longest list. Tokens beyond it expire with their keys: an unbounded list would grow for a
+/// server that never comes back.
+const MAX_ENTRIES: usize = 100_000;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
-//! What stands under one key and until when, and what each command makes of it: a server, in short.
+//! One key of a server: its value, its expiry, and the effect of each command on them.
 //!
-//! The scripts of `backend/redis` do the same in Lua; the in-memory backend and the simulation run this. To the scripts a value may be a
-//! foreign client's, such as one that is longer than a full queue: it answers like a record that another holds for as long as it lives.
-//!
-//! Not here: the order of those who wait (`value`), the numbers of the fencing tokens (`fencing`).
+//! The scripts of `backend/redis` implement the same in Lua. The in-memory backend and the
+//! simulation run this module. A value can also be a foreign client's, such as one that is longer
+//! than a full queue: to the scripts it is a lock that another client holds until the key expires.
 
 use std::time::Duration;
 
@@ -13,43 +12,45 @@ use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::lock_value::{LockValue, QueuePosition, ReleaseEffect};
 use crate::token::Token;
 
-/// One key of a server; empty when nothing stands there.
+/// One key of a server. Empty if the key is absent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record(Option<(LockValue, BootInstant)>);
 
 impl Record {
-    /// Does one command at server time `now`. `grant_lease` is how long a lock that is handed over stays with a waiter who does not
-    /// confirm; `told` tells a waiter what it is offered and returns whether anybody listened.
+    /// Executes one command at server time `now`.
     ///
-    /// [`Command::Fence`] is answered [`Reply::Owner`] where a token is to be issued.
+    /// `grant_lease` is the time for which a granted token holds the lock unless it confirms.
+    /// `notify` sends a waiter its grant and returns whether a subscriber received it.
+    ///
+    /// [`Command::Fence`] is answered [`Reply::Owner`] if a token must be issued.
     pub(crate) fn run(
         &mut self,
         token: Token,
         command: Command,
         now: BootInstant,
         grant_lease: Duration,
-        mut told: impl FnMut(Token, Grant) -> bool,
+        mut notify: impl FnMut(Token, Grant) -> bool,
     ) -> Reply {
-        let Some((value, ends)) = self.0.as_mut().filter(|(_, ends)| now < *ends) else {
-            return self.run_on_nothing(token, command, now);
+        let Some((value, expires_at)) = self.0.as_mut().filter(|(_, expires_at)| now < *expires_at) else {
+            return self.run_on_absent_key(token, command, now);
         };
-        let ttl = Some(whole_millis(ends.since(now)));
+        let ttl = Some(whole_millis(expires_at.since(now)));
         let fleet_hold = match command {
             Command::ReleaseWithFleetHold { fleet_hold } | Command::Yield { fleet_hold, .. } => fleet_hold,
             _ => FleetHold::UNKNOWN,
         };
-        let mut granted = |token| told(token, Grant { lease: grant_lease, fleet_hold });
-        let let_go = match command {
+        let mut granted = |token| notify(token, Grant { lease: grant_lease, fleet_hold });
+        let effect = match command {
             Command::Acquire { .. } => return Reply::Contended,
             Command::Enqueue { lease, mode } => {
-                let place = match mode {
+                let position = match mode {
                     EnqueueMode::Join => value.append(token),
                     EnqueueMode::Recheck => value.position_of(token),
                     EnqueueMode::TryOnly => return Reply::NotQueued { ttl },
                 };
-                return match place {
+                return match position {
                     QueuePosition::Holder => {
-                        *ends = (*ends).max(now.plus(lease));
+                        *expires_at = (*expires_at).max(now.plus(lease));
                         Reply::Owner
                     }
                     QueuePosition::Queued => Reply::Queued { ttl },
@@ -67,11 +68,11 @@ impl Record {
                 return Reply::NotOwner;
             }
             Command::Renew { lease } => {
-                *ends = (*ends).max(now.plus(lease));
+                *expires_at = (*expires_at).max(now.plus(lease));
                 return Reply::Owner;
             }
             Command::SetTtl { ttl } => {
-                *ends = now.plus(ttl);
+                *expires_at = now.plus(ttl);
                 return Reply::Owner;
             }
             Command::RaiseFence { fence } => return Reply::Fenced(fence),
@@ -82,7 +83,7 @@ impl Record {
             }
             Command::Release | Command::ReleaseWithFleetHold { .. } => value.release(token, &mut granted),
             Command::ReleaseWithoutHandoff => value.free(token, |waiter| {
-                told(waiter, Grant::NONE);
+                notify(waiter, Grant::NONE);
             }),
             Command::ForceRelease => value.force_release(&mut granted),
             Command::Withdraw if value.position_of(token) == QueuePosition::Queued => {
@@ -93,7 +94,7 @@ impl Record {
             Command::Yield { next, .. } => value.hand_off(token, next, &mut granted),
         };
         let yields = matches!(command, Command::Yield { .. });
-        match let_go {
+        match effect {
             ReleaseEffect::NotOwner => Reply::NotOwner,
             ReleaseEffect::Freed if yields => Reply::Owner,
             ReleaseEffect::Freed => {
@@ -101,13 +102,13 @@ impl Record {
                 Reply::Owner
             }
             ReleaseEffect::Granted(_) => {
-                *ends = now.plus(grant_lease);
+                *expires_at = now.plus(grant_lease);
                 if yields { Reply::Yielded } else { Reply::Owner }
             }
         }
     }
 
-    fn run_on_nothing(&mut self, token: Token, command: Command, now: BootInstant) -> Reply {
+    fn run_on_absent_key(&mut self, token: Token, command: Command, now: BootInstant) -> Reply {
         match command {
             Command::Acquire { lease }
             | Command::Enqueue { lease, mode: EnqueueMode::Join | EnqueueMode::TryOnly } => {
@@ -121,25 +122,29 @@ impl Record {
         }
     }
 
-    /// Returns whether nothing stands there at `now`.
+    /// Returns `true` if the key is absent at `now`.
     pub(crate) fn is_empty(&self, now: BootInstant) -> bool {
-        self.0.as_ref().is_none_or(|(_, ends)| *ends <= now)
+        self.0.as_ref().is_none_or(|(_, expires_at)| *expires_at <= now)
     }
 
-    /// Returns until when it stands.
+    /// Returns when the key expires.
     #[cfg(test)]
     pub(crate) fn ends(&self) -> Option<BootInstant> {
-        self.0.as_ref().map(|(_, ends)| *ends)
+        self.0.as_ref().map(|(_, expires_at)| *expires_at)
     }
 
-    /// Returns the holder and those who wait, at `now`.
+    /// Returns the holder and the waiters at `now`.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn tokens(&self, now: BootInstant) -> Vec<Token> {
-        self.0.iter().filter(|(_, ends)| now < *ends).flat_map(|(value, _)| value.tokens()).collect()
+        self.0
+            .iter()
+            .filter(|(_, expires_at)| now < *expires_at)
+            .flat_map(|(value, _)| value.tokens())
+            .collect()
     }
 }
 
-/// What a server says of a time: what is less than a millisecond it leaves out.
+/// Returns the time in whole milliseconds, rounded down, as a server reports it.
 fn whole_millis(time: Duration) -> Duration {
     time.saturating_sub(Duration::from_nanos(u64::from(time.subsec_nanos() % 1_000_000)))
 }

@@ -1,4 +1,5 @@
-//! Calls inside a hold that want the key of the hold: they join it, one at a time on each level.
+//! Nested calls: a call inside a hold that wants the key of the hold joins it, one at a time on
+//! each level.
 //!
 //! ```text
 //!  root hold
@@ -6,10 +7,11 @@
 //!      level 1:  a call inside that active call, its siblings in a queue
 //! ```
 //!
-//! The active calls of a hold form a path, since only the active call of a level can make calls on the next. Siblings (`join!` of
-//! two nested calls) exclude each other, as the lock's name promises; a sibling waits for the one before it, for its `wait` or a lease.
+//! The active calls of a hold form a path, since only the active call of a level can make calls on
+//! the next. Siblings (`join!` of two nested calls) exclude each other, as the name of the lock
+//! promises. A sibling waits for the one before it, for its `wait` or a lease.
 //!
-//! Not here: how a call knows that it is nested (`held`), whether waiting can end at all (`waits`).
+//! See also: `deadlock`, which finds waits that cannot end.
 
 use std::collections::VecDeque;
 
@@ -17,7 +19,7 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::{AcquireFailure, Action, EventContext, KeyPhase, KeyState};
 use crate::protocol::retry_state::RetryState;
 
-/// The nested calls of one hold. Takes no memory while there are none.
+/// The nested calls of one hold. Allocates no memory while there are none.
 #[derive(Clone, Debug)]
 pub(crate) struct NestedCalls<A>(Vec<NestingLevel<A>>);
 
@@ -32,7 +34,7 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
         Self(Vec::new())
     }
 
-    /// A call on `depth` wants the key: it goes on at once, or waits for its sibling.
+    /// Adds a call on level `depth`, which joins at once or waits for its sibling.
     fn join(&mut self, depth: usize, acquisition: A, retry_state: RetryState, ctx: &mut EventContext<'_, A>) {
         while self.0.len() <= depth {
             self.0.push(NestingLevel { active: None, queue: VecDeque::new() });
@@ -46,7 +48,8 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
         }
     }
 
-    /// A nested call has ended, or does not want to wait any more. Returns whether it was one of ours.
+    /// Removes a nested call that has ended or stopped waiting. Returns `true` if it was one of
+    /// this hold.
     pub(super) fn leave(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> bool {
         for level in &mut self.0 {
             if level.active.as_ref() == Some(acquisition) {
@@ -63,7 +66,7 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
         false
     }
 
-    /// The hold is over: nobody joins it any more.
+    /// Rejects the waiting calls, because the hold has ended.
     pub(super) fn close(&mut self, ctx: &mut EventContext<'_, A>) {
         let waiting = self.0.drain(..).flat_map(|level| level.queue);
         ctx.actions.extend(
@@ -76,14 +79,14 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
         self.waiting().map(|(_, retry_state)| retry_state.due()).min().unwrap_or(BootInstant::NEVER)
     }
 
-    /// Refuses those whose wait is over.
+    /// Rejects the calls whose wait has ended.
     pub(super) fn tick(&mut self, ctx: &mut EventContext<'_, A>) {
         let now = ctx.now;
         for level in &mut self.0 {
-            let over: Vec<_> =
+            let timed_out: Vec<_> =
                 level.queue.iter().filter(|(_, retry_state)| retry_state.is_over(now)).cloned().collect();
             level.queue.retain(|(_, retry_state)| !retry_state.is_over(now));
-            ctx.actions.extend(over.into_iter().map(|(acquisition, retry_state)| Action::Reject {
+            ctx.actions.extend(timed_out.into_iter().map(|(acquisition, retry_state)| Action::Reject {
                 acquisition,
                 refusal: AcquireFailure::Contended {
                     attempts: retry_state.attempts(),
@@ -100,7 +103,7 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// A call inside the hold of `root` wants the same key, `depth` calls deep.
+    /// Adds a nested call on level `depth` of the hold of `root`.
     pub(crate) fn join_nested(
         &mut self,
         root: &A,

@@ -1,19 +1,19 @@
-//! Locks whose turn is over and that nobody gets yet: those whose `min_hold` is not over, and those whose body is not gone.
+//! Retained holds: acquisitions that have ended but keep their key, until `min_hold` is over or the
+//! body has ended.
 //!
 //! ```text
-//!  taken          turn over                       min_hold over          key expires
-//!    |--- body ------>|--- kept: the server knows how long --->| release       |
-//!                     |------------------ time to live ----------------------->|
+//!  acquired         hold ends                    min_hold over           key expires
+//!    |---- body ------->|--------- retained --------->| release               |
+//!                       |----------------- time to live --------------------->|
 //! ```
 //!
-//! A turn that is lost while the lock is ours (`max_hold`, shutdown) leaves it to its body: it is let go of when the body is gone, and
-//! else the key expires.
+//! If a hold is revoked while the key is still its own (`max_hold`, shutdown), the key is retained
+//! for its body. It is released when the body has ended, or the key expires.
 //!
-//! For `min_hold` the server is told how long the key has to live, so the time is kept though this process may end. The release is
-//! sent when the time has come, a little before the key would expire, so that it wakes whoever waits. Meanwhile the lane goes on as if
-//! a stranger held the lock: who wants it asks the server, which knows best whether it is still kept.
-//!
-//! Not here: turns that are not over (`hold`).
+//! For `min_hold` the time to live of the key is set in the server, so the lock is kept even if
+//! this process exits. The release is sent when `min_hold` is over, 100 ms before the key would
+//! expire, so that it wakes a waiter. Meanwhile the state of the key goes on as if another client
+//! held the lock: new tasks ask the server, which knows whether the lock is still kept.
 
 use std::time::Duration;
 
@@ -24,46 +24,49 @@ use crate::protocol::key_state::{EventContext, KeyState};
 use crate::protocol::renewal;
 use crate::token::Token;
 
-/// A lock that is kept from everybody.
+/// A hold that has ended and keeps its key.
 #[derive(Clone, Debug)]
 pub(crate) struct RetainedHold<A> {
-    /// Whose turn it was.
+    /// The acquisition that has ended.
     pub(super) acquisition: A,
     token: Token,
     until: BootInstant,
-    what_for: RetainReason,
-    /// When the server is told again; never, while an answer is on its way and once it has come.
-    tell_at: BootInstant,
+    reason: RetainReason,
+    /// When the time to live is set again after a failure. [`BootInstant::NEVER`] while a reply is
+    /// pending, and after a success.
+    resend_at: BootInstant,
 }
 
-/// What a lock is kept for.
+/// Why a key is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetainReason {
-    /// The body of a turn that is lost, which lets go itself; after the deadline the key expires.
+    /// The body of a revoked hold, which releases the key itself. The key expires after the
+    /// deadline.
     Body { kept_until: BootInstant },
-    /// The rest of an `min_hold`.
-    AtLeast,
+    /// The rest of a `min_hold`.
+    MinHold,
 }
 
 impl<A> RetainedHold<A> {
     fn due(&self) -> BootInstant {
-        self.until.min(self.tell_at)
+        self.until.min(self.resend_at)
     }
 
-    fn is_for_at_least(&self, now: BootInstant) -> bool {
-        match self.what_for {
+    fn is_for_min_hold(&self, now: BootInstant) -> bool {
+        match self.reason {
             RetainReason::Body { kept_until } => now < kept_until,
-            RetainReason::AtLeast => true,
+            RetainReason::MinHold => true,
         }
     }
 
     fn command(&self, now: BootInstant) -> Command {
-        Command::SetTtl { ttl: self.until.since(now).saturating_add(RELEASE_COMES_FIRST) }
+        Command::SetTtl { ttl: self.until.since(now).saturating_add(RELEASE_MARGIN) }
     }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Keeps the lock of a turn that is over `until` then. Returns what the server is to be told.
+    /// Retains the key of an acquisition that has ended, until `until`. Returns the command for the
+    /// server.
     pub(super) fn keep(
         &mut self,
         acquisition: A,
@@ -75,16 +78,16 @@ impl<A: Clone + PartialEq> KeyState<A> {
             acquisition,
             token,
             until,
-            what_for: RetainReason::AtLeast,
-            tell_at: BootInstant::NEVER,
+            reason: RetainReason::MinHold,
+            resend_at: BootInstant::NEVER,
         };
         let command = kept.command(now);
         self.queue.keep(kept);
         command
     }
 
-    /// Leaves the lock of a turn that is lost to its body, until its lease is over at most; where it is kept for longer, the server is
-    /// told now, since the body may outlive the key.
+    /// Retains the key of a revoked hold for its body, until its lease expires. If `min_hold` lasts
+    /// longer, the time to live is set now, since the body may outlive the key.
     pub(super) fn leave_to_body(
         &mut self,
         acquisition: A,
@@ -96,40 +99,39 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if ctx.now >= until {
             return;
         }
-        let what_for = RetainReason::Body { kept_until };
-        let kept = RetainedHold { acquisition, token, until, what_for, tell_at: BootInstant::NEVER };
+        let reason = RetainReason::Body { kept_until };
+        let kept = RetainedHold { acquisition, token, until, reason, resend_at: BootInstant::NEVER };
         if ctx.now < kept_until {
             ctx.send(token, kept.command(ctx.now));
         }
         self.queue.keep(kept);
     }
 
-    /// Another server has the lock, which may not have been told: what is kept for an `min_hold` is told again.
+    /// Sets the time to live again for each `min_hold`, since the new primary may lack it.
     pub(super) fn on_primary_changed(&mut self, ctx: &mut EventContext<'_, A>) {
         self.queue.retain_kept(|kept| {
-            if kept.is_for_at_least(ctx.now) {
+            if kept.is_for_min_hold(ctx.now) {
                 ctx.send(kept.token, kept.command(ctx.now));
             }
             true
         });
     }
 
-    /// Nobody waits any longer for the bodies of lost turns to go.
+    /// Releases all keys that are retained for bodies, without waiting for them.
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
-        let left = self.queue.kept().iter().filter_map(|kept| match kept.what_for {
+        let left = self.queue.kept().iter().filter_map(|kept| match kept.reason {
             RetainReason::Body { kept_until } => Some((
                 kept.acquisition.clone(),
                 ResidualHold { token: kept.token, kept_until, deadline: kept.until },
             )),
-            RetainReason::AtLeast => None,
+            RetainReason::MinHold => None,
         });
         for (acquisition, left) in left.collect::<Vec<_>>() {
             self.release_residual(&acquisition, left, true, ctx);
         }
     }
 
-    /// The body of a turn that its seat has lost is gone, and with it the last that could use what the turn has left. `ran`: there was
-    /// one.
+    /// Releases the key of a revoked hold whose body has ended. `ran`: a body ran.
     pub(crate) fn release_residual(
         &mut self,
         acquisition: &A,
@@ -145,12 +147,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx.send(token, command);
     }
 
-    /// Returns whether the lock is kept under this token.
+    /// Returns `true` if the key is retained under `token`.
     pub(super) fn keeps(&self, token: Token) -> bool {
         self.queue.kept().iter().any(|kept| kept.token == token)
     }
 
-    /// An answer about a kept lock. Only one to the keep tells how it stands: what was asked before may be older than the grant.
+    /// Handles a reply for a retained key. Only the reply to `SetTtl` counts: older requests may
+    /// have run before the grant.
     pub(super) fn on_reply_while_retained(
         &mut self,
         token: Token,
@@ -164,11 +167,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.retain_kept(|kept| {
             match reply {
                 _ if kept.token != token => true,
-                Reply::NotOwner => false, // nothing is left to keep
+                Reply::NotOwner => false, // the key is gone
                 Reply::Refused(failure) if failure.kind == FailureKind::WrongKind => false,
                 Reply::Unknown(_) | Reply::Refused(_) => {
                     let left = kept.until.since(ctx.now);
-                    kept.tell_at = renewal::retry_at(ctx.now, left, left);
+                    kept.resend_at = renewal::retry_at(ctx.now, left, left);
                     true
                 }
                 _ => true,
@@ -176,17 +179,17 @@ impl<A: Clone + PartialEq> KeyState<A> {
         });
     }
 
-    /// Lets go once the time has come, and tells the server again what it did not confirm.
+    /// Releases keys whose time is over, and repeats commands that failed.
     pub(super) fn check_retained(&mut self, ctx: &mut EventContext<'_, A>) {
         self.queue.retain_kept(|kept| {
             if ctx.now >= kept.until {
-                if kept.what_for == RetainReason::AtLeast {
+                if kept.reason == RetainReason::MinHold {
                     ctx.send(kept.token, Command::Release);
                 }
                 return false;
             }
-            if ctx.now >= kept.tell_at {
-                kept.tell_at = BootInstant::NEVER;
+            if ctx.now >= kept.resend_at {
+                kept.resend_at = BootInstant::NEVER;
                 ctx.send(kept.token, kept.command(ctx.now));
             }
             true
@@ -198,8 +201,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 }
 
-/// How much longer than asked the key lives where nobody releases it: the release of a process that lives comes first, and hands over.
-const RELEASE_COMES_FIRST: Duration = Duration::from_millis(100);
+/// The extra time to live of a retained key. The release of a live process comes first and hands
+/// off.
+const RELEASE_MARGIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

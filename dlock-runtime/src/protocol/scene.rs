@@ -1,6 +1,4 @@
-//! A lane in a unit test: events happen to it at given times, and what it wants done is looked at.
-//!
-//! Not here: whole schedules (`simulation`).
+//! Unit tests of a key state: events are applied at given times, and their actions are returned.
 
 use std::time::Duration;
 
@@ -25,7 +23,7 @@ pub(super) const fn enqueue(mode: EnqueueMode) -> Command {
     Command::Enqueue { lease: LEASE, mode }
 }
 
-/// What a server has that is away for a moment.
+/// Returns the failure of a server that is down for a short time.
 pub(super) fn failure() -> Failure {
     Failure::new(FailureKind::Passing, "away")
 }
@@ -34,10 +32,10 @@ pub(super) fn at(ms: u64) -> BootInstant {
     BootInstant::from_nanos(ms * 1_000_000)
 }
 
-/// All lanes of a test are of one process.
+/// All key states of a test belong to one process.
 static TOKENS: TokenSource = TokenSource::of_process(1);
 
-/// Lets `event` happen to the lane, `ms` after the start.
+/// Applies `event` to the key state at `ms`, and returns its actions.
 pub(super) fn happen(
     key_state: &mut KeyState<u32>,
     ms: u64,
@@ -46,7 +44,7 @@ pub(super) fn happen(
     happen_where(&mut false, key_state, ms, event)
 }
 
-/// The same where it is remembered whether the lock is contended.
+/// Like [`happen`], with the contention hint.
 pub(super) fn happen_where(
     contended: &mut bool,
     key_state: &mut KeyState<u32>,
@@ -61,14 +59,14 @@ pub(super) fn happen_where(
     actions
 }
 
-/// A task that waits for a minute.
+/// Returns a task that waits for up to 60 s.
 pub(super) fn waiter(acquisition: u32, terms: HoldTerms) -> QueueEntry<u32> {
     let wait = Some(Duration::from_secs(60));
     let limits = RetryLimits { wait, ..LIMITS };
     QueueEntry { acquisition, terms, retry_state: RetryState::new(at(0), limits, acquisition) }
 }
 
-/// What a call asks of its patience that tries once.
+/// The limits of a call that tries once.
 pub(super) const LIMITS: RetryLimits = RetryLimits {
     retries: 0,
     wait: None,
@@ -77,7 +75,7 @@ pub(super) const LIMITS: RetryLimits = RetryLimits {
     try_only: false,
 };
 
-/// A lane whose task 1 holds the lock since 1 ms, and its token.
+/// Returns a key state whose task 1 holds the lock since 1 ms, and its token.
 pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, terms), ctx));
@@ -87,7 +85,8 @@ pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
     (key_state, token)
 }
 
-/// A lane whose head, the waiter that is given, stands in the server's queue since 2 ms, as it asked for at 1 ms; and the head's token.
+/// Returns a key state whose head is queued in the server since 2 ms, by an enqueue of 1 ms, and
+/// the token of the head.
 pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
@@ -96,13 +95,13 @@ pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
     happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
     let queued = Reply::Queued { ttl: Some(LEASE) };
     happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx)
+        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
     });
     (key_state, token)
 }
 
 impl<A> EventContext<'_, A> {
-    /// The same under other rules.
+    /// Returns the same context with other rules.
     pub(super) fn under<'a>(&'a mut self, rules: &'a ProtocolConfig) -> EventContext<'a, A> {
         let Self { now, tokens, .. } = *self;
         EventContext { now, rules, tokens, actions: &mut *self.actions, contended: &mut *self.contended }

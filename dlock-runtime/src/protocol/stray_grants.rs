@@ -1,12 +1,12 @@
-//! Grants for tokens that nobody here waits for.
+//! Limits the replies to grants for tokens that no task waits for.
 //!
-//! A waiter may give up while its grant is on the way; the lock is passed on by telling that token to leave. Anybody who may publish
-//! can send such messages, though: so only tokens that this manager has given are answered, and only so many in a second. What is
-//! not answered costs a grant lease.
+//! A waiter can give up while its grant is in flight. The lock is then passed on by a withdrawal of
+//! that token. But any client that may publish can send such messages. So only grants for tokens of
+//! this manager are answered, at most 100 in a second. An unanswered grant costs a grant lease.
 
 use crate::protocol::deadline::BootInstant;
 
-/// How many strangers are still answered in the present second.
+/// Counts the stray grants that were answered in the current second.
 #[derive(Debug)]
 pub(crate) struct StrayGrantFilter {
     since: BootInstant,
@@ -18,19 +18,19 @@ impl StrayGrantFilter {
         Self { since: BootInstant::START, answered: 0 }
     }
 
-    /// Returns whether one more is answered at `now`.
+    /// Returns `true` if one more may be answered at `now`.
     pub(crate) fn may_answer(&mut self, now: BootInstant) -> bool {
         if now.since(self.since) >= SECOND {
             *self = Self { since: now, answered: 0 };
         }
         self.answered += 1;
-        self.answered <= MOST_A_SECOND
+        self.answered <= MAX_PER_SECOND
     }
 }
 
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 
-const MOST_A_SECOND: u32 = 100;
+const MAX_PER_SECOND: u32 = 100;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
-//! The local queue: all tasks of one process that want one key, in the order in which they came.
+//! The local queue: all tasks of one process that want one key, in the order of their arrival.
 //!
-//! Only its head is a contender in the backend, so that contention of k tasks costs a server one. What is kept from them stands beside them:
-//! nearly no lock has either, and so both are one pointer.
-//!
-//! Not here: how the head contends (`acquire`), when a holder hands over (`hold`), what is kept and for how long (`keep`).
+//! Only the head contends in the backend, so the contention of k tasks costs a server as much as
+//! one. Retained holds are stored next to the waiters: nearly no key has either, so both share one
+//! pointer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,23 +13,24 @@ use crate::protocol::key_state::LastObserved;
 use crate::protocol::retained::RetainedHold;
 use crate::protocol::retry_state::{RetryDecision, RetryState};
 
-/// One task that waits for its turn. `S` is its seat: how it is told.
+/// One waiting task. `A` identifies its acquisition.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry<A> {
     pub(crate) acquisition: A,
-    /// What it asks of its hold.
+    /// The terms of its hold.
     pub(crate) terms: HoldTerms,
     pub(crate) retry_state: RetryState,
 }
 
-/// The tasks that wait, first come first served.
+/// The waiting tasks, first come, first served.
 ///
-/// It takes no room while nobody waits, as for nearly every lock that is held. However many wait, an event costs what those cost that
-/// it concerns: a hand-over the head alone, and what falls due those for whom it does.
+/// An empty queue allocates nothing, which is the case for nearly every held lock. The cost of an
+/// event depends only on the waiters that it concerns: a hand-off on the head, and a timeout on
+/// those that are due.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitQueue<A>(Option<Box<QueueTail<A>>>);
 
-/// What few lanes have.
+/// The state that few keys have.
 #[derive(Clone, Debug)]
 struct QueueTail<A> {
     waiters: Option<WaiterList<A>>,
@@ -40,17 +40,19 @@ struct QueueTail<A> {
 #[derive(Clone, Debug)]
 struct WaiterList<A> {
     head: Option<QueueEntry<A>>,
-    /// Those behind it, and holes where somebody left; each has a number, one above that of the place before it.
+    /// The waiters after the head, with holes for those that have left. Each has a number, one
+    /// above that of the entry before it.
     others: VecDeque<Option<QueueEntry<A>>>,
-    /// The number of the first of the others.
+    /// The number of the first entry of `others`.
     first: u64,
-    /// Which of the others take the first answer for their last.
-    once: Vec<u64>,
-    /// When something is due for one of the others; also for some who have left, or for whom it is due later by now.
-    dues: BinaryHeap<Reverse<(BootInstant, u64)>>,
-    /// How many wait.
+    /// The numbers of those in `others` that the first reply decides.
+    single_tries: Vec<u64>,
+    /// When something is due for an entry of `others`. Entries can be stale: their waiter has left,
+    /// or is due later.
+    due_times: BinaryHeap<Reverse<(BootInstant, u64)>>,
+    /// The number of waiters.
     count: usize,
-    heard: LastObserved,
+    observed: LastObserved,
 }
 
 impl<A: PartialEq> WaitQueue<A> {
@@ -74,40 +76,40 @@ impl<A: PartialEq> WaitQueue<A> {
         self.waiters_mut().and_then(|waiters| waiters.head.as_mut())
     }
 
-    /// Returns what those who wait have heard of the lock last.
+    /// Returns the last observation of the lock.
     pub(crate) fn last_observed(&self) -> Option<&LastObserved> {
-        self.waiters().map(|waiters| &waiters.heard)
+        self.waiters().map(|waiters| &waiters.observed)
     }
 
-    /// Notes what is heard of the lock, for those who wait.
-    pub(crate) fn observe(&mut self, heard: LastObserved) {
+    /// Records the last observation of the lock.
+    pub(crate) fn observe(&mut self, observed: LastObserved) {
         if let Some(waiters) = self.waiters_mut() {
-            waiters.heard = heard;
+            waiters.observed = observed;
         }
     }
 
-    /// Puts a waiter at the end. The first to come has heard this much.
-    pub(crate) fn push(&mut self, waiter: QueueEntry<A>, heard: LastObserved) {
-        self.rest().waiters.get_or_insert_with(|| WaiterList::new(heard)).push(waiter);
+    /// Appends a waiter. `observed` is the observation if the queue was empty.
+    pub(crate) fn push(&mut self, waiter: QueueEntry<A>, observed: LastObserved) {
+        self.tail().waiters.get_or_insert_with(|| WaiterList::new(observed)).push(waiter);
     }
 
-    /// The head's turn has come, and all that is wanted of it was read: it is dropped where it stands, which moves nothing at each
-    /// hand-over. Who stands behind it is the head then.
+    /// Removes the head, which was granted the lock, and makes the next waiter the head. The head
+    /// is dropped in place, so a hand-off moves nothing.
     pub(crate) fn advance(&mut self) {
         if let Some(waiters) = self.waiters_mut() {
             waiters.advance();
         }
-        self.tidy();
+        self.shrink();
     }
 
-    /// Takes the head out.
+    /// Removes and returns the head.
     pub(crate) fn pop(&mut self) -> Option<QueueEntry<A>> {
         let head = self.waiters_mut()?.pop();
-        self.tidy();
+        self.shrink();
         head
     }
 
-    /// Takes out the waiter of `seat`, wherever it stands.
+    /// Removes and returns the waiter of `acquisition`.
     pub(crate) fn remove(&mut self, acquisition: &A) -> Option<QueueEntry<A>> {
         let waiters = self.waiters_mut()?;
         if waiters.head.as_ref().is_some_and(|head| head.acquisition == *acquisition) {
@@ -119,69 +121,73 @@ impl<A: PartialEq> WaitQueue<A> {
             .find(|place| place.as_ref().is_some_and(|of| of.acquisition == *acquisition));
         let waiter = place?.take();
         waiters.count -= 1;
-        waiters.close_up();
+        waiters.trim_front();
         waiter
     }
 
-    /// Takes out all.
+    /// Removes and returns all waiters.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = QueueEntry<A>> + use<A> {
-        let waiters = self.0.as_mut().and_then(|rest| rest.waiters.take());
-        self.tidy();
+        let waiters = self.0.as_mut().and_then(|tail| tail.waiters.take());
+        self.shrink();
         waiters
             .into_iter()
             .flat_map(|waiters| waiters.head.into_iter().chain(waiters.others.into_iter().flatten()))
     }
 
-    /// Gives up its room where nobody waits any more.
-    pub(crate) fn tidy(&mut self) {
-        if let Some(rest) = &mut self.0
-            && rest.waiters.as_ref().is_none_or(|waiters| waiters.count == 0)
+    /// Frees the memory if no task waits.
+    pub(crate) fn shrink(&mut self) {
+        if let Some(tail) = &mut self.0
+            && tail.waiters.as_ref().is_none_or(|waiters| waiters.count == 0)
         {
-            rest.waiters = None;
-            if rest.kept.is_empty() {
+            tail.waiters = None;
+            if tail.kept.is_empty() {
                 self.0 = None;
             }
         }
     }
 
-    /// Returns the locks that are kept from those who wait.
+    /// Returns the retained holds of the key.
     pub(crate) fn kept(&self) -> &[RetainedHold<A>] {
-        self.0.as_ref().map_or(&[], |rest| &rest.kept)
+        self.0.as_ref().map_or(&[], |tail| &tail.kept)
     }
 
-    /// Keeps one more.
+    /// Adds a retained hold.
     pub(crate) fn keep(&mut self, kept: RetainedHold<A>) {
-        let all = &mut self.rest().kept;
-        all.reserve_exact(1); // there is one, nearly always
+        let all = &mut self.tail().kept;
+        all.reserve_exact(1); // there is nearly always only one
         all.push(kept);
     }
 
-    /// Keeps those that stay.
+    /// Drops the retained holds for which `stays` returns `false`.
     pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut RetainedHold<A>) -> bool) {
-        let Some(rest) = &mut self.0 else { return };
-        rest.kept.retain_mut(stays);
-        if rest.kept.is_empty() && rest.waiters.is_none() {
+        let Some(tail) = &mut self.0 else { return };
+        tail.kept.retain_mut(stays);
+        if tail.kept.is_empty() && tail.waiters.is_none() {
             self.0 = None;
         }
     }
 
-    /// Tells all that the lock is not to be had now, and gives those who will not wait for it to `gave_up`.
+    /// Records that the lock is held or unavailable, and passes the waiters that give up to
+    /// `given_up`.
     ///
-    /// Only the head and those who try once need telling at once; the others learn of it when their next try is due.
-    pub(crate) fn on_contended(&mut self, now: BootInstant, mut gave_up: impl FnMut(QueueEntry<A>)) {
+    /// Only the head and single tries are affected at once. The others give up when their next try
+    /// is due.
+    pub(crate) fn on_contended(&mut self, now: BootInstant, mut given_up: impl FnMut(QueueEntry<A>)) {
         let Some(waiters) = self.waiters_mut() else { return };
-        let gives_up = |head: &mut QueueEntry<A>| head.retry_state.on_contended(now) == RetryDecision::GiveUp;
-        if waiters.head.as_mut().is_some_and(gives_up)
+        let does_give_up =
+            |head: &mut QueueEntry<A>| head.retry_state.on_contended(now) == RetryDecision::GiveUp;
+        if waiters.head.as_mut().is_some_and(does_give_up)
             && let Some(head) = waiters.pop()
         {
-            gave_up(head);
+            given_up(head);
         }
-        self.refuse_once(gave_up);
+        self.reject_single_tries(given_up);
     }
 
-    /// Notes that the connection was lost with the head's command under way. The head and those who try once try again, once each; of
-    /// these, the ones that have done so go to `gave_up`. Returns `true` if a call tries again.
-    pub(crate) fn try_again(&mut self, now: BootInstant, mut gave_up: impl FnMut(QueueEntry<A>)) -> bool {
+    /// Records that the connection was lost with the head's command in flight. The head and the
+    /// single tries retry once each; those that already have go to `given_up`. Returns `true` if a
+    /// call retries.
+    pub(crate) fn try_again(&mut self, now: BootInstant, mut given_up: impl FnMut(QueueEntry<A>)) -> bool {
         let Some(waiters) = self.waiters_mut() else { return false };
         let mut tries_again = false;
         while let Some(head) = waiters.head.as_mut() {
@@ -189,58 +195,61 @@ impl<A: PartialEq> WaitQueue<A> {
             if tries_again || head.retry_state.on_contended(now) == RetryDecision::Stay {
                 break;
             }
-            waiters.pop().into_iter().for_each(&mut gave_up);
+            waiters.pop().into_iter().for_each(&mut given_up);
         }
-        for number in std::mem::take(&mut waiters.once) {
+        for number in std::mem::take(&mut waiters.single_tries) {
             let Some(waiter) = waiters.other(number) else { continue };
             if waiter.retry_state.try_again(now) {
-                waiters.once.push(number);
+                waiters.single_tries.push(number);
                 tries_again = true;
             } else {
-                waiters.take(number).into_iter().for_each(&mut gave_up);
+                waiters.take(number).into_iter().for_each(&mut given_up);
             }
         }
         tries_again
     }
 
-    /// Puts tries that are due before `time` off until then.
+    /// Defers the tries that are due before `time` to `time`.
     pub(crate) fn not_before(&mut self, time: BootInstant) {
         let Some(waiters) = self.waiters_mut() else { return };
         let all = waiters.head.iter_mut().chain(waiters.others.iter_mut().flatten());
         all.for_each(|waiter| waiter.retry_state.not_before(time));
     }
 
-    /// Gives those who try once to `gave_up`: the answer is there.
-    pub(crate) fn refuse_once(&mut self, mut gave_up: impl FnMut(QueueEntry<A>)) {
+    /// Passes the single tries to `given_up`, because the reply has arrived.
+    pub(crate) fn reject_single_tries(&mut self, mut given_up: impl FnMut(QueueEntry<A>)) {
         let Some(waiters) = self.waiters_mut() else { return };
-        for number in std::mem::take(&mut waiters.once) {
-            waiters.take(number).into_iter().for_each(&mut gave_up);
+        for number in std::mem::take(&mut waiters.single_tries) {
+            waiters.take(number).into_iter().for_each(&mut given_up);
         }
-        while waiters.head.as_ref().is_some_and(|head| head.retry_state.is_once()) {
-            waiters.pop().into_iter().for_each(&mut gave_up);
+        while waiters.head.as_ref().is_some_and(|head| head.retry_state.is_single_try()) {
+            waiters.pop().into_iter().for_each(&mut given_up);
         }
     }
 
-    /// Goes through what is due by `now`: gives those whose wait is over, or whose last try found one of us before them, to
-    /// `gave_up`, and returns whether a try of the head is due. `held`: a task of this process holds the lock; `unheard`: no
-    /// answer has come yet.
+    /// Handles what is due at `now`, and returns `true` if a try of the head is due.
+    ///
+    /// Passes to `given_up` the waiters whose wait has ended, and those whose last try found
+    /// another task of this process before them. `held`: a task of this process holds the lock.
+    /// `unobserved`: no reply has arrived.
     pub(crate) fn tick(
         &mut self,
         now: BootInstant,
         held: bool,
-        unheard: bool,
-        mut gave_up: impl FnMut(QueueEntry<A>),
+        unobserved: bool,
+        mut given_up: impl FnMut(QueueEntry<A>),
     ) -> bool {
         let Some(waiters) = self.waiters_mut() else { return false };
         let due = |retry_state: &mut RetryState, contends: bool| {
-            if unheard {
+            if unobserved {
                 retry_state.await_first_answer(now);
             }
             let tries = retry_state.consume_retry(now);
-            // A contender's last try is decided by the answer to it; all others have one of us before them, which is an answer.
+            // The reply decides the last try of the contender. For the others a task of this
+            // process is first, which decides their last try.
             let over = retry_state.is_over(now)
                 || (!contends
-                    && !retry_state.is_once()
+                    && !retry_state.is_single_try()
                     && retry_state.on_contended(now) == RetryDecision::GiveUp);
             (tries, over)
         };
@@ -248,9 +257,9 @@ impl<A: PartialEq> WaitQueue<A> {
             let Some(waiter) = waiters.other(number) else { continue };
             if waiter.retry_state.due() > now || !due(&mut waiter.retry_state, false).1 {
                 let again = waiter.retry_state.due();
-                waiters.dues.push(Reverse((again, number)));
+                waiters.due_times.push(Reverse((again, number)));
             } else {
-                waiters.take(number).into_iter().for_each(&mut gave_up);
+                waiters.take(number).into_iter().for_each(&mut given_up);
             }
         }
         let Some(first) = waiters.head.as_mut().filter(|first| first.retry_state.due() <= now) else {
@@ -258,16 +267,16 @@ impl<A: PartialEq> WaitQueue<A> {
         };
         let (tries, over) = due(&mut first.retry_state, !held);
         if over {
-            waiters.pop().into_iter().for_each(gave_up);
+            waiters.pop().into_iter().for_each(given_up);
         }
         tries && !held && !over
     }
 
-    /// Returns a time not later than the first thing that is due.
+    /// Returns a time at or before the first at which something is due.
     pub(crate) fn due(&self) -> BootInstant {
         let Some(waiters) = self.waiters() else { return BootInstant::NEVER };
         let head = waiters.head.as_ref().map_or(BootInstant::NEVER, |head| head.retry_state.due());
-        waiters.dues.peek().map_or(head, |Reverse((due, _))| head.min(*due))
+        waiters.due_times.peek().map_or(head, |Reverse((due, _))| head.min(*due))
     }
 }
 
@@ -280,21 +289,21 @@ impl<A> WaitQueue<A> {
         self.0.as_mut()?.waiters.as_mut()
     }
 
-    fn rest(&mut self) -> &mut QueueTail<A> {
+    fn tail(&mut self) -> &mut QueueTail<A> {
         self.0.get_or_insert_with(|| Box::new(QueueTail { waiters: None, kept: Vec::new() }))
     }
 }
 
 impl<A> WaiterList<A> {
-    fn new(heard: LastObserved) -> Self {
+    fn new(observed: LastObserved) -> Self {
         Self {
             head: None,
             others: VecDeque::new(),
             first: 0,
-            once: Vec::new(),
-            dues: BinaryHeap::new(),
+            single_tries: Vec::new(),
+            due_times: BinaryHeap::new(),
             count: 0,
-            heard,
+            observed,
         }
     }
 
@@ -304,16 +313,16 @@ impl<A> WaiterList<A> {
             self.head = Some(waiter);
             return;
         }
-        self.close_ranks();
+        self.compact();
         let number = self.first + len(&self.others);
-        if waiter.retry_state.is_once() {
-            self.once.push(number);
+        if waiter.retry_state.is_single_try() {
+            self.single_tries.push(number);
         }
-        self.dues.push(Reverse((waiter.retry_state.due(), number)));
+        self.due_times.push(Reverse((waiter.retry_state.due(), number)));
         self.others.push_back(Some(waiter));
     }
 
-    /// Takes the head out.
+    /// Removes and returns the head.
     fn pop(&mut self) -> Option<QueueEntry<A>> {
         let head = self.head.take();
         self.count -= usize::from(head.is_some());
@@ -321,19 +330,19 @@ impl<A> WaiterList<A> {
         head
     }
 
-    /// Has who stands behind the head be the head.
+    /// Makes the next waiter the head.
     fn advance(&mut self) {
         self.count -= usize::from(self.head.is_some());
         self.head = self.others.pop_front().flatten();
         self.first += 1;
-        self.close_up();
+        self.trim_front();
     }
 
-    /// Takes out one of the others.
+    /// Removes and returns an entry of `others`.
     fn take(&mut self, number: u64) -> Option<QueueEntry<A>> {
         let waiter = self.place(number)?.take()?;
         self.count -= 1;
-        self.close_up();
+        self.trim_front();
         Some(waiter)
     }
 
@@ -346,33 +355,36 @@ impl<A> WaiterList<A> {
         self.others.get_mut(at)
     }
 
-    /// Has the first of the others be somebody.
-    fn close_up(&mut self) {
+    /// Removes leading holes, so that the first entry of `others` is a waiter.
+    fn trim_front(&mut self) {
         while let Some(None) = self.others.front() {
             self.others.pop_front();
             self.first += 1;
         }
     }
 
-    /// Returns one of the others for whom something may be due by `now`.
+    /// Returns an entry of `others` for which something may be due at `now`.
     fn due_by(&mut self, now: BootInstant) -> Option<u64> {
-        let due = self.dues.peek().filter(|Reverse((due, _))| *due <= now)?;
+        let due = self.due_times.peek().filter(|Reverse((due, _))| *due <= now)?;
         let Reverse((_, number)) = *due;
-        self.dues.pop();
+        self.due_times.pop();
         Some(number)
     }
 
-    /// Closes the holes among the others, and forgets what was noted of who is gone, once there is more of that than of those who wait:
-    /// a few who wait for long must not keep the places of all who came and left behind them.
-    fn close_ranks(&mut self) {
-        if self.others.len().max(self.dues.len()) < 2 * self.count + FEW {
+    /// Removes holes and stale due times once there are more of them than of waiters. Otherwise a
+    /// few long waits would keep the memory of all tasks that came and left after them.
+    fn compact(&mut self) {
+        if self.others.len().max(self.due_times.len()) < 2 * self.count + COMPACT_MIN {
             return;
         }
         self.others.retain(Option::is_some);
         let waiters = || self.others.iter().flatten().zip(self.first..);
-        self.dues = waiters().map(|(waiter, number)| Reverse((waiter.retry_state.due(), number))).collect();
-        self.once =
-            waiters().filter(|(waiter, _)| waiter.retry_state.is_once()).map(|(_, number)| number).collect();
+        self.due_times =
+            waiters().map(|(waiter, number)| Reverse((waiter.retry_state.due(), number))).collect();
+        self.single_tries = waiters()
+            .filter(|(waiter, _)| waiter.retry_state.is_single_try())
+            .map(|(_, number)| number)
+            .collect();
     }
 }
 
@@ -380,8 +392,8 @@ fn len<T>(queue: &VecDeque<T>) -> u64 {
     u64::try_from(queue.len()).unwrap_or(u64::MAX)
 }
 
-/// So few that it is not worth looking through them.
-const FEW: usize = 16;
+/// The number of entries below which a cleanup is not worth it.
+const COMPACT_MIN: usize = 16;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,3 @@
-//! Unit tests of `acquire`.
-
 use super::*;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::key_state::Action;
@@ -8,24 +6,25 @@ use crate::protocol::scene::{
     ACQUIRE, LIMITS, TERMS, at, enqueue, failure, happen, happen_where, queued, waiter,
 };
 
-/// A lane whose head tries once, its acquire on its way since 0 ms; and the acquire's token.
+/// Returns a key state whose head tries once, with the acquire in flight since 0 ms, and the token
+/// of the acquire.
 fn trying_once(try_only: bool) -> (KeyState<u32>, Token) {
     let retry_state = RetryState::new(at(0), RetryLimits { try_only, ..LIMITS }, 1);
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| {
-        key_state.join(QueueEntry { retry_state, ..waiter(1, TERMS) }, ctx)
+        key_state.join(QueueEntry { retry_state, ..waiter(1, TERMS) }, ctx);
     });
     let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
     (key_state, token)
 }
 
 #[test]
-fn a_call_that_only_asks_whether_has_its_answer_with_the_first_and_who_waits_behind_it_queues_up() {
+fn try_only_call_ends_with_its_reply_and_the_next_enqueues() {
     let (mut key_state, token) = trying_once(true);
     happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
     let answered = happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
 
     assert!(
@@ -41,11 +40,11 @@ fn a_call_that_only_asks_whether_has_its_answer_with_the_first_and_who_waits_beh
 }
 
 #[test]
-fn nothing_is_asked_on_for_a_call_that_only_asks_whether() {
+fn try_only_call_sends_one_command() {
     let (mut key_state, token) = trying_once(true);
 
     let answered = happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
 
     assert!(matches!(&answered[..], [Action::Reject { acquisition: 1, .. }]), "{answered:?}");
@@ -53,7 +52,7 @@ fn nothing_is_asked_on_for_a_call_that_only_asks_whether() {
 }
 
 #[test]
-fn who_waits_behind_a_call_that_looked_and_left_asks_for_itself() {
+fn waiter_contends_after_a_single_try_before_it_ends() {
     let (mut key_state, token) = trying_once(false);
     happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
     happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
@@ -61,15 +60,16 @@ fn who_waits_behind_a_call_that_looked_and_left_asks_for_itself() {
         key_state.leave(&1, ctx);
     });
 
-    let look = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::TryOnly };
+    let try_only = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::TryOnly };
     let held = Reply::NotQueued { ttl: Some(TERMS.lease()) };
-    let answered = happen(&mut key_state, 4, |key_state, ctx| key_state.reply(token, look, at(1), held, ctx));
+    let answered =
+        happen(&mut key_state, 4, |key_state, ctx| key_state.reply(token, try_only, at(1), held, ctx));
 
     assert!(matches!(&answered[..], [Action::Send { command: ACQUIRE, .. }]), "{answered:?}");
 }
 
 #[test]
-fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_once() {
+fn queued_contender_withdraws_on_a_permanent_failure() {
     let (mut key_state, token) = queued(waiter(1, TERMS));
 
     let forbidden = Reply::Unknown(Failure::new(FailureKind::Lasting, "no permission"));
@@ -90,12 +90,12 @@ fn a_queued_contender_that_a_rule_of_the_server_stops_leaves_and_is_refused_at_o
 }
 
 #[test]
-fn a_token_that_is_gone_is_never_queued_again() {
+fn absent_token_is_never_queued_again() {
     let (mut key_state, dead) = queued(waiter(1, TERMS));
 
     let again = enqueue(EnqueueMode::Recheck);
     let actions = happen(&mut key_state, 600, |key_state, ctx| {
-        key_state.reply(dead, again, at(500), Reply::Absent, ctx)
+        key_state.reply(dead, again, at(500), Reply::Absent, ctx);
     });
 
     let first = enqueue(EnqueueMode::Join);
@@ -106,21 +106,21 @@ fn a_token_that_is_gone_is_never_queued_again() {
 }
 
 #[test]
-fn who_is_queued_does_not_rely_on_being_told_of_its_turn() {
+fn queued_contender_acquires_by_a_recheck() {
     let (mut key_state, queued) = queued(waiter(1, TERMS));
 
     assert_eq!(key_state.due(), at(1).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
-    let asked = happen(&mut key_state, 501, KeyState::tick);
+    let sent = happen(&mut key_state, 501, KeyState::tick);
 
     let again = enqueue(EnqueueMode::Recheck);
     assert!(
-        matches!(asked[..], [Action::Send { token, command }] if token == queued && command == again),
-        "{asked:?}"
+        matches!(sent[..], [Action::Send { token, command }] if token == queued && command == again),
+        "{sent:?}"
     );
 }
 
 #[test]
-fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
+fn rejected_waiter_gets_the_last_observation() {
     let (mut key_state, token) = queued(waiter(1, TERMS));
 
     let ended = happen(&mut key_state, 60_000, KeyState::tick);
@@ -134,25 +134,29 @@ fn who_does_not_get_the_lock_is_told_what_was_heard_of_it_last() {
 }
 
 #[test]
-fn who_tries_once_behind_a_contender_is_told_what_is_known_and_else_waits_for_the_answer() {
+fn single_try_behind_a_contender_ends_once_a_reply_is_known() {
     let once = || QueueEntry { retry_state: RetryState::new(at(0), LIMITS, 2), ..waiter(2, TERMS) };
     let (mut key_state, _) = queued(waiter(1, TERMS));
     let mut unanswered = KeyState::new();
     happen(&mut unanswered, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
 
-    let told = happen(&mut key_state, 10, |key_state, ctx| key_state.join(once(), ctx));
-    let untold = happen(&mut unanswered, 10, |key_state, ctx| key_state.join(once(), ctx));
+    let rejected = happen(&mut key_state, 10, |key_state, ctx| key_state.join(once(), ctx));
+    let pending = happen(&mut unanswered, 10, |key_state, ctx| key_state.join(once(), ctx));
 
     assert!(
-        matches!(told[..], [Action::Reject { acquisition: 2, refusal: AcquireFailure::Contended { .. } }]),
-        "{told:?}"
+        matches!(
+            rejected[..],
+            [Action::Reject { acquisition: 2, refusal: AcquireFailure::Contended { .. } }]
+        ),
+        "{rejected:?}"
     );
-    assert!(untold.is_empty() && unanswered.head() == Some(&1), "{untold:?}");
+    assert!(pending.is_empty() && unanswered.head() == Some(&1), "{pending:?}");
 }
 
 const TERMS_LEASE: Duration = TERMS.lease();
 
-/// A lane whose head waits for a minute, its acquire on its way since 0 ms; and the acquire's token.
+/// Returns a key state whose head waits for up to 60 s, with the acquire in flight since 0 ms, and
+/// the token of the acquire.
 fn trying() -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
@@ -160,7 +164,8 @@ fn trying() -> (KeyState<u32>, Token) {
     (key_state, token)
 }
 
-/// A lane whose head cannot queue up, as the server says at 2 ms, for a lock that it says is held for `ttl`.
+/// Returns a key state whose head was not queued at 2 ms. The server reported `ttl` for the held
+/// lock.
 fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
@@ -173,17 +178,17 @@ fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
 }
 
 #[test]
-fn a_try_that_failed_is_undone_where_it_may_have_run_and_its_call_is_told_of_the_failure() {
+fn failed_try_is_cleaned_up_if_it_may_have_run() {
     for (reply, may_have_run) in [(Reply::Refused(failure()), false), (Reply::Unknown(failure()), true)] {
         let (mut key_state, token) = trying_once(false);
 
         let mut actions =
             happen(&mut key_state, 2, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), reply, ctx));
 
-        let told = actions.pop();
+        let rejected = actions.pop();
         assert!(
-            matches!(told, Some(Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) })),
-            "{may_have_run}: {told:?}"
+            matches!(rejected, Some(Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) })),
+            "{may_have_run}: {rejected:?}"
         );
         let undone = matches!(actions[..], [Action::Orphan { token: of }] if of == token);
         assert!(
@@ -194,8 +199,8 @@ fn a_try_that_failed_is_undone_where_it_may_have_run_and_its_call_is_told_of_the
     }
 }
 
-/// Returns the token of an acquire that follows on what may have been taken by `old` and is given back first.
-fn tried_again_after(old: Token, actions: &[Action<u32>]) -> Token {
+/// Returns the token of an acquire that follows the withdrawal of `old`.
+fn retry_token(old: Token, actions: &[Action<u32>]) -> Token {
     match actions {
         [
             Action::Orphan { token: given_up },
@@ -207,35 +212,35 @@ fn tried_again_after(old: Token, actions: &[Action<u32>]) -> Token {
 }
 
 #[test]
-fn a_single_try_whose_connection_was_lost_tries_again_once_under_a_new_token() {
+fn single_try_retries_once_after_a_lost_connection() {
     let (mut key_state, first) = trying_once(false);
     let mut lose = |ms, token| {
         let lost = Reply::Unknown(failure().with_connection_lost());
         happen(&mut key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
     };
 
-    let second = tried_again_after(first, &lose(2, first));
-    let over = lose(3, second);
+    let second = retry_token(first, &lose(2, first));
+    let ended = lose(3, second);
 
     assert!(
-        matches!(over[..], [Action::Orphan { token }, Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) }] if token == second),
-        "{over:?}"
+        matches!(ended[..], [Action::Orphan { token }, Action::Reject { acquisition: 1, refusal: AcquireFailure::Failed(_) }] if token == second),
+        "{ended:?}"
     );
     assert!(key_state.is_idle());
 }
 
 #[test]
-fn a_single_try_has_the_lock_by_its_second_token() {
+fn single_try_acquires_under_its_second_token() {
     let (mut key_state, first) = trying_once(false);
     let lost = Reply::Unknown(failure().with_connection_lost());
     let actions =
         happen(&mut key_state, 2, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), lost, ctx));
-    let second = tried_again_after(first, &actions);
+    let second = retry_token(first, &actions);
 
     let stale =
         happen(&mut key_state, 3, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), Reply::Owner, ctx));
     let held = happen(&mut key_state, 4, |key_state, ctx| {
-        key_state.reply(second, ACQUIRE, at(2), Reply::Owner, ctx)
+        key_state.reply(second, ACQUIRE, at(2), Reply::Owner, ctx);
     });
 
     assert!(
@@ -246,18 +251,18 @@ fn a_single_try_has_the_lock_by_its_second_token() {
 }
 
 #[test]
-fn a_single_try_whose_limit_has_passed_does_not_try_again() {
+fn single_try_past_its_limit_does_not_retry() {
     let (mut key_state, token) = trying_once(false);
     let lost = Reply::Unknown(failure().with_connection_lost());
 
-    let over =
+    let ended =
         happen(&mut key_state, 30_000, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx));
 
-    assert!(matches!(over[..], [Action::Orphan { .. }, Action::Reject { acquisition: 1, .. }]), "{over:?}");
+    assert!(matches!(ended[..], [Action::Orphan { .. }, Action::Reject { acquisition: 1, .. }]), "{ended:?}");
 }
 
 #[test]
-fn each_of_the_single_tries_that_wait_together_tries_again_once() {
+fn each_waiting_single_try_retries_once() {
     let (mut key_state, first) = trying_once(false);
     let once = |acquisition| QueueEntry {
         retry_state: RetryState::new(at(0), LIMITS, acquisition),
@@ -268,7 +273,7 @@ fn each_of_the_single_tries_that_wait_together_tries_again_once() {
         let lost = Reply::Unknown(failure().with_connection_lost());
         happen(key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
     };
-    let second = tried_again_after(first, &lose(&mut key_state, 2, first));
+    let second = retry_token(first, &lose(&mut key_state, 2, first));
     happen(&mut key_state, 3, |key_state, ctx| key_state.join(once(3), ctx));
 
     let mut actions = lose(&mut key_state, 4, second);
@@ -279,19 +284,19 @@ fn each_of_the_single_tries_that_wait_together_tries_again_once() {
             |action| if let Action::Reject { acquisition, .. } = action { Some(*acquisition) } else { None },
         )
         .collect();
-    assert_eq!(refused, [1, 2], "they have tried again");
+    assert_eq!(refused, [1, 2], "they have retried");
     actions.retain(|action| !matches!(action, Action::Reject { .. }));
-    let third = tried_again_after(second, &actions);
-    let over = lose(&mut key_state, 5, third);
-    assert!(matches!(over[..], [Action::Orphan { .. }, Action::Reject { acquisition: 3, .. }]), "{over:?}");
+    let third = retry_token(second, &actions);
+    let ended = lose(&mut key_state, 5, third);
+    assert!(matches!(ended[..], [Action::Orphan { .. }, Action::Reject { acquisition: 3, .. }]), "{ended:?}");
 }
 
 #[test]
-fn what_an_attempt_may_have_left_is_undone_once_though_its_failure_is_heard_twice() {
+fn failed_attempt_is_cleaned_up_once_despite_a_second_reply() {
     let (mut key_state, token) = trying();
     let mut fails = |ms| {
         happen(&mut key_state, ms, |key_state, ctx| {
-            key_state.reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), ctx)
+            key_state.reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), ctx);
         })
     };
 
@@ -302,13 +307,13 @@ fn what_an_attempt_may_have_left_is_undone_once_though_its_failure_is_heard_twic
 }
 
 #[test]
-fn a_lock_is_not_started_on_when_word_of_it_took_longer_than_the_lease() {
+fn reply_later_than_the_lease_starts_no_body() {
     let deadline = 30_000 - 302;
     for (ms, is_late) in [(deadline - 1, false), (deadline, true)] {
         let (mut key_state, token) = trying();
 
         let actions = happen(&mut key_state, ms, |key_state, ctx| {
-            key_state.reply(token, ACQUIRE, at(0), Reply::Owner, ctx)
+            key_state.reply(token, ACQUIRE, at(0), Reply::Owner, ctx);
         });
 
         assert!(
@@ -319,12 +324,12 @@ fn a_lock_is_not_started_on_when_word_of_it_took_longer_than_the_lease() {
             },
             "{ms}: {actions:?}"
         );
-        assert_eq!(key_state.head(), is_late.then_some(&1), "who is not admitted goes on waiting");
+        assert_eq!(key_state.head(), is_late.then_some(&1), "a waiter without a grant keeps waiting");
     }
 }
 
 #[test]
-fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_replica_counts() {
+fn grant_is_used_unconfirmed_only_if_its_message_is_proof() {
     for (grants_are_proof, replica_acks, is_proof) in
         [(true, 0, true), (true, 1, false), (false, 0, false), (false, 1, false)]
     {
@@ -333,8 +338,8 @@ fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_
 
         let actions = happen(&mut key_state, 10, |key_state, ctx| {
             let mut ctx = ctx.under(&rules);
-            let offer = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-            assert!(key_state.on_grant(token, offer, &mut ctx));
+            let message = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+            assert!(key_state.on_grant(token, message, &mut ctx));
         });
 
         assert!(
@@ -349,32 +354,32 @@ fn a_grant_is_relied_on_unconfirmed_only_where_being_told_is_being_given_and_no_
 }
 
 #[test]
-fn who_is_queued_asks_no_sooner_for_being_woken() {
+fn invalidation_does_not_recheck_a_queued_contender() {
     let (mut key_state, _) = queued(waiter(1, TERMS));
 
-    assert!(happen(&mut key_state, 10, KeyState::on_invalidation).is_empty(), "a grant will tell it");
-    assert!(happen(&mut key_state, 500, KeyState::tick).is_empty(), "a grant will tell it");
+    assert!(happen(&mut key_state, 10, KeyState::on_invalidation).is_empty(), "a grant notifies it");
+    assert!(happen(&mut key_state, 500, KeyState::tick).is_empty(), "a grant notifies it");
 
     assert_eq!(happen(&mut key_state, 501, KeyState::tick).len(), 1);
 }
 
 #[test]
-fn who_is_queued_and_hears_nothing_soon_asks_again_and_is_told_of_the_failure_when_its_wait_ends() {
+fn failed_recheck_is_repeated_and_reported_when_the_wait_ends() {
     for reply in [Reply::Refused(failure()), Reply::Unknown(failure())] {
         let (mut key_state, token) = queued(waiter(1, TERMS));
         happen(&mut key_state, 501, KeyState::tick);
 
         let again = enqueue(EnqueueMode::Recheck);
         let actions = happen(&mut key_state, 1_001, |key_state, ctx| {
-            key_state.reply(token, again, at(501), reply, ctx)
+            key_state.reply(token, again, at(501), reply, ctx);
         });
 
-        assert!(actions.is_empty(), "it keeps its place in the queue: {actions:?}");
+        assert!(actions.is_empty(), "it stays queued: {actions:?}");
         assert_eq!(key_state.due(), at(1_001).plus(ProtocolConfig::DEFAULT.grant_lease / 8));
-        let asked = happen(&mut key_state, 1_126, KeyState::tick);
+        let sent = happen(&mut key_state, 1_126, KeyState::tick);
         assert!(
-            matches!(asked[..], [Action::Send { token: of, command }] if of == token && command == again),
-            "{asked:?}"
+            matches!(sent[..], [Action::Send { token: of, command }] if of == token && command == again),
+            "{sent:?}"
         );
         let ended = happen(&mut key_state, 60_000, KeyState::tick);
         assert!(matches!(ended[0], Action::Reject { refusal: AcquireFailure::Failed(_), .. }), "{ended:?}");
@@ -382,50 +387,51 @@ fn who_is_queued_and_hears_nothing_soon_asks_again_and_is_told_of_the_failure_wh
 }
 
 #[test]
-fn who_cannot_queue_looks_again_after_about_a_poll_and_not_in_step_with_others() {
-    let looks: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
+fn polls_of_unqueued_contenders_are_spread() {
+    let polls: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
 
     let poll = ProtocolConfig::DEFAULT.poll_interval;
     let (soonest, latest) = (at(2).plus(poll / 2), at(2).plus(poll / 2).plus(poll));
-    assert!(looks.iter().all(|look| (soonest..=latest).contains(look)), "{looks:?}");
-    assert!(looks.iter().any(|look| *look != looks[0]), "{looks:?}");
+    assert!(polls.iter().all(|poll| (soonest..=latest).contains(poll)), "{polls:?}");
+    assert!(polls.iter().any(|poll| *poll != polls[0]), "{polls:?}");
 }
 
 #[test]
-fn who_cannot_queue_and_has_retries_asks_at_its_next_try_and_not_before() {
+fn unqueued_contender_with_retries_waits_for_its_next_try() {
     let backoff = crate::retry::RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(1));
     let retry_state = RetryState::new(at(0), RetryLimits { retries: 3, backoff, ..LIMITS }, 1);
     let mut key_state =
         not_queued(QueueEntry { retry_state, ..waiter(1, TERMS) }, Some(Duration::from_millis(5)));
 
     let due = key_state.due();
-    assert!((at(102)..=at(1_002)).contains(&due), "a delay of its own policy: {due:?}");
+    assert!((at(102)..=at(1_002)).contains(&due), "a delay of its policy: {due:?}");
     assert!(happen(&mut key_state, 101, KeyState::tick).is_empty());
-    let asked = happen(&mut key_state, 1_002, KeyState::tick);
+    let sent = happen(&mut key_state, 1_002, KeyState::tick);
 
-    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+    assert!(matches!(sent[..], [Action::Send { command: ACQUIRE, .. }]), "{sent:?}");
 }
 
-/// What a call asks first where the lock is contended, or is not; the lane, and its token.
-fn first_asked(contended: bool, waiter: QueueEntry<u32>) -> (KeyState<u32>, Token, Command) {
+/// Returns the first command of a call when the lock is `contended` or not, with the key state and
+/// the token.
+fn first_command(contended: bool, waiter: QueueEntry<u32>) -> (KeyState<u32>, Token, Command) {
     let mut key_state = KeyState::new();
-    let asked =
+    let sent =
         happen_where(&mut { contended }, &mut key_state, 0, |key_state, ctx| key_state.join(waiter, ctx));
-    let [Action::Send { token, command }] = asked[..] else { panic!("{asked:?}") };
+    let [Action::Send { token, command }] = sent[..] else { panic!("{sent:?}") };
     (key_state, token, command)
 }
 
 #[test]
-fn who_waits_for_a_contended_lock_queues_up_at_once_and_who_does_not_wait_tries() {
+fn waiter_enqueues_at_once_if_the_lock_is_contended() {
     let once = QueueEntry { retry_state: RetryState::new(at(0), LIMITS, 1), ..waiter(1, TERMS) };
 
-    assert_eq!(first_asked(true, waiter(1, TERMS)).2, enqueue(EnqueueMode::Join));
-    assert_eq!(first_asked(true, once).2, ACQUIRE);
-    assert_eq!(first_asked(false, waiter(1, TERMS)).2, ACQUIRE);
+    assert_eq!(first_command(true, waiter(1, TERMS)).2, enqueue(EnqueueMode::Join));
+    assert_eq!(first_command(true, once).2, ACQUIRE);
+    assert_eq!(first_command(false, waiter(1, TERMS)).2, ACQUIRE);
 }
 
 #[test]
-fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
+fn last_enqueue_decides_whether_a_lock_is_contended() {
     let not_queued = Reply::NotQueued { ttl: None };
     for (before, reply, after) in [
         (false, Reply::Queued { ttl: None }, true),
@@ -434,52 +440,52 @@ fn a_lock_is_contended_as_the_last_answer_to_who_queued_up_for_it_says() {
         (false, not_queued.clone(), false),
         (true, not_queued, false),
     ] {
-        let (mut key_state, token, command) = first_asked(true, waiter(1, TERMS));
+        let (mut key_state, token, command) = first_command(true, waiter(1, TERMS));
 
         let mut contended = before;
         let said = reply.clone();
         happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
-            key_state.reply(token, command, at(1), said, ctx)
+            key_state.reply(token, command, at(1), said, ctx);
         });
 
         assert_eq!(contended, after, "{before}, {reply:?}");
     }
 }
 
-/// Where nobody can be told of grants nobody is queued, however often he asks for a place.
+/// A backend that cannot deliver grants never queues a token.
 #[test]
-fn who_is_not_queued_though_the_lock_was_contended_tries_next() {
-    let (mut key_state, token, command) = first_asked(true, waiter(1, TERMS));
+fn unqueued_contender_starts_with_an_acquire() {
+    let (mut key_state, token, command) = first_command(true, waiter(1, TERMS));
     let (mut contended, not_queued) = (true, Reply::NotQueued { ttl: None });
     happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, command, at(1), not_queued, ctx)
+        key_state.reply(token, command, at(1), not_queued, ctx);
     });
 
-    let asked = happen_where(&mut contended, &mut key_state, 1_000, KeyState::tick);
+    let sent = happen_where(&mut contended, &mut key_state, 1_000, KeyState::tick);
 
-    assert!(matches!(asked[..], [Action::Send { command: ACQUIRE, .. }]), "{asked:?}");
+    assert!(matches!(sent[..], [Action::Send { command: ACQUIRE, .. }]), "{sent:?}");
 }
 
-/// A lane whose head's token is queued since `answered`, as it asked for at 1 ms; and the token.
+/// Returns a key state whose head enqueued at 1 ms and was queued at `answered` ms, and its token.
 fn queued_at_distance(answered: u64) -> (KeyState<u32>, Token) {
     let (mut key_state, token) = trying();
     happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
     let queued = Reply::Queued { ttl: None };
     happen(&mut key_state, answered, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx)
+        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
     });
     (key_state, token)
 }
 
 fn grant(key_state: &mut KeyState<u32>, token: Token, ms: u64) -> Vec<Action<u32>> {
-    let offer = Grant { lease: ProtocolConfig::DEFAULT.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-    happen(key_state, ms, |key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)))
+    let message = Grant { lease: ProtocolConfig::DEFAULT.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+    happen(key_state, ms, |key_state, ctx| assert!(key_state.on_grant(token, message, ctx)))
 }
 
 const RENEW: Command = Command::Renew { lease: TERMS_LEASE };
 
 #[test]
-fn grant_with_less_than_two_round_trips_left_is_confirmed_before_the_body_starts() {
+fn grant_with_little_time_left_is_confirmed_first() {
     let deadline = 1 + 1_000 - 12;
     for (round_trip, left, is_confirmed_first) in [
         (300, 600, false),
@@ -510,7 +516,7 @@ fn grant_that_is_confirmed_first_counts_from_its_confirmation() {
     grant(&mut key_state, token, 500);
 
     let actions = happen(&mut key_state, 980, |key_state, ctx| {
-        key_state.reply(token, RENEW, at(500), Reply::Owner, ctx)
+        key_state.reply(token, RENEW, at(500), Reply::Owner, ctx);
     });
 
     let until = Deadline::of_lease(at(500), TERMS_LEASE);
@@ -518,9 +524,9 @@ fn grant_that_is_confirmed_first_counts_from_its_confirmation() {
     assert!(actions.len() == 1 && is_let_in(&actions[0]), "{actions:?}");
 }
 
-/// Forged, or of another server, or ended: nothing has run under it.
+/// The grant was forged, came from another server, or has expired. No body ran under it.
 #[test]
-fn denied_grant_costs_a_contender_nothing_but_time() {
+fn denied_grant_keeps_the_contender_queued() {
     let far = || queued_at_distance(481);
     let near = || queued(waiter(1, TERMS));
     for ((mut key_state, token), rules) in [
@@ -531,9 +537,9 @@ fn denied_grant_costs_a_contender_nothing_but_time() {
         let mut happens = |ms, event: &dyn Fn(&mut KeyState<u32>, &mut EventContext<'_, u32>)| {
             happen(&mut key_state, ms, |key_state, ctx| event(key_state, &mut ctx.under(&rules)))
         };
-        let offer = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        let message = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
 
-        happens(500, &|key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)));
+        happens(500, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)));
         let denied =
             happens(510, &|key_state, ctx| key_state.reply(token, RENEW, at(500), Reply::NotOwner, ctx));
         let again = enqueue(EnqueueMode::Recheck);
@@ -544,11 +550,11 @@ fn denied_grant_costs_a_contender_nothing_but_time() {
         let queued = happens(520, &|key_state, ctx| {
             key_state.reply(token, again, at(510), Reply::Queued { ttl: None }, ctx);
         });
-        let granted = happens(530, &|key_state, ctx| assert!(key_state.on_grant(token, offer, ctx)));
+        let granted = happens(530, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)));
         let confirmed =
             happens(540, &|key_state, ctx| key_state.reply(token, RENEW, at(530), Reply::Owner, ctx));
 
-        assert!(queued.is_empty(), "it keeps its place: {queued:?}");
+        assert!(queued.is_empty(), "it stays queued: {queued:?}");
         let is_let_in = |action: &Action<u32>| matches!(action, Action::Grant { acquisition: 1, .. });
         assert!(granted.iter().chain(&confirmed).any(is_let_in), "{granted:?} {confirmed:?}");
     }

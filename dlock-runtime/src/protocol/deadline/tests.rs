@@ -1,5 +1,3 @@
-//! Unit tests of `deadline`.
-
 use super::*;
 
 fn at(ms: u64) -> BootInstant {
@@ -7,7 +5,7 @@ fn at(ms: u64) -> BootInstant {
 }
 
 #[test]
-fn a_hold_is_not_believed_at_its_deadline() {
+fn a_hold_is_invalid_at_its_deadline() {
     let deadline = Deadline::of_lease(at(1_000), Duration::from_millis(600));
 
     assert!(deadline.holds_at(at(1_591)));

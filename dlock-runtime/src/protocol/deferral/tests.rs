@@ -1,4 +1,4 @@
-//! Unit tests of `put_off`.
+//! Unit tests of `deferral`.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ fn renewals(actions: &[Action<u32>]) -> usize {
     actions.iter().filter(is_renewal).count()
 }
 
-fn checks(actions: &[Action<u32>]) -> usize {
-    let is_check = |action: &&Action<u32>| matches!(action, Action::Send { command: Command::Verify, .. });
-    actions.iter().filter(is_check).count()
+fn verifications(actions: &[Action<u32>]) -> usize {
+    let is_verification =
+        |action: &&Action<u32>| matches!(action, Action::Send { command: Command::Verify, .. });
+    actions.iter().filter(is_verification).count()
 }
 
 fn defer(key_state: &mut KeyState<u32>, now: u64, until: u64) -> bool {
@@ -26,7 +27,7 @@ fn defer(key_state: &mut KeyState<u32>, now: u64, until: u64) -> bool {
 }
 
 #[test]
-fn a_renewal_that_is_put_off_is_due_then_and_not_before() {
+fn a_deferred_renewal_is_due_at_its_new_time() {
     let (mut key_state, _) = held(TERMS);
 
     assert!(defer(&mut key_state, 10_001, 10_050));
@@ -37,7 +38,7 @@ fn a_renewal_that_is_put_off_is_due_then_and_not_before() {
 }
 
 #[test]
-fn a_renewal_is_not_put_off_once_half_the_lease_has_gone() {
+fn a_renewal_is_not_deferred_after_half_the_lease() {
     let (mut key_state, _) = held(TERMS);
     let half = u64::try_from((TERMS.lease() / 2).as_millis()).expect("it is short");
 
@@ -54,7 +55,7 @@ fn a_renewal_is_not_put_off_once_half_the_lease_has_gone() {
 }
 
 #[test]
-fn a_renewal_is_put_off_until_half_a_lease_before_the_deadline_and_no_later() {
+fn a_renewal_is_deferred_to_half_the_lease_at_most() {
     let last = 30_000 - 302 - 15_000;
     for (until, can) in [(last - 1, true), (last, true), (last + 1, false), (20_000, false), (40_000, false)]
     {
@@ -68,10 +69,13 @@ fn a_renewal_is_put_off_until_half_a_lease_before_the_deadline_and_no_later() {
 }
 
 #[test]
-fn a_check_that_is_not_due_yet_keeps_its_time_while_a_renewal_is_put_off() {
+fn a_deferred_renewal_keeps_the_time_of_the_verification() {
     let (mut key_state, _) = held(TERMS);
-    assert_eq!(checks(&happen(&mut key_state, 10_001, KeyState::on_invalidation)), 1);
-    assert!(happen(&mut key_state, 10_003, KeyState::on_invalidation).is_empty(), "checks are 10 ms apart");
+    assert_eq!(verifications(&happen(&mut key_state, 10_001, KeyState::on_invalidation)), 1);
+    assert!(
+        happen(&mut key_state, 10_003, KeyState::on_invalidation).is_empty(),
+        "verifications are 10 ms apart"
+    );
 
     assert!(defer(&mut key_state, 10_005, 10_050));
 
@@ -79,21 +83,21 @@ fn a_check_that_is_not_due_yet_keeps_its_time_while_a_renewal_is_put_off() {
 }
 
 #[test]
-fn a_hint_that_comes_after_a_renewal_was_put_off_is_followed_at_once() {
+fn an_invalidation_after_a_deferral_is_verified_at_once() {
     let (mut key_state, _) = held(TERMS);
 
     assert!(defer(&mut key_state, 10_001, 10_050));
 
-    assert_eq!(checks(&happen(&mut key_state, 10_002, KeyState::on_invalidation)), 1);
+    assert_eq!(verifications(&happen(&mut key_state, 10_002, KeyState::on_invalidation)), 1);
 }
 
 #[test]
-fn a_check_is_put_off_as_well() {
+fn a_verification_is_deferred() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 10_001, KeyState::tick);
     let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 10_002, |key_state, ctx| {
-        key_state.reply(token, renewed, at(10_001), Reply::Owner, ctx)
+        key_state.reply(token, renewed, at(10_001), Reply::Owner, ctx);
     });
     let rules = ProtocolConfig { tracking: true, ..RULES };
     happen(&mut key_state, 10_100, |key_state, ctx| {
@@ -105,11 +109,11 @@ fn a_check_is_put_off_as_well() {
     assert!(defer(&mut key_state, 10_100, 10_150));
 
     assert!(happen(&mut key_state, 10_149, KeyState::tick).is_empty());
-    assert_eq!(checks(&happen(&mut key_state, 10_150, KeyState::tick)), 1);
+    assert_eq!(verifications(&happen(&mut key_state, 10_150, KeyState::tick)), 1);
 }
 
 #[test]
-fn a_check_is_put_off_though_half_the_lease_has_gone() {
+fn a_verification_is_deferred_after_half_the_lease() {
     let (mut key_state, _) = held(TERMS.renew(false));
     let rules = ProtocolConfig { tracking: true, ..RULES };
     happen(&mut key_state, 20_000, |key_state, ctx| {
@@ -123,21 +127,21 @@ fn a_check_is_put_off_though_half_the_lease_has_gone() {
 }
 
 #[test]
-fn the_end_of_a_turn_is_not_put_off() {
+fn the_loss_of_a_hold_is_not_deferred() {
     let bounded = TERMS.max_hold(Some(Duration::from_secs(10)));
     let expires = TERMS.renew(false);
-    for (terms, over) in [(bounded, 10_001), (expires, 30_000)] {
+    for (terms, end) in [(bounded, 10_001), (expires, 30_000)] {
         let (mut key_state, _) = held(terms);
 
-        assert!(!defer(&mut key_state, over, over + 50), "{terms:?}");
+        assert!(!defer(&mut key_state, end, end + 50), "{terms:?}");
 
-        let lost = happen(&mut key_state, over, KeyState::tick);
+        let lost = happen(&mut key_state, end, KeyState::tick);
         assert!(lost.iter().any(|action| matches!(action, Action::Revoke { .. })), "{lost:?}");
     }
 }
 
 #[test]
-fn the_end_of_a_wait_is_not_put_off() {
+fn the_timeout_of_a_waiter_is_not_deferred() {
     let (mut key_state, _) = held(TERMS);
     let limits = RetryLimits { wait: Some(Duration::from_secs(5)), ..LIMITS };
     let waits = QueueEntry { retry_state: RetryState::new(at(0), limits, 2), ..waiter(2, TERMS) };

@@ -1,19 +1,20 @@
-//! Every schedule of a small world, and not just some: the rules under a model checker.
+//! Model checking: every schedule of a small model of the protocol, not a random sample.
 //!
-//! A state is all that lanes, servers and wires have; a step is one message that arrives or is lost, a timer that is looked at, a task
-//! that comes, ends or gives up, a server that is started again, or a unit of time. Steps come in any order, so a message or a process
-//! may be as slow as can be, until a horizon; from then on nothing is lost, and time passes when nothing else is to be done, so that
-//! every path ends.
+//! A state contains the key states, the servers, and the messages in flight. A step is one of
+//! these: a message arrives or is lost, a timer fires, a task starts, ends, or is cancelled, a
+//! server restarts, or one unit of time passes. Steps occur in any order, so a message or a process
+//! may be arbitrarily slow until a horizon. After the horizon nothing is lost, and time passes only
+//! if no other step is possible, so every path ends.
 //!
 //! ```text
-//! one_server   lanes, the queue in the server, grants
-//! quorum       ballots over three servers
-//! state        states are told apart by what they print
+//! one_server   key states, the queue in the server, grants
+//! quorum       votes of three servers
+//! state        compares states by their debug output
 //! ```
 //!
-//! `DLOCK_EXHAUSTIVE=2` (3, ...) asks for larger bounds than those of every run.
+//! `DLOCK_EXHAUSTIVE=2` (3, ...) sets larger bounds than the default of 1.
 //!
-//! Not here: many tasks, long times, and clocks that drift (`simulation`).
+//! See also `simulation`, which covers many tasks, long times, and drifting clocks.
 
 mod one_server;
 mod quorum;
@@ -24,26 +25,31 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::simulation::campaign::number;
+use super::simulation::campaign::env_number;
 
-/// How large the bounds are to be: 1 in every run.
+/// Returns the size of the bounds. The default is 1.
 fn scope() -> usize {
-    number("DLOCK_EXHAUSTIVE").map_or(1, |scope| usize::try_from(scope.max(1)).unwrap_or(usize::MAX))
+    env_number("DLOCK_EXHAUSTIVE").map_or(1, |scope| usize::try_from(scope.max(1)).unwrap_or(usize::MAX))
 }
 
-/// Visits every state and says how many there are, or returns the path to one that breaks a promise.
+/// Visits every state and returns their number.
+///
+/// # Errors
+///
+/// Returns the path to a state that violates a property, or the name of a property that never
+/// holds.
 fn check<M>(what: &str, model: M) -> Result<usize, String>
 where
     M: Model + Send + Sync + 'static,
     M::State: Hash + Clone + Debug + Send + Sync + PartialEq,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
-    let begun = Instant::now();
+    let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let checker =
         model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     for property in checker.model().properties() {
         let found = checker.discovery(property.name);
         match (property.expectation, found) {

@@ -1,7 +1,7 @@
-//! States are told apart by what they print: what production keeps needs no equality for the sake of its tests.
+//! Compares states by their debug output, so that production types need no equality for the tests.
 //!
-//! A token prints its number alone, which tells it from others of its process; where those of several processes meet, the numbers
-//! of both are printed beside it.
+//! The debug output of a token contains its number, which is unique within its process only. The
+//! hash of a record with tokens of several processes therefore includes the process numbers, too.
 
 use std::fmt::{self, Debug, Write};
 use std::hash::{Hash, Hasher};
@@ -10,19 +10,19 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::record::Record;
 use crate::token::TokenSource;
 
-/// Hashes what a value prints, without keeping it.
+/// Hashes the debug output of a value, without storing it.
 pub(super) fn hash_as_printed<H: Hasher>(value: &impl Debug, hasher: &mut H) {
-    struct Into<'a, H>(&'a mut H);
-    impl<H: Hasher> Write for Into<'_, H> {
+    struct HashWriter<'a, H>(&'a mut H);
+    impl<H: Hasher> Write for HashWriter<'_, H> {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             self.0.write(text.as_bytes());
             Ok(())
         }
     }
-    write!(Into(hasher), "{value:?}").expect("a hasher takes all");
+    write!(HashWriter(hasher), "{value:?}").expect("a hasher accepts any text");
 }
 
-/// Hashes what stands in a server at `now`; what has ended is as good as nothing.
+/// Hashes the record of a server at `now`. An expired record equals an empty one.
 pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootInstant, hasher: &mut H) {
     for token in record.tokens(now) {
         token.numbers().hash(hasher);
@@ -32,7 +32,7 @@ pub(super) fn hash_record<H: Hasher>(record: &Record, now: BootInstant, hasher: 
     }
 }
 
-/// Whether two states are the same to the model checker.
+/// Returns `true` if two states are equal to the model checker.
 pub(super) fn same_hash<A: Hash>(one: &A, other: &A) -> bool {
     let hash = |state: &A| {
         let mut hasher = std::hash::DefaultHasher::new();
@@ -42,7 +42,7 @@ pub(super) fn same_hash<A: Hash>(one: &A, other: &A) -> bool {
     hash(one) == hash(other)
 }
 
-/// The source of a process that has made so many tokens.
+/// Returns the token source of a process that has created `made` tokens.
 pub(super) fn tokens_after(process: u64, made: u64) -> TokenSource {
     let source = TokenSource::of_process(process);
     for _ in 0..made {

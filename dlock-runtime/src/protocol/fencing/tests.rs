@@ -1,5 +1,3 @@
-//! Unit tests of `fencing`.
-
 use super::*;
 
 #[test]
@@ -9,7 +7,7 @@ fn tokens_rise_when_the_clock_stands_still_or_goes_back() {
 }
 
 #[test]
-fn a_lost_counter_restarts_above_all_that_were_given() {
+fn a_lost_counter_restarts_above_all_issued_tokens() {
     let given = next(Some(1_000), 1_500);
 
     assert!(next(None, 1_501) > given);

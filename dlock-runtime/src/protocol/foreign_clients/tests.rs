@@ -1,5 +1,3 @@
-//! Unit tests of `yield_to_foreign`.
-
 use super::*;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{EnqueueMode, Reply};
@@ -13,7 +11,7 @@ use crate::token::Token;
 
 const RULES: ProtocolConfig = ProtocolConfig { yield_to_foreign: true, ..ProtocolConfig::DEFAULT };
 
-/// Lets `event` happen to a lane that shares.
+/// Applies `event` to a key state that yields to foreign clients.
 fn sharing<R>(
     key_state: &mut KeyState<u32>,
     ms: u64,
@@ -31,7 +29,7 @@ fn release(key_state: &mut KeyState<u32>, ms: u64, acquisition: u32) -> (Release
     sharing(key_state, ms, |key_state, ctx| key_state.release(&acquisition, ctx))
 }
 
-/// A lane whose contender stands in the server's queue since 1 ms, and its token.
+/// Returns a key state whose contender is queued since 1 ms, and its token.
 fn queued() -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     sharing(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
@@ -39,24 +37,25 @@ fn queued() -> (KeyState<u32>, Token) {
     let (acquire, enqueue) =
         (Command::Acquire { lease: LEASE }, Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join });
     sharing(&mut key_state, 1, |key_state, ctx| {
-        key_state.reply(token, acquire, at(0), Reply::Contended, ctx)
+        key_state.reply(token, acquire, at(0), Reply::Contended, ctx);
     });
     let queued = Reply::Queued { ttl: Some(LEASE) };
     sharing(&mut key_state, 1, |key_state, ctx| key_state.reply(token, enqueue, at(1), queued, ctx));
     (key_state, token)
 }
 
-/// A lane whose contender was granted the lock at 100 ms, from a family that had had it for `streak`.
+/// Returns a key state whose contender was granted the lock at 100 ms, by a fleet that had held it
+/// for `fleet_hold`.
 fn granted(fleet_hold: FleetHold) -> KeyState<u32> {
     let (mut key_state, token) = queued();
-    let offer = Grant { lease: RULES.grant_lease, fleet_hold };
-    let (_, actions) = sharing(&mut key_state, 100, |key_state, ctx| key_state.on_grant(token, offer, ctx));
+    let grant = Grant { lease: RULES.grant_lease, fleet_hold };
+    let (_, actions) = sharing(&mut key_state, 100, |key_state, ctx| key_state.on_grant(token, grant, ctx));
     assert!(matches!(actions[0], Action::Grant { .. }), "{actions:?}");
     key_state
 }
 
 #[test]
-fn a_family_hands_over_for_half_a_second_and_then_frees_the_lock() {
+fn fleet_frees_the_lock_after_half_a_second() {
     let (mut young, _) = held(TERMS);
     let (mut old, _) = held(TERMS);
 
@@ -74,7 +73,7 @@ fn a_family_hands_over_for_half_a_second_and_then_frees_the_lock() {
 }
 
 #[test]
-fn a_streak_goes_with_the_grant() {
+fn grant_carries_the_fleet_hold() {
     let (young, _) = release(&mut granted(FleetHold(300)), 150, 1);
     let (old, _) = release(&mut granted(FleetHold(300)), 300, 1);
 
@@ -89,7 +88,7 @@ fn a_streak_goes_with_the_grant() {
 }
 
 #[test]
-fn a_streak_that_nobody_told_of_is_over() {
+fn unknown_fleet_hold_is_over() {
     let (told_nothing, _) = release(&mut granted(FleetHold::UNKNOWN), 101, 1);
 
     assert!(
@@ -99,7 +98,7 @@ fn a_streak_that_nobody_told_of_is_over() {
 }
 
 #[test]
-fn a_grant_that_was_missed_and_found_by_asking_counts_as_untold() {
+fn grant_found_by_a_recheck_has_an_unknown_fleet_hold() {
     let (mut key_state, token) = queued();
     let again = Command::Enqueue { lease: LEASE, mode: EnqueueMode::Recheck };
     sharing(&mut key_state, 600, |key_state, ctx| key_state.reply(token, again, at(599), Reply::Owner, ctx));
@@ -110,7 +109,7 @@ fn a_grant_that_was_missed_and_found_by_asking_counts_as_untold() {
 }
 
 #[test]
-fn a_yield_tells_the_streak_and_one_that_was_kept_does_not_end_it() {
+fn yield_carries_the_fleet_hold_and_does_not_end_it() {
     let (mut key_state, token) = held(TERMS);
     sharing(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
     let (_, actions) = release(&mut key_state, 301, 1);
@@ -126,35 +125,35 @@ fn a_yield_tells_the_streak_and_one_that_was_kept_does_not_end_it() {
 }
 
 #[test]
-fn who_waits_here_stays_away_from_a_lock_that_was_freed() {
+fn local_waiters_cool_down_after_the_lock_is_freed() {
     let (mut key_state, _) = held(TERMS);
     sharing(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
-    let (_, asks) = release(&mut key_state, 1_000, 1);
+    let (_, sent) = release(&mut key_state, 1_000, 1);
 
-    assert!(asks.is_empty(), "{asks:?}");
+    assert!(sent.is_empty(), "{sent:?}");
     assert!((at(1_100)..=at(1_300)).contains(&key_state.due()), "{:?}", key_state.due());
     assert!(
         sharing(&mut key_state, 1_099, KeyState::on_invalidation).1.is_empty(),
-        "a hint brings nothing forward"
+        "an invalidation does not end the cooldown"
     );
     let ((), back) = sharing(&mut key_state, 1_300, KeyState::tick);
     assert!(matches!(back[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{back:?}");
 }
 
 #[test]
-fn who_waits_elsewhere_is_told_asks_and_stays_away() {
+fn remote_waiter_rechecks_and_cools_down() {
     let (mut key_state, token) = queued();
 
-    let (known, asks) =
+    let (known, sent) =
         sharing(&mut key_state, 100, |key_state, ctx| key_state.on_grant(token, Grant::NONE, ctx));
-    let [Action::Send { command: confirm, .. }] = asks[..] else { panic!("{asks:?}") };
+    let [Action::Send { command: confirm, .. }] = sent[..] else { panic!("{sent:?}") };
     let ((), again) = sharing(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(token, confirm, at(100), Reply::NotOwner, ctx)
+        key_state.reply(token, confirm, at(100), Reply::NotOwner, ctx);
     });
     let [Action::Send { command: enqueue, .. }] = again[..] else { panic!("{again:?}") };
     let ((), then) = sharing(&mut key_state, 102, |key_state, ctx| {
-        key_state.reply(token, enqueue, at(101), Reply::Absent, ctx)
+        key_state.reply(token, enqueue, at(101), Reply::Absent, ctx);
     });
 
     assert!(known && then.is_empty(), "{then:?}");
@@ -162,7 +161,7 @@ fn who_waits_elsewhere_is_told_asks_and_stays_away() {
 }
 
 #[test]
-fn a_try_that_falls_due_meanwhile_is_put_off() {
+fn try_due_in_a_cooldown_is_deferred() {
     let (mut key_state, _) = held(TERMS);
     let limits = RetryLimits {
         retries: 3,
@@ -181,7 +180,7 @@ fn a_try_that_falls_due_meanwhile_is_put_off() {
 }
 
 #[test]
-fn who_comes_to_a_lock_that_was_freed_stays_away_too_unless_his_time_is_short() {
+fn new_task_joins_the_cooldown_unless_its_wait_is_short() {
     let freed = || {
         let (mut key_state, _) = held(TERMS);
         release(&mut key_state, 1_000, 1);
@@ -206,7 +205,7 @@ fn who_comes_to_a_lock_that_was_freed_stays_away_too_unless_his_time_is_short() 
 }
 
 #[test]
-fn a_gap_that_no_poll_need_see_does_not_end_a_streak_and_a_long_one_does() {
+fn only_a_gap_that_polls_notice_ends_a_fleet_hold() {
     let back_after = |ms: u64| {
         let (mut key_state, _) = held(TERMS);
         release(&mut key_state, 400, 1);
@@ -220,7 +219,7 @@ fn a_gap_that_no_poll_need_see_does_not_end_a_streak_and_a_long_one_does() {
 }
 
 #[test]
-fn a_lane_that_stays_away_is_forgotten_in_the_end() {
+fn key_state_is_idle_after_its_cooldown() {
     let (mut key_state, _) = held(TERMS);
     release(&mut key_state, 1_000, 1);
     assert!(!key_state.is_idle());
@@ -231,7 +230,7 @@ fn a_lane_that_stays_away_is_forgotten_in_the_end() {
 }
 
 #[test]
-fn by_default_nothing_is_told_and_nobody_stays_away() {
+fn without_the_option_there_is_no_cooldown() {
     let (mut key_state, _) = held(TERMS);
 
     let mut released = None;
@@ -242,25 +241,25 @@ fn by_default_nothing_is_told_and_nobody_stays_away() {
 }
 
 #[test]
-fn a_streak_is_told_in_milliseconds_and_one_that_is_not_known_is_not_told() {
+fn fleet_hold_is_announced_in_milliseconds_if_known() {
     assert_eq!(FleetHold::NEW.millis(), Some(0));
     assert_eq!(FleetHold::of(Duration::from_micros(399_900)).millis(), Some(399));
     assert_eq!(FleetHold::UNKNOWN.millis(), None);
-    assert_eq!(FleetHold::of(Duration::MAX).millis(), None, "too long to be told is not known");
-    assert!(FleetHold::UNKNOWN.is_over(), "what is not known counts as long");
+    assert_eq!(FleetHold::of(Duration::MAX).millis(), None, "a duration out of range is unknown");
+    assert!(FleetHold::UNKNOWN.is_over(), "an unknown duration counts as long");
 }
 
 #[test]
-fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before() {
+fn fleet_hold_counts_once_across_different_leases() {
     let rules = ProtocolConfig { handoff_budget: std::time::Duration::from_secs(10), ..RULES };
     let (mut key_state, token) = held(TERMS);
     let [shorter, longer] = [10, 40].map(std::time::Duration::from_secs);
     for (acquisition, lease) in [(2, shorter), (3, longer), (4, shorter)] {
         happen(&mut key_state, 1, |key_state, ctx| {
-            key_state.join(waiter(acquisition, HoldTerms::of_lease(lease)), ctx)
+            key_state.join(waiter(acquisition, HoldTerms::of_lease(lease)), ctx);
         });
     }
-    let let_go = |key_state: &mut KeyState<u32>, acquisition, ms| {
+    let release_at = |key_state: &mut KeyState<u32>, acquisition, ms| {
         happen(key_state, ms, |key_state, ctx| {
             let released = key_state.release(&acquisition, &mut ctx.under(&rules));
             assert_eq!(
@@ -272,7 +271,7 @@ fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before(
     };
 
     for (acquisition, ms, lease) in [(1, 200, shorter), (2, 400, longer)] {
-        let_go(&mut key_state, acquisition, ms);
+        release_at(&mut key_state, acquisition, ms);
         let renew = Command::Renew { lease };
         happen(&mut key_state, ms + 10, |key_state, ctx| {
             key_state.reply(token, renew, at(ms), Reply::Owner, &mut ctx.under(&rules));
@@ -280,6 +279,6 @@ fn a_streak_is_counted_once_however_many_have_another_lease_than_the_one_before(
     }
 
     let mut later = key_state.clone();
-    let_go(&mut key_state, 3, 490);
-    let_go(&mut later, 3, 510);
+    release_at(&mut key_state, 3, 490);
+    release_at(&mut later, 3, 510);
 }

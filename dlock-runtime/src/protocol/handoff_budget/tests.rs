@@ -1,5 +1,3 @@
-//! Unit tests of `budget`.
-
 use std::time::Duration;
 
 use super::*;
@@ -8,28 +6,29 @@ use crate::protocol::scene::at;
 const RULES: ProtocolConfig =
     ProtocolConfig { handoff_budget: Duration::from_millis(20), ..ProtocolConfig::DEFAULT };
 
-/// A budget that began at 100 ms, asked at 110 ms.
-fn asked() -> HandoffBudget {
-    let mut budget = HandoffBudget::begun(at(100));
+/// Returns a budget that started at 100 ms, with a probe in flight since 110 ms.
+fn probed() -> HandoffBudget {
+    let mut budget = HandoffBudget::starting_at(at(100));
     assert_eq!(budget.next(at(109), false, &RULES), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(110), false, &RULES), HandoffDecision::HandOffAndProbe);
-    budget.ask();
+    budget.mark_probed();
     budget
 }
 
-/// When the server is asked, from 110 ms on for a second, where tasks let go each millisecond and each answer takes `trip`: nobody waits.
-fn asked_while_nobody_waits(trip: u64) -> Vec<u64> {
-    let (mut budget, mut times) = (asked(), vec![110]);
+/// Returns when probes are sent, from 110 ms on for 1 s. Tasks release every millisecond, each
+/// reply takes `round_trip` ms, and no other process waits.
+fn probes_without_waiters(round_trip: u64) -> Vec<u64> {
+    let (mut budget, mut times) = (probed(), vec![110]);
     for now in 111..1_110 {
         match budget.next(at(now), false, &RULES) {
             HandoffDecision::HandOff => {}
             HandoffDecision::HandOffAndProbe => {
-                budget.ask();
+                budget.mark_probed();
                 times.push(now);
             }
-            HandoffDecision::Yield => panic!("nobody waits: {now}"),
+            HandoffDecision::Yield => panic!("no other process waits: {now}"),
         }
-        if let Some(sent) = times.last().copied().filter(|sent| now == sent + trip) {
+        if let Some(sent) = times.last().copied().filter(|sent| now == sent + round_trip) {
             budget = budget.answered(at(sent), at(now), true, &RULES);
         }
     }
@@ -37,41 +36,41 @@ fn asked_while_nobody_waits(trip: u64) -> Vec<u64> {
 }
 
 #[test]
-fn where_nobody_waits_the_lock_is_handed_on_for_ever_and_the_server_asked_once_in_each_budget() {
-    let times = asked_while_nobody_waits(7);
+fn without_waiters_each_budget_sends_one_probe() {
+    let times = probes_without_waiters(7);
 
     assert!(times.windows(2).all(|two| two[1] - two[0] == 20), "{times:?}");
 }
 
 #[test]
-fn so_it_is_where_the_server_is_farther_away_than_a_budget() {
-    let times = asked_while_nobody_waits(120);
+fn without_waiters_a_distant_server_is_probed_once_per_reply() {
+    let times = probes_without_waiters(120);
 
     assert!(times.windows(2).all(|two| two[1] - two[0] == 130), "{times:?}");
 }
 
 #[test]
-fn where_somebody_waits_the_budget_is_used_up_and_no_more() {
-    let budget = asked().answered(at(110), at(115), false, &RULES);
+fn with_waiters_hand_offs_end_with_the_budget() {
+    let budget = probed().answered(at(110), at(115), false, &RULES);
 
     assert_eq!(budget.next(at(119), false, &RULES), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(120), false, &RULES), HandoffDecision::Yield);
 }
 
 #[test]
-fn who_comes_just_after_a_question_waits_for_one_and_a_half_budgets() {
-    let mut budget = asked().answered(at(110), at(111), true, &RULES);
+fn waiter_just_after_a_probe_waits_one_and_a_half_budgets() {
+    let mut budget = probed().answered(at(110), at(111), true, &RULES);
 
     assert_eq!(budget.next(at(130), false, &RULES), HandoffDecision::HandOffAndProbe);
-    budget.ask();
+    budget.mark_probed();
     let budget = budget.answered(at(130), at(131), false, &RULES);
     assert_eq!(budget.next(at(139), false, &RULES), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(140), false, &RULES), HandoffDecision::Yield);
 }
 
 #[test]
-fn tasks_go_on_while_the_answer_is_on_its_way_within_its_timeout() {
-    let budget = asked();
+fn hand_offs_continue_while_the_probe_is_in_flight() {
+    let budget = probed();
 
     assert_eq!(budget.next(at(120 + 499), false, &RULES), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(120 + 500), false, &RULES), HandoffDecision::Yield);
@@ -81,37 +80,41 @@ fn tasks_go_on_while_the_answer_is_on_its_way_within_its_timeout() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_says_nothing() {
-    let begun = HandoffBudget::begun(at(100));
-    let left = asked().left();
+fn unexpected_probe_reply_is_ignored() {
+    let fresh = HandoffBudget::starting_at(at(100));
+    let unprobed = probed().without_probe();
 
-    for nobody in [true, false] {
-        assert_eq!(begun.answered(at(115), at(116), nobody, &RULES), begun);
-        assert_eq!(left.answered(at(110), at(116), nobody, &RULES), left);
+    for has_no_waiters in [true, false] {
+        assert_eq!(fresh.answered(at(115), at(116), has_no_waiters, &RULES), fresh);
+        assert_eq!(unprobed.answered(at(110), at(116), has_no_waiters, &RULES), unprobed);
     }
-    assert_eq!(left.next(at(112), false, &RULES), HandoffDecision::HandOffAndProbe, "it is asked again");
+    assert_eq!(
+        unprobed.next(at(112), false, &RULES),
+        HandoffDecision::HandOffAndProbe,
+        "a new probe is sent"
+    );
 }
 
 #[test]
-fn where_others_are_known_to_want_it_the_server_is_not_asked() {
-    let budget = HandoffBudget::begun(at(100));
+fn contended_lock_is_not_probed() {
+    let budget = HandoffBudget::starting_at(at(100));
 
     assert_eq!(budget.next(at(119), true, &RULES), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(120), true, &RULES), HandoffDecision::Yield);
 }
 
 #[test]
-fn that_somebody_waits_is_known_to_the_task_that_follows() {
-    let budget = asked().answered(at(110), at(115), false, &RULES);
+fn known_waiters_pass_to_the_next_task() {
+    let budget = probed().answered(at(110), at(115), false, &RULES);
 
-    assert_eq!(budget.left(), budget);
+    assert_eq!(budget.without_probe(), budget);
 }
 
 #[test]
-fn where_nobody_queues_or_nothing_is_handed_on_the_server_is_not_asked() {
+fn backend_without_a_queue_is_not_probed() {
     let unqueued = ProtocolConfig { wakeup_jitter: Duration::from_millis(5), ..RULES };
     let none = ProtocolConfig { handoff_budget: Duration::ZERO, ..RULES };
-    let budget = HandoffBudget::begun(at(100));
+    let budget = HandoffBudget::starting_at(at(100));
 
     assert_eq!(budget.next(at(119), false, &unqueued), HandoffDecision::HandOff);
     assert_eq!(budget.next(at(120), false, &unqueued), HandoffDecision::Yield);

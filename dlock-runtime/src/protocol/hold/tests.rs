@@ -1,16 +1,15 @@
-//! Unit tests of `hold`.
-
 use super::*;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Failure, RecordInfo};
 use crate::protocol::scene::{RULES, TERMS, at, happen, happen_where, held, waiter};
 
-/// A lane whose first task has let go while a second waits, and that has sent its yield at 100 ms; and the yield's two tokens.
+/// Returns a key state whose first task released the lock while a second waits, and which sent its
+/// yield at 100 ms. Also returns the two tokens of the yield.
 fn yielding() -> (KeyState<u32>, Token, Token) {
     yielding_to(TERMS)
 }
 
-/// The same where the second task has terms of its own.
+/// Like [`yielding`], with the terms of the second task.
 fn yielding_to(terms: HoldTerms) -> (KeyState<u32>, Token, Token) {
     let (mut key_state, old) = held(TERMS);
     happen(&mut key_state, 50, |key_state, ctx| key_state.join(waiter(2, terms), ctx));
@@ -22,115 +21,125 @@ fn yielding_to(terms: HoldTerms) -> (KeyState<u32>, Token, Token) {
     (key_state, old, next)
 }
 
-fn offer_of(next: Token) -> Command {
+fn yield_to(next: Token) -> Command {
     Command::Yield { next, fleet_hold: FleetHold::UNKNOWN }
 }
 
 #[test]
-fn an_answer_that_is_heard_twice_does_not_answer_the_next_offer() {
+fn duplicate_reply_does_not_answer_the_next_yield() {
     let (mut key_state, old, next) = yielding();
     let earlier = Token::of_numbers(1, next.number() + 1).expect("a small number");
 
     let actions = happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, offer_of(earlier), at(50), Reply::Owner, ctx)
+        key_state.reply(old, yield_to(earlier), at(50), Reply::Owner, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Yielding(_)), "{actions:?}");
 }
 
 #[test]
-fn a_lock_that_somebody_takes_when_it_is_offered_is_contended() {
+fn accepted_yield_marks_the_lock_contended() {
     let (mut key_state, old, next) = yielding();
     let mut contended = false;
 
     happen_where(&mut contended, &mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx);
+        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     assert!(contended);
 }
 
 #[test]
-fn a_grant_after_a_yield_is_counted_from_when_the_yield_was_sent() {
+fn grant_after_a_yield_counts_from_the_yield() {
     let (mut key_state, old, next) = yielding();
     happen(&mut key_state, 1_000, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx);
+        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     let actions = happen(&mut key_state, 1_100, |key_state, ctx| {
-        let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-        key_state.on_grant(next, offer, ctx);
+        let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        key_state.on_grant(next, grant, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");
 }
 
 #[test]
-fn a_yield_where_nobody_queues_leaves_others_a_moment_to_take_the_lock() {
+fn yield_without_a_queue_leaves_time_for_others() {
     let (mut key_state, old, next) = yielding();
     let freed = Reply::NotQueued { ttl: Some(Duration::from_millis(8)) };
 
     let actions = happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), freed, ctx)
+        key_state.reply(old, yield_to(next), at(100), freed, ctx);
     });
 
     assert!(actions.is_empty(), "{actions:?}");
     assert_eq!(key_state.due(), at(110));
-    assert!(happen(&mut key_state, 102, KeyState::on_invalidation).is_empty(), "our own bell rings, too");
+    assert!(
+        happen(&mut key_state, 102, KeyState::on_invalidation).is_empty(),
+        "this process receives its own release message"
+    );
     let again = happen(&mut key_state, 109, KeyState::tick);
     assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
 }
 
-/// A lane whose task was granted the lock at 110 ms, by a proof of 100 ms, and another task that waits; and its token.
+/// Returns a key state whose task was granted the lock at 110 ms, by a proof of 100 ms, while
+/// another task waits. Also returns the token.
 fn granted() -> (KeyState<u32>, Token) {
     let (mut key_state, token) = granted_to(TERMS);
     happen(&mut key_state, 110, |key_state, ctx| key_state.join(waiter(3, TERMS), ctx));
     (key_state, token)
 }
 
-/// The same where the task has terms of its own, and nobody waits.
+/// Like [`granted`], with the terms of the task, and no other task waits.
 fn granted_to(terms: HoldTerms) -> (KeyState<u32>, Token) {
     let (mut key_state, old, next) = yielding_to(terms);
     happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx)
+        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
     happen(&mut key_state, 110, |key_state, ctx| {
-        let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-        key_state.on_grant(next, offer, ctx);
+        let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        key_state.on_grant(next, grant, ctx);
     });
     (key_state, next)
 }
 
-/// Has the task of `seat` let go where a lock may be handed on for so many seconds while others wait.
-fn let_go_within(seconds: u64, key_state: &mut KeyState<u32>, acquisition: u32, ms: u64) -> Vec<Action<u32>> {
+/// Releases the lock of `acquisition` under a hand-off budget of `seconds`, while other processes
+/// wait.
+fn release_with_budget(
+    seconds: u64,
+    key_state: &mut KeyState<u32>,
+    acquisition: u32,
+    ms: u64,
+) -> Vec<Action<u32>> {
     let rules = ProtocolConfig { handoff_budget: Duration::from_secs(seconds), ..RULES };
     happen(key_state, ms, |key_state, ctx| {
         key_state.release(&acquisition, &mut ctx.under(&rules));
     })
 }
 
-fn let_go_within_a_second(key_state: &mut KeyState<u32>, acquisition: u32, ms: u64) -> Vec<Action<u32>> {
-    let_go_within(1, key_state, acquisition, ms)
+fn release_within_a_second(key_state: &mut KeyState<u32>, acquisition: u32, ms: u64) -> Vec<Action<u32>> {
+    release_with_budget(1, key_state, acquisition, ms)
 }
 
-/// Has the task of `seat` let go with time left in the hand-off.
-fn let_go(key_state: &mut KeyState<u32>, acquisition: u32, ms: u64) -> Vec<Action<u32>> {
-    let_go_within(60, key_state, acquisition, ms)
+/// Releases the lock of `acquisition` within the hand-off budget.
+fn release_in_time(key_state: &mut KeyState<u32>, acquisition: u32, ms: u64) -> Vec<Action<u32>> {
+    release_with_budget(60, key_state, acquisition, ms)
 }
 
 #[test]
-fn a_hold_is_handed_on_while_more_than_half_of_it_is_left() {
+fn hold_is_handed_off_while_more_than_half_is_left() {
     let deadline = 30_000 - 302;
-    for (left, is_handed_on) in [(15_001, true), (15_000, false)] {
+    for (left, is_handed_off) in [(15_001, true), (15_000, false)] {
         let (mut key_state, token) = held(TERMS);
         happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
-        let actions = let_go(&mut key_state, 1, deadline - left);
+        let actions = release_in_time(&mut key_state, 1, deadline - left);
 
         assert!(
             match actions[..] {
-                [Action::Grant { acquisition: 2, token: of, .. }] => is_handed_on && of == token,
-                [Action::Send { token: of, command: Command::Renew { .. } }] => !is_handed_on && of == token,
+                [Action::Grant { acquisition: 2, token: of, .. }] => is_handed_off && of == token,
+                [Action::Send { token: of, command: Command::Renew { .. } }] => !is_handed_off && of == token,
                 _ => false,
             },
             "{left}: {actions:?}"
@@ -139,23 +148,23 @@ fn a_hold_is_handed_on_while_more_than_half_of_it_is_left() {
 }
 
 #[test]
-fn a_grant_that_is_not_confirmed_is_handed_on_while_more_than_half_of_it_is_left() {
+fn unconfirmed_grant_is_handed_off_while_half_is_left() {
     let deadline = 100 + 1_000 - 12;
-    for (left, is_handed_on) in [(501, true), (500, false)] {
+    for (left, is_handed_off) in [(501, true), (500, false)] {
         let (mut key_state, _) = granted();
 
-        let actions = let_go(&mut key_state, 2, deadline - left);
+        let actions = release_in_time(&mut key_state, 2, deadline - left);
 
         assert_eq!(
             matches!(actions[..], [Action::Grant { acquisition: 3, .. }]),
-            is_handed_on,
+            is_handed_off,
             "{actions:?}"
         );
     }
 }
 
 #[test]
-fn a_hold_that_nobody_renews_is_lost_when_its_deadline_has_come() {
+fn hold_without_renewals_is_lost_at_its_deadline() {
     let (mut key_state, _) = held(TERMS.renew(false));
 
     assert_eq!(key_state.due(), at(30_000 - 302));
@@ -169,20 +178,20 @@ fn a_hold_that_nobody_renews_is_lost_when_its_deadline_has_come() {
 }
 
 #[test]
-fn an_answer_about_another_token_does_not_concern_a_hold() {
+fn reply_for_another_token_does_not_affect_a_hold() {
     let (mut key_state, _) = held(TERMS);
     let (_, other) = held(TERMS);
 
     let renew = Command::Renew { lease: TERMS.lease() };
     let actions = happen(&mut key_state, 50, |key_state, ctx| {
-        key_state.reply(other, renew, at(40), Reply::NotOwner, ctx)
+        key_state.reply(other, renew, at(40), Reply::NotOwner, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Held(_)), "{actions:?}");
 }
 
 #[test]
-fn a_hold_is_lost_to_what_is_no_lock_and_not_to_a_server_that_refuses() {
+fn hold_is_lost_to_a_foreign_value_and_not_to_a_refusal() {
     for (kind, is_lost) in
         [(FailureKind::WrongKind, true), (FailureKind::Passing, false), (FailureKind::Lasting, false)]
     {
@@ -199,7 +208,7 @@ fn a_hold_is_lost_to_what_is_no_lock_and_not_to_a_server_that_refuses() {
 }
 
 #[test]
-fn a_renewal_that_is_answered_while_the_lock_is_on_offer_counts() {
+fn renewal_answered_during_a_yield_counts() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 10_001, KeyState::tick);
     happen(&mut key_state, 10_002, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
@@ -207,13 +216,13 @@ fn a_renewal_that_is_answered_while_the_lock_is_on_offer_counts() {
         key_state.release(&1, ctx);
     });
     let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
-    let (offer, renew) = (offer_of(yielding.next), Command::Renew { lease: TERMS.lease() });
+    let (grant, renew) = (yield_to(yielding.next), Command::Renew { lease: TERMS.lease() });
     happen(&mut key_state, 10_004, |key_state, ctx| {
-        key_state.reply(token, renew, at(10_001), Reply::Owner, ctx)
+        key_state.reply(token, renew, at(10_001), Reply::Owner, ctx);
     });
 
     let kept = happen(&mut key_state, 10_005, |key_state, ctx| {
-        key_state.reply(token, offer, at(10_003), Reply::Owner, ctx)
+        key_state.reply(token, grant, at(10_003), Reply::Owner, ctx);
     });
 
     let until = Deadline::of_lease(at(10_001), TERMS.lease());
@@ -224,11 +233,11 @@ fn a_renewal_that_is_answered_while_the_lock_is_on_offer_counts() {
 }
 
 #[test]
-fn a_lock_that_was_lost_when_it_was_offered_is_asked_for_anew() {
+fn lock_lost_before_its_yield_is_contended_again() {
     let (mut key_state, old, next) = yielding();
 
     let actions = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::NotOwner, ctx)
+        key_state.reply(old, yield_to(next), at(100), Reply::NotOwner, ctx);
     });
 
     assert!(
@@ -238,68 +247,72 @@ fn a_lock_that_was_lost_when_it_was_offered_is_asked_for_anew() {
 }
 
 #[test]
-fn a_yield_that_was_refused_leaves_the_token_that_held() {
+fn refused_yield_cleans_up_the_old_token() {
     let (mut key_state, old, next) = yielding();
 
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
     let actions = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), busy, ctx)
+        key_state.reply(old, yield_to(next), at(100), busy, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Orphan { token }] if token == old), "{actions:?}");
-    assert!(key_state.due() < BootInstant::NEVER, "it is asked for again");
+    assert!(key_state.due() < BootInstant::NEVER, "it is contended again");
 }
 
 #[test]
-fn who_was_queued_by_a_yield_asks_again_half_a_grant_lease_after_it() {
+fn contender_queued_by_a_yield_rechecks_half_a_lease_later() {
     let (mut key_state, old, next) = yielding();
 
     happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx)
+        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     assert_eq!(key_state.due(), at(100).plus(RULES.grant_lease / 2));
 }
 
 #[test]
-fn a_grant_that_overtakes_the_answer_to_the_yield_is_confirmed() {
+fn grant_before_the_reply_to_its_yield_is_confirmed() {
     let (mut key_state, _, next) = yielding();
 
-    let asked = happen(&mut key_state, 105, |key_state, ctx| {
-        let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-        assert!(key_state.on_grant(next, offer, ctx));
+    let sent = happen(&mut key_state, 105, |key_state, ctx| {
+        let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        assert!(key_state.on_grant(next, grant, ctx));
     });
     let renew = Command::Renew { lease: TERMS.lease() };
-    let ours = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(next, renew, at(105), Reply::Owner, ctx)
+    let confirmed = happen(&mut key_state, 110, |key_state, ctx| {
+        key_state.reply(next, renew, at(105), Reply::Owner, ctx);
     });
 
     assert!(
-        matches!(asked[..], [Action::Send { token, command }] if token == next && command == renew),
-        "{asked:?}"
+        matches!(sent[..], [Action::Send { token, command }] if token == next && command == renew),
+        "{sent:?}"
     );
-    assert!(matches!(ours[..], [Action::Grant { acquisition: 2, token, .. }] if token == next), "{ours:?}");
+    assert!(
+        matches!(confirmed[..], [Action::Grant { acquisition: 2, token, .. }] if token == next),
+        "{confirmed:?}"
+    );
 }
 
-/// A lock that three tasks more want, of which the first two have let go at 400 and 600 ms; what came of each, and its token.
-fn handed_on_twice() -> (KeyState<u32>, [Vec<Action<u32>>; 2], Token) {
+/// Returns a key state whose first two tasks released the lock at 400 and 600 ms, while more tasks
+/// wait. Also returns the actions of each release, and the token.
+fn handed_off_twice() -> (KeyState<u32>, [Vec<Action<u32>>; 2], Token) {
     let (mut key_state, token) = held(TERMS);
     for acquisition in [2, 3, 4] {
         happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(acquisition, TERMS), ctx));
     }
-    let [early, later] =
-        [(1, 400), (2, 600)].map(|(acquisition, ms)| let_go_within_a_second(&mut key_state, acquisition, ms));
+    let [early, later] = [(1, 400), (2, 600)]
+        .map(|(acquisition, ms)| release_within_a_second(&mut key_state, acquisition, ms));
     (key_state, [early, later], token)
 }
 
-/// What comes of the third who lets go, at 1,100 ms, where the server has answered so, who else waits.
-fn handed_on_after(answer: impl FnOnce(Token) -> Reply) -> Vec<Action<u32>> {
-    let (mut key_state, _, token) = handed_on_twice();
+/// Returns the actions of the third release, at 1,100 ms, after this reply to the probe.
+fn handed_off_after(answer: impl FnOnce(Token) -> Reply) -> Vec<Action<u32>> {
+    let (mut key_state, _, token) = handed_off_twice();
     let answer = answer(token);
     happen(&mut key_state, 700, |key_state, ctx| {
-        key_state.reply(token, Command::Inspect, at(600), answer, ctx)
+        key_state.reply(token, Command::Inspect, at(600), answer, ctx);
     });
-    let_go_within_a_second(&mut key_state, 3, 1_100)
+    release_within_a_second(&mut key_state, 3, 1_100)
 }
 
 fn waiters(waiters: usize) -> impl FnOnce(Token) -> Reply {
@@ -307,11 +320,11 @@ fn waiters(waiters: usize) -> impl FnOnce(Token) -> Reply {
 }
 
 #[test]
-fn a_hand_off_ends_where_somebody_else_waits_however_often_the_lock_was_handed_on() {
-    let (_, [early, later], _) = handed_on_twice();
+fn hand_offs_end_when_another_process_waits() {
+    let (_, [early, later], _) = handed_off_twice();
     let after_it = [
-        handed_on_after(waiters(1)),
-        handed_on_after(|_| Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))),
+        handed_off_after(waiters(1)),
+        handed_off_after(|_| Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))),
     ];
 
     assert!(matches!(early[..], [Action::Grant { acquisition: 2, .. }]), "{early:?}");
@@ -322,31 +335,31 @@ fn a_hand_off_ends_where_somebody_else_waits_however_often_the_lock_was_handed_o
         ),
         "{later:?}"
     );
-    let is_offered =
+    let is_yielded =
         |actions: &Vec<_>| matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]);
-    assert!(after_it.iter().all(is_offered), "other processes have no turn: {after_it:?}");
+    assert!(after_it.iter().all(is_yielded), "other processes get the lock: {after_it:?}");
 }
 
 #[test]
-fn a_hand_off_goes_on_where_nobody_else_waits() {
-    let after_it = handed_on_after(waiters(0));
+fn hand_offs_continue_without_other_waiters() {
+    let after_it = handed_off_after(waiters(0));
 
     assert!(matches!(after_it[..], [Action::Grant { acquisition: 4, .. }]), "{after_it:?}");
 }
 
 #[test]
-fn a_hold_that_is_somebody_elses_when_it_is_asked_who_waits_is_checked() {
-    let theirs = Token::of_numbers(77, 1).expect("a small number").process();
+fn hold_is_checked_if_the_probe_reports_another_holder() {
+    let other = Token::of_numbers(77, 1).expect("a small number").process();
     let held_by = |holder| Some(RecordInfo { holder, waiters: 0, ttl: None });
-    for seen in [None, held_by(None), held_by(Some(theirs))] {
-        let (mut key_state, _, token) = handed_on_twice();
+    for seen in [None, held_by(None), held_by(Some(other))] {
+        let (mut key_state, _, token) = handed_off_twice();
 
         let actions = happen(&mut key_state, 700, |key_state, ctx| {
             key_state.reply(token, Command::Inspect, at(600), Reply::Info(seen), ctx);
         });
 
         assert!(matches!(actions[..], [Action::Send { command: Command::Verify, .. }]), "{actions:?}");
-        let after_it = let_go_within_a_second(&mut key_state, 3, 1_100);
+        let after_it = release_within_a_second(&mut key_state, 3, 1_100);
         assert!(
             matches!(after_it[..], [Action::Send { command: Command::Yield { .. }, .. }]),
             "{after_it:?}"
@@ -355,7 +368,7 @@ fn a_hold_that_is_somebody_elses_when_it_is_asked_who_waits_is_checked() {
 }
 
 #[test]
-fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
+fn task_with_another_lease_continues_the_budget() {
     let (mut key_state, token) = held(TERMS);
     let [shorter, longer] = [10, 40].map(|seconds| HoldTerms::of_lease(Duration::from_secs(seconds)));
     for (acquisition, terms) in [(2, shorter), (3, longer), (4, shorter)] {
@@ -364,58 +377,58 @@ fn who_has_another_lease_goes_on_with_the_budget_of_those_before() {
 
     for (acquisition, ms, lease) in [(1, 400, shorter.lease()), (2, 800, longer.lease())] {
         let renew = Command::Renew { lease };
-        let actions = let_go_within_a_second(&mut key_state, acquisition, ms);
+        let actions = release_within_a_second(&mut key_state, acquisition, ms);
         assert!(matches!(actions[..], [Action::Send { command, .. }] if command == renew), "{actions:?}");
         happen(&mut key_state, ms + 10, |key_state, ctx| {
-            key_state.reply(token, renew, at(ms), Reply::Owner, ctx)
+            key_state.reply(token, renew, at(ms), Reply::Owner, ctx);
         });
     }
-    let actions = let_go_within_a_second(&mut key_state, 3, 1_100);
+    let actions = release_within_a_second(&mut key_state, 3, 1_100);
 
     assert!(matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]), "{actions:?}");
 }
 
 #[test]
-fn a_question_that_is_not_answered_does_not_prolong_the_budget_of_who_has_another_lease() {
+fn unanswered_probe_does_not_extend_the_budget_of_another_lease() {
     let (mut key_state, token) = held(TERMS);
     let shorter = HoldTerms::of_lease(Duration::from_secs(10));
     for (acquisition, terms) in [(2, TERMS), (3, shorter), (4, shorter)] {
         happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(acquisition, terms), ctx));
     }
-    let_go_within_a_second(&mut key_state, 1, 600);
-    let_go_within_a_second(&mut key_state, 2, 800);
+    release_within_a_second(&mut key_state, 1, 600);
+    release_within_a_second(&mut key_state, 2, 800);
     let renew = Command::Renew { lease: shorter.lease() };
     happen(&mut key_state, 810, |key_state, ctx| key_state.reply(token, renew, at(800), Reply::Owner, ctx));
 
-    let actions = let_go_within_a_second(&mut key_state, 3, 1_100);
+    let actions = release_within_a_second(&mut key_state, 3, 1_100);
 
     assert!(matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]), "{actions:?}");
 }
 
 #[test]
-fn a_lock_that_nobody_takes_when_it_is_offered_is_not_contended() {
+fn kept_yield_marks_the_lock_uncontended() {
     let (mut key_state, old, next) = yielding();
     let mut contended = true;
 
     happen_where(&mut contended, &mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Owner, ctx);
+        key_state.reply(old, yield_to(next), at(100), Reply::Owner, ctx);
     });
 
     assert!(!contended);
 }
 
 #[test]
-fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
-    let (mut key_state, _, token) = handed_on_twice();
+fn probe_reply_is_ignored_by_a_later_contender() {
+    let (mut key_state, _, token) = handed_off_twice();
     let other = HoldTerms::of_lease(Duration::from_secs(10));
     happen(&mut key_state, 601, |key_state, ctx| key_state.join(waiter(5, other), ctx));
-    let_go_within_a_second(&mut key_state, 3, 610);
-    let_go_within_a_second(&mut key_state, 4, 620);
+    release_within_a_second(&mut key_state, 3, 610);
+    release_within_a_second(&mut key_state, 4, 620);
     assert!(matches!(key_state.phase, KeyPhase::Contending(_)), "{key_state:?}");
 
     let refused = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
     let actions = happen(&mut key_state, 700, |key_state, ctx| {
-        key_state.reply(token, Command::Inspect, at(600), refused, ctx)
+        key_state.reply(token, Command::Inspect, at(600), refused, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Contending(_)), "{actions:?}");
@@ -424,25 +437,21 @@ fn the_answer_who_else_waits_says_nothing_to_who_is_asking_by_then() {
 const RENEW: Command = Command::Renew { lease: TERMS.lease() };
 
 #[test]
-fn a_grant_is_confirmed_once_it_has_lasted_for_a_while() {
+fn grant_is_confirmed_after_5_ms() {
     let (mut key_state, token) = granted();
 
     assert_eq!(key_state.due(), at(110).plus(Duration::from_millis(1_088 - 110) / 200));
     assert!(happen(&mut key_state, 114, KeyState::tick).is_empty());
-    let asked = happen(&mut key_state, 115, KeyState::tick);
+    let sent = happen(&mut key_state, 115, KeyState::tick);
 
-    assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
-    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "it is asked once");
+    assert!(matches!(sent[..], [Action::Send { token: of, command: RENEW }] if of == token), "{sent:?}");
+    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
     happen(&mut key_state, 117, |key_state, ctx| key_state.reply(token, RENEW, at(115), Reply::Owner, ctx));
-    assert!(
-        key_state.due() > at(7_000),
-        "from now on it is renewed as all others are: {:?}",
-        key_state.due()
-    );
+    assert!(key_state.due() > at(7_000), "from now on it is renewed like all others: {:?}", key_state.due());
 }
 
 #[test]
-fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() {
+fn grant_that_has_to_last_is_confirmed_at_once() {
     let at_once = ProtocolConfig { confirm_grants_first: true, ..RULES };
     let minute = Some(Duration::from_secs(60));
     for (terms, rules) in [
@@ -453,7 +462,7 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
     ] {
         let (mut key_state, old, next) = yielding_to(terms);
         happen(&mut key_state, 101, |key_state, ctx| {
-            key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx)
+            key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
         });
         let granted = happen(&mut key_state, 110, |key_state, ctx| {
             let mut ctx = ctx.under(&rules);
@@ -471,17 +480,17 @@ fn a_grant_is_confirmed_at_once_where_it_has_to_last_or_nobody_keeps_the_time() 
             ),
             "{terms:?}: {granted:?}"
         );
-        assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "it is asked once");
+        assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
     }
 }
 
 #[test]
-fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
+fn grant_handed_to_a_bounded_hold_is_confirmed_at_once() {
     let (mut key_state, token) = granted_to(TERMS);
     let min_hold = Some(Duration::from_secs(60));
     happen(&mut key_state, 111, |key_state, ctx| key_state.join(waiter(3, TERMS.min_hold(min_hold)), ctx));
 
-    let handed_on = let_go_within_a_second(&mut key_state, 2, 112);
+    let handed_on = release_within_a_second(&mut key_state, 2, 112);
 
     assert!(
         matches!(
@@ -490,48 +499,48 @@ fn a_grant_that_is_handed_on_to_a_turn_that_has_to_last_is_confirmed_at_once() {
         ),
         "{handed_on:?}"
     );
-    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "it is asked once");
+    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
 }
 
 #[test]
-fn what_confirms_a_grant_waits_for_no_place() {
+fn confirmation_of_a_grant_is_not_deferred() {
     let (mut key_state, _) = granted_to(HoldTerms::of_lease(Duration::from_secs(1)));
 
-    assert!(!key_state.defer(at(115), at(120)), "there is time: a renewal would wait");
+    assert!(!key_state.defer(at(115), at(120)), "a renewal could be deferred this long");
     assert_eq!(happen(&mut key_state, 115, KeyState::tick).len(), 1);
 }
 
 #[test]
-fn a_grant_whose_task_lets_go_soon_costs_a_release_and_no_more() {
+fn short_grant_costs_only_a_release() {
     let (mut key_state, token) = granted_to(TERMS);
 
     let mut released = ReleaseOutcome::HandedOff;
-    let asked = happen(&mut key_state, 113, |key_state, ctx| released = key_state.release(&2, ctx));
+    let sent = happen(&mut key_state, 113, |key_state, ctx| released = key_state.release(&2, ctx));
 
-    assert_eq!((released, asked.len()), (ReleaseOutcome::Send(token, Command::Release), 0), "{asked:?}");
+    assert_eq!((released, sent.len()), (ReleaseOutcome::Send(token, Command::Release), 0), "{sent:?}");
     assert!(key_state.is_idle());
 }
 
 #[test]
-fn a_grant_that_is_handed_on_is_confirmed_for_whoever_has_it_then() {
+fn handed_off_grant_is_confirmed_for_its_present_task() {
     let (mut key_state, token) = granted();
 
-    let handed_on = let_go_within_a_second(&mut key_state, 2, 112);
+    let handed_on = release_within_a_second(&mut key_state, 2, 112);
 
     assert!(
         matches!(handed_on[..], [Action::Grant { acquisition: 3, token: of, .. }] if of == token),
         "{handed_on:?}"
     );
-    let asked = happen(&mut key_state, 115, KeyState::tick);
-    assert!(matches!(asked[..], [Action::Send { token: of, command: RENEW }] if of == token), "{asked:?}");
+    let sent = happen(&mut key_state, 115, KeyState::tick);
+    assert!(matches!(sent[..], [Action::Send { token: of, command: RENEW }] if of == token), "{sent:?}");
     let prolonged = happen(&mut key_state, 116, |key_state, ctx| {
-        key_state.reply(token, RENEW, at(115), Reply::Owner, ctx)
+        key_state.reply(token, RENEW, at(115), Reply::Owner, ctx);
     });
     assert!(matches!(prolonged[..], [Action::Extend { acquisition: 3, .. }]), "{prolonged:?}");
 }
 
 #[test]
-fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it_is_handed_on() {
+fn grant_without_a_confirmation_is_confirmed_before_a_hand_off() {
     let (mut late, _) = granted();
     let (mut unanswered, token) = granted();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
@@ -539,13 +548,13 @@ fn a_grant_whose_confirmation_is_late_or_was_not_answered_is_confirmed_before_it
     happen(&mut unanswered, 117, |key_state, ctx| key_state.reply(token, RENEW, at(115), unknown, ctx));
 
     for (key_state, ms) in [(&mut late, 700), (&mut unanswered, 118)] {
-        let asked = let_go_within_a_second(key_state, 2, ms);
-        assert!(matches!(asked[..], [Action::Send { command: RENEW, .. }]), "{asked:?}");
+        let sent = release_within_a_second(key_state, 2, ms);
+        assert!(matches!(sent[..], [Action::Send { command: RENEW, .. }]), "{sent:?}");
     }
 }
 
 #[test]
-fn a_hold_whose_renewal_was_not_answered_while_it_was_on_offer_is_renewed_when_it_is_kept() {
+fn unanswered_renewal_in_a_kept_yield_is_repeated() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 10_001, KeyState::tick);
     happen(&mut key_state, 10_002, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
@@ -553,20 +562,21 @@ fn a_hold_whose_renewal_was_not_answered_while_it_was_on_offer_is_renewed_when_i
         key_state.release(&1, ctx);
     });
     let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
-    let offer = offer_of(yielding.next);
+    let grant = yield_to(yielding.next);
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
     let renew = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 10_004, |key_state, ctx| key_state.reply(token, renew, at(10_001), busy, ctx));
 
     let kept = happen(&mut key_state, 10_005, |key_state, ctx| {
-        key_state.reply(token, offer, at(10_003), Reply::Owner, ctx)
+        key_state.reply(token, grant, at(10_003), Reply::Owner, ctx);
     });
 
     assert!(matches!(kept[..], [Action::Grant { acquisition: 2, .. }]), "{kept:?}");
     assert!(key_state.due() <= at(11_005), "{:?}", key_state.due());
 }
 
-/// A lane in which a hold is prolonged, at 100 ms, for the next task, which wants it for longer; its token, and what that task wants.
+/// Returns a key state that renews its hold at 100 ms for the next task, which wants a longer
+/// lease. Also returns the token and the terms of that task.
 fn confirming() -> (KeyState<u32>, Token, HoldTerms) {
     let (mut key_state, held) = held(TERMS);
     let terms = HoldTerms::of_lease(2 * TERMS.lease());
@@ -580,7 +590,7 @@ fn confirming() -> (KeyState<u32>, Token, HoldTerms) {
 }
 
 #[test]
-fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_queues() {
+fn lock_lost_before_a_hand_off_is_contended_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
     let renew = Command::Renew { lease: terms.lease() };
     happen(&mut key_state, 101, |key_state, ctx| key_state.reply(held, renew, at(100), Reply::NotOwner, ctx));
@@ -590,12 +600,12 @@ fn a_lock_that_is_gone_before_it_is_handed_on_is_asked_for_anew_where_nobody_que
     let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
     happen(&mut key_state, 102, |key_state, ctx| key_state.reply(held, again, at(101), free, ctx));
 
-    let asked = happen(&mut key_state, 104, KeyState::tick);
-    assert!(matches!(asked[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{asked:?}");
+    let sent = happen(&mut key_state, 104, KeyState::tick);
+    assert!(matches!(sent[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{sent:?}");
 }
 
 #[test]
-fn a_lock_is_let_go_of_that_nobody_said_is_still_ours_where_nobody_queues() {
+fn unconfirmed_hold_is_released_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     let renew = Command::Renew { lease: terms.lease() };
@@ -604,38 +614,38 @@ fn a_lock_is_let_go_of_that_nobody_said_is_still_ours_where_nobody_queues() {
     let again =
         Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::EnqueueMode::Recheck };
     let kept = Reply::NotQueued { ttl: Some(TERMS.lease()) };
-    let let_go =
+    let release_in_time =
         happen(&mut key_state, 800, |key_state, ctx| key_state.reply(held, again, at(790), kept, ctx));
 
     assert!(
-        matches!(let_go[..], [Action::Send { token, command: Command::Release }] if token == held),
-        "{let_go:?}"
+        matches!(release_in_time[..], [Action::Send { token, command: Command::Release }] if token == held),
+        "{release_in_time:?}"
     );
 }
 
 #[test]
-fn a_yield_without_an_answer_leaves_both_its_tokens() {
+fn unanswered_yield_cleans_up_both_tokens() {
     let (mut key_state, old, next) = yielding();
 
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     let actions = happen(&mut key_state, 600, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), unknown, ctx)
+        key_state.reply(old, yield_to(next), at(100), unknown, ctx);
     });
 
-    let abandoned =
+    let is_orphan =
         |wanted| actions.iter().any(|action| matches!(action, Action::Orphan { token } if *token == wanted));
-    assert!(abandoned(old) && abandoned(next), "{actions:?}");
+    assert!(is_orphan(old) && is_orphan(next), "{actions:?}");
 }
 
 #[test]
-fn on_another_server_a_hold_is_confirmed_before_it_is_due() {
+fn new_primary_makes_a_renewal_due() {
     let (mut key_state, held) = held(TERMS);
 
     assert!(happen(&mut key_state, 100, |key_state, ctx| key_state.on_reconnect(false, ctx)).is_empty());
     assert!(key_state.due() > at(200), "{:?}", key_state.due());
     assert!(
         happen(&mut key_state, 200, |key_state, ctx| key_state.on_reconnect(true, ctx)).is_empty(),
-        "it waits for its place"
+        "it is deferred"
     );
     assert_eq!(key_state.due(), at(200));
     let actions = happen(&mut key_state, 200, KeyState::tick);
@@ -647,7 +657,7 @@ fn on_another_server_a_hold_is_confirmed_before_it_is_due() {
 }
 
 #[test]
-fn on_another_server_a_hold_with_little_time_waits_for_no_place() {
+fn new_primary_renews_a_short_hold_at_once() {
     let (mut key_state, _) = held(HoldTerms::of_lease(Duration::from_millis(300)));
 
     let actions = happen(&mut key_state, 20, |key_state, ctx| key_state.on_reconnect(true, ctx));
@@ -656,7 +666,7 @@ fn on_another_server_a_hold_with_little_time_waits_for_no_place() {
 }
 
 #[test]
-fn on_another_server_a_hold_with_a_second_waits_for_its_place() {
+fn new_primary_defers_a_hold_with_a_second_left() {
     let (mut key_state, _) = held(TERMS);
 
     let actions =
@@ -666,7 +676,7 @@ fn on_another_server_a_hold_with_a_second_waits_for_its_place() {
 }
 
 #[test]
-fn on_another_server_a_fixed_lease_is_not_prolonged() {
+fn new_primary_does_not_renew_a_fixed_lease() {
     let (mut key_state, _) = held(TERMS.renew(false));
 
     let mut actions = happen(&mut key_state, 200, |key_state, ctx| key_state.on_reconnect(true, ctx));
@@ -676,11 +686,11 @@ fn on_another_server_a_fixed_lease_is_not_prolonged() {
 }
 
 #[test]
-fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone() {
+fn max_hold_revokes_the_hold_and_its_body_releases_it() {
     let (mut key_state, held) = held(TERMS.max_hold(Some(Duration::from_secs(40))));
     let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 30_000, |key_state, ctx| {
-        key_state.reply(held, renewed, at(29_999), Reply::Owner, ctx)
+        key_state.reply(held, renewed, at(29_999), Reply::Owner, ctx);
     });
     assert_eq!(happen(&mut key_state, 40_000, KeyState::tick).len(), 1, "a renewal");
     assert_eq!(key_state.due(), at(40_001));
@@ -690,16 +700,16 @@ fn a_turn_is_lost_when_its_max_hold_is_over_and_released_when_its_body_is_gone()
     let [Action::Revoke { cause: LossCause::MaxHold, left: Some(left), .. }] = actions[..] else {
         panic!("{actions:?}")
     };
-    let gone =
+    let released =
         happen(&mut key_state, 41_000, |key_state, ctx| key_state.release_residual(&1, left, true, ctx));
     assert!(
-        matches!(gone[..], [Action::Send { token, command: Command::Release }] if token == held),
-        "{gone:?}"
+        matches!(released[..], [Action::Send { token, command: Command::Release }] if token == held),
+        "{released:?}"
     );
 }
 
 #[test]
-fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
+fn each_handed_off_hold_has_its_own_max_hold() {
     let (mut key_state, _) = held(TERMS);
     let terms = TERMS.max_hold(Some(Duration::from_secs(1)));
     happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(2, terms), ctx));
@@ -718,7 +728,7 @@ fn a_turn_that_was_handed_on_has_a_max_hold_of_its_own() {
 }
 
 #[test]
-fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
+fn hold_without_bounds_allocates_nothing() {
     let minute = Some(Duration::from_secs(60));
 
     for (terms, has_more) in [(TERMS, false), (TERMS.max_hold(minute), true), (TERMS.min_hold(minute), true)]
@@ -730,7 +740,7 @@ fn a_hold_takes_more_memory_only_for_the_bounds_of_its_turn() {
 }
 
 #[test]
-fn grant_that_is_not_confirmed_in_time_is_lost_by_that() {
+fn unconfirmed_grant_is_lost_with_its_own_cause() {
     let deadline = 100 + 1_000 - 12;
     let lease = TERMS.lease();
     for (is_confirmed, cause) in [(false, LossCause::GrantUnconfirmed), (true, LossCause::Expired)] {
@@ -758,12 +768,12 @@ fn grant_that_is_not_confirmed_in_time_is_lost_by_that() {
 fn round_trip_of_a_yield_counts_for_the_grant_that_follows() {
     let (mut key_state, old, next) = yielding();
     happen(&mut key_state, 400, |key_state, ctx| {
-        key_state.reply(old, offer_of(next), at(100), Reply::Yielded, ctx)
+        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
-    let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+    let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
     let actions = happen(&mut key_state, 500, |key_state, ctx| {
-        key_state.on_grant(next, offer, ctx);
+        key_state.on_grant(next, grant, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Send { command: Command::Renew { .. }, .. }]), "{actions:?}");

@@ -3,7 +3,7 @@ use super::*;
 const LEASE: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_turn_without_bounds_never_ends_and_keeps_nobody_out() {
+fn terms_without_bounds_set_no_end_and_no_min_hold() {
     let since = BootInstant::from_nanos(7);
     for terms in
         [HoldTerms::of_lease(LEASE), HoldTerms::of_lease(LEASE).max_hold(None).min_hold(Some(Duration::ZERO))]
@@ -15,7 +15,7 @@ fn a_turn_without_bounds_never_ends_and_keeps_nobody_out() {
 }
 
 #[test]
-fn a_turn_with_bounds_has_them_from_its_begin() {
+fn bounds_count_from_the_start_of_the_hold() {
     let (since, at) =
         (BootInstant::from_nanos(7), |seconds| BootInstant::from_nanos(7).plus(Duration::from_secs(seconds)));
     let ends = HoldTerms::of_lease(LEASE).max_hold(Some(Duration::from_secs(9)));

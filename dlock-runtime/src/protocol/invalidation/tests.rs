@@ -1,5 +1,3 @@
-//! Unit tests of `hint`.
-
 use super::*;
 use crate::error::LossCause;
 use crate::protocol::ProtocolConfig;
@@ -16,8 +14,9 @@ fn checks(actions: &[Action<u32>]) -> usize {
     actions.iter().filter(|action| matches!(action, Action::Send { command: Command::Verify, .. })).count()
 }
 
-/// A lane whose contender found the lock held and looks what stands there since 1 ms; and the look.
-fn looking() -> (KeyState<u32>, Token, Command) {
+/// Returns a key state whose contender found the lock held and sent an enqueue in mode `TryOnly` at
+/// 1 ms. Also returns its token and command.
+fn trying_only() -> (KeyState<u32>, Token, Command) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
     let token = |key_state: &KeyState<u32>| -> Token {
@@ -31,16 +30,16 @@ fn looking() -> (KeyState<u32>, Token, Command) {
     (key_state, second, Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::Join })
 }
 
-/// The same a moment later: it is held by somebody who queues nobody, and the contender pauses since 1 ms.
-fn paused() -> KeyState<u32> {
-    let (mut key_state, token, enqueue) = looking();
+/// Returns a key state whose contender was not queued, and polls since 1 ms.
+fn polling() -> KeyState<u32> {
+    let (mut key_state, token, enqueue) = trying_only();
     happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, enqueue, at(1), FOREIGN, ctx));
     key_state
 }
 
 #[test]
-fn a_hint_makes_a_paused_contender_look_at_once() {
-    let mut key_state = paused();
+fn invalidation_makes_a_polling_contender_retry_at_once() {
+    let mut key_state = polling();
 
     let actions = happen(&mut key_state, 20, KeyState::on_invalidation);
 
@@ -48,8 +47,8 @@ fn a_hint_makes_a_paused_contender_look_at_once() {
 }
 
 #[test]
-fn a_hint_that_overtakes_the_answer_to_a_look_is_not_forgotten() {
-    let (mut key_state, token, enqueue) = looking();
+fn invalidation_during_an_enqueue_is_remembered() {
+    let (mut key_state, token, enqueue) = trying_only();
 
     assert!(happen(&mut key_state, 2, KeyState::on_invalidation).is_empty());
     assert!(
@@ -62,8 +61,8 @@ fn a_hint_that_overtakes_the_answer_to_a_look_is_not_forgotten() {
 }
 
 #[test]
-fn who_looks_while_a_connection_is_made_anew_looks_once_more() {
-    let (mut key_state, token, enqueue) = looking();
+fn reconnect_during_an_enqueue_is_remembered() {
+    let (mut key_state, token, enqueue) = trying_only();
 
     happen(&mut key_state, 2, |key_state, ctx| key_state.on_reconnect(false, ctx));
     happen(&mut key_state, 3, |key_state, ctx| key_state.reply(token, enqueue, at(1), FOREIGN, ctx));
@@ -72,8 +71,8 @@ fn who_looks_while_a_connection_is_made_anew_looks_once_more() {
 }
 
 #[test]
-fn who_holds_back_looks_within_the_time_that_he_may() {
-    let mut key_state = paused();
+fn jittered_retry_stays_within_its_bound() {
+    let mut key_state = polling();
     let rules = ProtocolConfig { wakeup_jitter: Duration::from_millis(5), ..RULES };
 
     let actions = happen(&mut key_state, 20, |key_state, ctx| {
@@ -86,8 +85,8 @@ fn who_holds_back_looks_within_the_time_that_he_may() {
 }
 
 #[test]
-fn a_hint_that_comes_at_once_after_a_look_waits_for_the_floor() {
-    let mut key_state = paused();
+fn invalidation_right_after_an_attempt_waits_for_the_minimum() {
+    let mut key_state = polling();
 
     assert!(happen(&mut key_state, 1, KeyState::on_invalidation).is_empty());
 
@@ -96,18 +95,22 @@ fn a_hint_that_comes_at_once_after_a_look_waits_for_the_floor() {
 }
 
 #[test]
-fn a_hint_makes_a_holder_ask_and_a_flood_of_hints_does_not_make_a_flood_of_questions() {
+fn flood_of_invalidations_causes_few_checks() {
     let (mut key_state, _) = held(TERMS);
 
-    let asked: usize =
+    let sent: usize =
         (100..200).map(|ms| checks(&happen(&mut key_state, ms, KeyState::on_invalidation))).sum();
 
-    assert_eq!(asked, 10);
-    assert_eq!(checks(&happen(&mut key_state, 210, KeyState::tick)), 1, "the last hint is not forgotten");
+    assert_eq!(sent, 10);
+    assert_eq!(
+        checks(&happen(&mut key_state, 210, KeyState::tick)),
+        1,
+        "the last invalidation is remembered"
+    );
 }
 
 #[test]
-fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_goes_on() {
+fn a_check_answered_not_owner_revokes_the_hold() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 100, KeyState::on_invalidation);
     assert!(
@@ -124,14 +127,14 @@ fn a_holder_that_is_answered_not_yours_has_lost_and_one_that_is_answered_yours_g
 
     happen(&mut key_state, 200, KeyState::on_invalidation);
     let actions = happen(&mut key_state, 201, |key_state, ctx| {
-        key_state.reply(token, Command::Verify, at(200), Reply::NotOwner, ctx)
+        key_state.reply(token, Command::Verify, at(200), Reply::NotOwner, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Revoke { cause: LossCause::NotOwner, .. }]), "{actions:?}");
 }
 
 #[test]
-fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each_gap() {
+fn tracked_hold_is_checked_after_100_ms_and_after_each_gap() {
     let (tokens, rules) = (TokenSource::of_process(1), ProtocolConfig { tracking: true, ..RULES });
     let happen = |key_state: &mut KeyState<u32>,
                   ms,
@@ -162,14 +165,14 @@ fn where_changes_are_told_a_hold_is_asked_about_once_it_has_lived_and_after_each
         let event = |key_state: &mut KeyState<u32>, ctx: &mut EventContext<'_, u32>| {
             if gap { key_state.on_reconnect(false, ctx) } else { key_state.on_invalidations_missed(ctx) }
         };
-        assert_eq!(happen(&mut key_state, ms, &event), 0, "it waits for its place");
+        assert_eq!(happen(&mut key_state, ms, &event), 0, "it is deferred");
         assert_eq!(key_state.due(), at(ms));
         assert_eq!(happen(&mut key_state, ms, &KeyState::tick), 1);
     }
 }
 
 #[test]
-fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twice_within_ten_milliseconds() {
+fn gap_checks_a_recent_hold_at_once_but_none_twice_in_10_ms() {
     let rules = ProtocolConfig { tracking: true, ..RULES };
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
@@ -180,11 +183,11 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
         key_state.reply(token, acquire, at(0), Reply::Owner, &mut ctx);
     });
 
-    for (untold, due) in [(50, 50), (55, 60), (90, 90)] {
+    for (missed_at, due) in [(50, 50), (55, 60), (90, 90)] {
         assert_eq!(
-            checks(&happen(&mut key_state, untold, KeyState::on_invalidations_missed)),
+            checks(&happen(&mut key_state, missed_at, KeyState::on_invalidations_missed)),
             0,
-            "it waits for its place"
+            "it is deferred"
         );
         assert_eq!(key_state.due(), at(due));
         assert_eq!(checks(&happen(&mut key_state, due, KeyState::tick)), 1);
@@ -192,7 +195,7 @@ fn where_nobody_told_of_changes_a_young_hold_is_asked_about_at_once_and_none_twi
 }
 
 #[test]
-fn a_hold_is_watched_from_its_first_check_on_and_while_it_is_confirmed_for_who_is_next() {
+fn hold_is_tracked_from_its_first_check_on() {
     let (tokens, rules) =
         (TokenSource::of_process(1), ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT });
     let happen = |key_state: &mut KeyState<u32>,
@@ -221,32 +224,30 @@ fn a_hold_is_watched_from_its_first_check_on_and_while_it_is_confirmed_for_who_i
     let (Some((token, acquire)), false) =
         happen(&mut key_state, 0, &|key_state, ctx| key_state.join(waiter(1, TERMS), ctx))
     else {
-        panic!("it is watched while it is asked for, or nothing is asked: {key_state:?}")
+        panic!("it is tracked while it is requested, or nothing is asked: {key_state:?}")
     };
-    let ours = |command| {
+    let owner = |command| {
         move |key_state: &mut KeyState<u32>, ctx: &mut EventContext<'_, u32>| {
-            key_state.reply(token, command, ctx.now, Reply::Owner, ctx)
+            key_state.reply(token, command, ctx.now, Reply::Owner, ctx);
         }
     };
-    assert_eq!(happen(&mut key_state, 1, &ours(acquire)), (None, false), "it may be over in a moment");
+    assert_eq!(happen(&mut key_state, 1, &owner(acquire)), (None, false), "it may end soon");
     assert_eq!(happen(&mut key_state, 101, &KeyState::tick), (Some((token, Command::Verify)), true));
-    assert_eq!(happen(&mut key_state, 102, &ours(Command::Verify)), (None, true));
+    assert_eq!(happen(&mut key_state, 102, &owner(Command::Verify)), (None, true));
 
     happen(&mut key_state, 103, &|key_state, ctx| key_state.join(waiter(2, another), ctx));
-    let (Some((_, offer @ Command::Yield { .. })), true) = happen(&mut key_state, 104, &|key_state, ctx| {
-        assert_eq!(key_state.release(&1, ctx), ReleaseOutcome::HandedOff);
-    }) else {
-        panic!("it is not watched while it is offered to others, or it is not: {key_state:?}")
+    let (Some((_, yield_command @ Command::Yield { .. })), true) =
+        happen(&mut key_state, 104, &|key_state, ctx| {
+            assert_eq!(key_state.release(&1, ctx), ReleaseOutcome::HandedOff);
+        })
+    else {
+        panic!("it is not tracked during the yield, or there is none: {key_state:?}")
     };
     let renew = Command::Renew { lease: another.lease() };
     assert_eq!(
-        happen(&mut key_state, 105, &ours(offer)),
+        happen(&mut key_state, 105, &owner(yield_command)),
         (Some((token, renew)), true),
-        "its renewal tells nobody"
+        "its renewal does not start tracking"
     );
-    assert_eq!(
-        happen(&mut key_state, 106, &ours(renew)),
-        (None, false),
-        "the next one may be over in a moment"
-    );
+    assert_eq!(happen(&mut key_state, 106, &owner(renew)), (None, false), "the next hold may end soon");
 }

@@ -1,5 +1,3 @@
-//! Unit tests of `lane`.
-
 use super::*;
 use crate::protocol::command::{EnqueueMode, FailureKind};
 use crate::protocol::foreign_clients::FleetHold;
@@ -12,7 +10,7 @@ fn unknown() -> Reply {
     Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"))
 }
 
-/// A task that gives up after this many further tries.
+/// Returns a task that gives up after `retries` retries.
 fn trying(acquisition: u32, retries: u32) -> QueueEntry<u32> {
     QueueEntry {
         retry_state: RetryState::new(at(0), RetryLimits { retries, ..LIMITS }, acquisition),
@@ -20,7 +18,8 @@ fn trying(acquisition: u32, retries: u32) -> QueueEntry<u32> {
     }
 }
 
-/// A lane whose first task has let go while a second waits: the lock is on offer to other processes; and the token that had it.
+/// Returns a key state whose first task released the lock while a second waits, so that a yield is
+/// in flight. Also returns the old token.
 fn yielding() -> (KeyState<u32>, Token) {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 50, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
@@ -30,62 +29,58 @@ fn yielding() -> (KeyState<u32>, Token) {
     (key_state, token)
 }
 
-/// KeyTable as far with the lock as they can be, one of each kind.
-fn lanes() -> [KeyState<u32>; 6] {
+/// Returns one key state in each phase.
+fn key_states() -> [KeyState<u32>; 5] {
     let (mut kept, _) = held(TERMS.min_hold(Some(TERMS.lease())));
     happen(&mut kept, 10, |key_state, ctx| {
         key_state.release(&1, ctx);
     });
-    let (mut tries_behind, token) = queued(waiter(1, TERMS));
-    let ending = Reply::Queued { ttl: Some(Duration::ZERO) };
-    happen(&mut tries_behind, 10, |key_state, ctx| key_state.reply(token, ENQUEUE, at(10), ending, ctx));
-    assert_eq!(happen(&mut tries_behind, 12, KeyState::tick).len(), 2, "an acquire follows the question");
-    [KeyState::new(), queued(waiter(1, TERMS)).0, tries_behind, held(TERMS).0, yielding().0, kept]
+    [KeyState::new(), queued(waiter(1, TERMS)).0, held(TERMS).0, yielding().0, kept]
 }
 
-/// What becomes of a token that nobody here has any more.
+/// The outcome of a token that no acquisition uses.
 #[derive(Debug, PartialEq, Eq)]
 enum Dead {
-    /// It has left no trace.
-    Rests,
-    /// It is told to leave.
-    ResidualHold,
-    /// It is told to leave until that is proved to have come after all it was part of.
-    OrphanedToken,
+    /// Nothing is sent for the token.
+    Nothing,
+    /// The token is withdrawn once.
+    Withdrawn,
+    /// The token is withdrawn until that is proved to have run after its command.
+    Orphaned,
 }
 
 #[test]
-fn what_an_answer_that_nobody_waits_for_any_more_tells_of_is_undone_however_far_the_lane_is_by_then() {
+fn stale_reply_is_cleaned_up_in_every_phase() {
     let (_, dead) = held(TERMS);
     let (_, next) = held(TERMS);
-    let offer = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
+    let yields = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
     let renew = Command::Renew { lease: TERMS.lease() };
     let cases = [
-        (ACQUIRE, unknown(), Dead::OrphanedToken),
-        (ENQUEUE, unknown(), Dead::OrphanedToken),
-        (offer, unknown(), Dead::OrphanedToken),
-        (offer, Reply::Owner, Dead::OrphanedToken),
-        (ACQUIRE, Reply::Owner, Dead::ResidualHold),
-        (ENQUEUE, Reply::Owner, Dead::ResidualHold),
-        (ENQUEUE, Reply::Queued { ttl: None }, Dead::ResidualHold),
-        (ACQUIRE, Reply::Contended, Dead::Rests),
-        (offer, Reply::NotOwner, Dead::Rests),
-        (renew, Reply::NotOwner, Dead::Rests),
-        (renew, unknown(), Dead::Rests),
+        (ACQUIRE, unknown(), Dead::Orphaned),
+        (ENQUEUE, unknown(), Dead::Orphaned),
+        (yields, unknown(), Dead::Orphaned),
+        (yields, Reply::Owner, Dead::Orphaned),
+        (ACQUIRE, Reply::Owner, Dead::Withdrawn),
+        (ENQUEUE, Reply::Owner, Dead::Withdrawn),
+        (ENQUEUE, Reply::Queued { ttl: None }, Dead::Withdrawn),
+        (ACQUIRE, Reply::Contended, Dead::Nothing),
+        (yields, Reply::NotOwner, Dead::Nothing),
+        (renew, Reply::NotOwner, Dead::Nothing),
+        (renew, unknown(), Dead::Nothing),
     ];
 
-    for key_state in lanes() {
+    for key_state in key_states() {
         for (command, reply, expected) in &cases {
             let mut key_state = key_state.clone();
 
             let actions = happen(&mut key_state, 200, |key_state, ctx| {
-                key_state.reply(dead, *command, at(60), reply.clone(), ctx)
+                key_state.reply(dead, *command, at(60), reply.clone(), ctx);
             });
 
             let found = match actions[..] {
-                [] => Dead::Rests,
-                [Action::Send { token, command: Command::Withdraw }] if token == dead => Dead::ResidualHold,
-                [Action::Orphan { token }] if token == dead => Dead::OrphanedToken,
+                [] => Dead::Nothing,
+                [Action::Send { token, command: Command::Withdraw }] if token == dead => Dead::Withdrawn,
+                [Action::Orphan { token }] if token == dead => Dead::Orphaned,
                 _ => panic!("{command:?} {reply:?}: {actions:?}"),
             };
             assert_eq!(found, *expected, "{command:?} {reply:?} in {key_state:?}");
@@ -94,14 +89,14 @@ fn what_an_answer_that_nobody_waits_for_any_more_tells_of_is_undone_however_far_
 }
 
 #[test]
-fn a_grant_to_a_token_that_nobody_here_has_is_passed_on_however_far_the_lane_is() {
+fn unknown_grant_is_passed_on_in_every_phase() {
     let (_, dead) = held(TERMS);
 
-    for mut key_state in lanes() {
+    for mut key_state in key_states() {
         let mut is_known = true;
         let actions = happen(&mut key_state, 200, |key_state, ctx| {
-            let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-            is_known = key_state.on_grant(dead, offer, ctx);
+            let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+            is_known = key_state.on_grant(dead, grant, ctx);
         });
 
         assert!(!is_known && actions.is_empty(), "{actions:?} in {key_state:?}");
@@ -109,12 +104,12 @@ fn a_grant_to_a_token_that_nobody_here_has_is_passed_on_however_far_the_lane_is(
 }
 
 #[test]
-fn a_grant_that_is_told_again_of_a_lock_that_is_ours_is_not_passed_on() {
+fn duplicate_grant_of_a_held_lock_is_not_passed_on() {
     for (mut key_state, token) in [held(TERMS), yielding()] {
         let mut is_known = false;
         let actions = happen(&mut key_state, 200, |key_state, ctx| {
-            let offer = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
-            is_known = key_state.on_grant(token, offer, ctx);
+            let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+            is_known = key_state.on_grant(token, grant, ctx);
         });
 
         assert!(is_known && actions.is_empty(), "{actions:?} in {key_state:?}");
@@ -136,47 +131,47 @@ fn only_the_task_that_holds_the_lock_has_its_token() {
     assert_eq!(
         [1, 2].map(|acquisition| of(&mut on_offer, acquisition)),
         [None, None],
-        "nobody runs under it"
+        "no body runs under it"
     );
 }
 
 #[test]
-fn who_tries_once_while_a_task_of_this_process_has_the_lock_is_refused_at_once() {
+fn single_try_is_rejected_while_this_process_holds_the_lock() {
     for (mut key_state, _) in [held(TERMS), yielding()] {
         let waiting = key_state.queue.count();
 
-        let told = happen(&mut key_state, 110, |key_state, ctx| key_state.join(trying(3, 0), ctx));
+        let rejected = happen(&mut key_state, 110, |key_state, ctx| key_state.join(trying(3, 0), ctx));
 
         let [
             Action::Reject {
                 acquisition: 3,
                 refusal: AcquireFailure::Contended { attempts: 1, waited, ttl: None },
             },
-        ] = told[..]
+        ] = rejected[..]
         else {
-            panic!("{told:?}")
+            panic!("{rejected:?}")
         };
         assert_eq!((waited, key_state.queue.count()), (Duration::from_millis(110), waiting));
     }
 }
 
 #[test]
-fn the_last_try_of_a_contender_asks_the_server_and_ends_with_the_answer() {
+fn last_try_of_a_contender_ends_with_its_reply() {
     let (mut key_state, token) = queued(trying(1, 1));
     let due = key_state.due();
     let tick = u64::try_from(due.since(at(0)).as_millis()).expect("a few milliseconds") + 1;
 
-    let asked = happen(&mut key_state, tick, KeyState::tick);
+    let sent = happen(&mut key_state, tick, KeyState::tick);
     let again = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::Recheck };
     let behind = Reply::Queued { ttl: Some(TERMS.lease()) };
     let ended = happen(&mut key_state, tick + 1, |key_state, ctx| {
-        key_state.reply(token, again, at(tick), behind, ctx)
+        key_state.reply(token, again, at(tick), behind, ctx);
     });
 
-    assert!(due < at(500), "this is no test of the look that is taken half a grant lease later: {due:?}");
+    assert!(due < at(500), "this does not test the recheck half a grant lease later: {due:?}");
     assert!(
-        matches!(asked[..], [Action::Send { token: of, command }] if of == token && command == again),
-        "{asked:?}"
+        matches!(sent[..], [Action::Send { token: of, command }] if of == token && command == again),
+        "{sent:?}"
     );
     assert!(
         matches!(
@@ -191,7 +186,7 @@ fn the_last_try_of_a_contender_asks_the_server_and_ends_with_the_answer() {
 }
 
 #[test]
-fn the_last_try_behind_a_task_of_this_process_asks_nobody() {
+fn last_try_behind_a_local_task_sends_nothing() {
     let (mut key_state, _) = held(TERMS);
     happen(&mut key_state, 5, |key_state, ctx| key_state.join(trying(2, 1), ctx));
     let tick = u64::try_from(key_state.due().since(at(0)).as_millis()).expect("a few milliseconds") + 1;
@@ -211,7 +206,7 @@ fn the_last_try_behind_a_task_of_this_process_asks_nobody() {
 }
 
 #[test]
-fn a_manager_that_shuts_down_lets_nobody_wait_and_leaves_the_servers_queue() {
+fn shutdown_rejects_waiters_and_withdraws() {
     let (mut key_state, token) = queued(waiter(1, TERMS));
     happen(&mut key_state, 3, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
@@ -232,7 +227,7 @@ fn a_manager_that_shuts_down_lets_nobody_wait_and_leaves_the_servers_queue() {
 }
 
 #[test]
-fn a_manager_that_shuts_down_leaves_the_lock_to_the_task_that_has_it() {
+fn shutdown_keeps_the_lock_of_a_running_task() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 50, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 

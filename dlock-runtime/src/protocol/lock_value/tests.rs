@@ -1,5 +1,3 @@
-//! Unit tests of `value`.
-
 use super::*;
 use crate::token::TokenSource;
 
@@ -9,7 +7,7 @@ fn tokens<const N: usize>() -> [Token; N] {
 }
 
 #[test]
-fn the_lock_goes_to_those_who_wait_in_their_order() {
+fn waiters_are_granted_the_lock_in_order() {
     let [a, b, c] = tokens();
     let mut value = LockValue::held_by(a);
     assert_eq!((value.append(b), value.append(c)), (QueuePosition::Queued, QueuePosition::Queued));
@@ -20,7 +18,7 @@ fn the_lock_goes_to_those_who_wait_in_their_order() {
 }
 
 #[test]
-fn a_waiter_that_nobody_listens_for_is_passed_over() {
+fn waiter_without_a_subscriber_is_skipped() {
     let [a, dead, c] = tokens();
     let mut value = LockValue::held_by(a);
     value.append(dead);
@@ -30,7 +28,7 @@ fn a_waiter_that_nobody_listens_for_is_passed_over() {
 }
 
 #[test]
-fn a_release_that_is_not_the_holders_changes_nothing() {
+fn release_by_another_token_changes_nothing() {
     let [a, b, c] = tokens();
     let mut value = LockValue::held_by(a);
     value.append(b);
@@ -42,23 +40,23 @@ fn a_release_that_is_not_the_holders_changes_nothing() {
 }
 
 #[test]
-fn its_holder_alone_frees_a_lock_and_all_who_wait_are_told() {
+fn only_the_holder_frees_a_lock_and_all_waiters_are_notified() {
     let [a, b, c] = tokens();
     let mut value = LockValue::held_by(a);
     value.append(b);
     value.append(c);
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
 
-    assert_eq!(value.free(b, |waiter| told.push(waiter)), ReleaseEffect::NotOwner);
-    assert!(told.is_empty());
-    assert_eq!(value.free(a, |waiter| told.push(waiter)), ReleaseEffect::Freed);
+    assert_eq!(value.free(b, |waiter| notified.push(waiter)), ReleaseEffect::NotOwner);
+    assert!(notified.is_empty());
+    assert_eq!(value.free(a, |waiter| notified.push(waiter)), ReleaseEffect::Freed);
 
-    assert_eq!(told, [b, c]);
+    assert_eq!(notified, [b, c]);
     assert_eq!(value.waiters(), 0);
 }
 
 #[test]
-fn who_leaves_the_queue_is_never_granted_and_who_leaves_as_holder_hands_over() {
+fn withdrawn_waiter_is_never_granted_the_lock() {
     let [a, b, c] = tokens();
     let mut value = LockValue::held_by(a);
     value.append(b);
@@ -81,7 +79,7 @@ fn a_full_value_takes_no_more() {
 }
 
 #[test]
-fn a_yield_queues_us_behind_all_who_wait() {
+fn yield_appends_the_next_token_to_the_queue() {
     let [a, b, c, next] = tokens();
     let mut value = LockValue::held_by(a);
     value.append(b);

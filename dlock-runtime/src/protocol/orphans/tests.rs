@@ -1,5 +1,3 @@
-//! Unit tests of `abandon`.
-
 use super::*;
 use crate::protocol::command::Failure;
 use crate::token::TokenSource;
@@ -8,7 +6,7 @@ fn at(ms: u64) -> BootInstant {
     BootInstant::from_nanos(ms * 1_000_000)
 }
 
-fn abandoned_on(epoch: u64) -> (OrphanedTokens, Token) {
+fn orphan_of_epoch(epoch: u64) -> (OrphanedTokens, Token) {
     let (mut list, token) = (OrphanedTokens::default(), TokenSource::new().next());
     list.add("k".into(), token, epoch);
     assert_eq!(list.due_now(at(0)).len(), 1);
@@ -16,8 +14,8 @@ fn abandoned_on(epoch: u64) -> (OrphanedTokens, Token) {
 }
 
 #[test]
-fn what_is_abandoned_anew_after_its_leave_is_left_now_and_once_more_a_while_later() {
-    let (mut list, token) = abandoned_on(1);
+fn orphan_added_again_is_withdrawn_twice_more() {
+    let (mut list, token) = orphan_of_epoch(1);
     list.left(token, &Reply::NotOwner, 2, at(10));
 
     list.add("k".into(), token, 1);
@@ -28,8 +26,8 @@ fn what_is_abandoned_anew_after_its_leave_is_left_now_and_once_more_a_while_late
 }
 
 #[test]
-fn two_leaves_that_were_sent_together_are_not_one_and_one_more_a_while_later() {
-    let (mut list, token) = abandoned_on(1);
+fn two_concurrent_withdrawals_do_not_count_as_the_second() {
+    let (mut list, token) = orphan_of_epoch(1);
     list.add("k".into(), token, 1);
     assert_eq!(list.due_now(at(5)).len(), 1);
 
@@ -43,7 +41,7 @@ fn two_leaves_that_were_sent_together_are_not_one_and_one_more_a_while_later() {
 }
 
 #[test]
-fn a_leave_that_a_rule_stops_half_way_is_said_again_and_one_that_may_not_begin_is_not() {
+fn half_done_withdrawal_is_repeated_and_a_forbidden_one_is_not() {
     let (tokens, mut list) = (TokenSource::new(), OrphanedTokens::default());
     let (half, none) = (tokens.next(), tokens.next());
     for token in [half, none] {
@@ -60,8 +58,8 @@ fn a_leave_that_a_rule_stops_half_way_is_said_again_and_one_that_may_not_begin_i
 }
 
 #[test]
-fn a_leave_on_the_same_connection_is_proof() {
-    let (mut list, token) = abandoned_on(1);
+fn withdrawal_on_the_same_connection_is_proof() {
+    let (mut list, token) = orphan_of_epoch(1);
 
     assert!(list.left(token, &Reply::NotOwner, 1, at(10)));
 
@@ -69,8 +67,8 @@ fn a_leave_on_the_same_connection_is_proof() {
 }
 
 #[test]
-fn a_leave_on_another_connection_is_said_once_more_a_second_later() {
-    let (mut list, token) = abandoned_on(1);
+fn withdrawal_on_another_connection_repeats_after_1_s() {
+    let (mut list, token) = orphan_of_epoch(1);
 
     list.left(token, &Reply::Owner, 2, at(10));
 
@@ -81,7 +79,7 @@ fn a_leave_on_another_connection_is_said_once_more_a_second_later() {
 }
 
 #[test]
-fn a_release_that_was_never_sent_is_proved_on_any_connection() {
+fn unsent_release_is_proved_on_any_connection() {
     let (mut list, token) = (OrphanedTokens::default(), TokenSource::new().next());
     list.add_unsent("k".into(), token);
     assert_eq!(list.due_now(at(0)).len(), 1);
@@ -92,8 +90,8 @@ fn a_release_that_was_never_sent_is_proved_on_any_connection() {
 }
 
 #[test]
-fn a_leave_without_an_answer_is_repeated() {
-    let (mut list, token) = abandoned_on(1);
+fn unanswered_withdrawal_is_repeated() {
+    let (mut list, token) = orphan_of_epoch(1);
 
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     list.left(token, &unknown, 2, at(10));
@@ -103,8 +101,8 @@ fn a_leave_without_an_answer_is_repeated() {
 }
 
 #[test]
-fn a_leave_without_an_answer_is_repeated_at_once_where_its_server_is_there_again() {
-    let (mut list, token) = abandoned_on(1);
+fn unanswered_withdrawal_repeats_when_its_server_is_back() {
+    let (mut list, token) = orphan_of_epoch(1);
     let refused = Reply::Refused(Failure::new(FailureKind::Passing, "no master"));
     list.left(token, &refused, 1, at(10));
 
@@ -114,12 +112,12 @@ fn a_leave_without_an_answer_is_repeated_at_once_where_its_server_is_there_again
     assert_eq!(list.due_now(at(20)).len(), 1);
     list.retry_now(|_| true);
 
-    assert!(list.due_now(at(20)).is_empty(), "it is on its way");
+    assert!(list.due_now(at(20)).is_empty(), "it is in flight");
 }
 
 #[test]
-fn a_second_leave_is_not_hastened() {
-    let (mut list, token) = abandoned_on(1);
+fn second_withdrawal_keeps_its_delay() {
+    let (mut list, token) = orphan_of_epoch(1);
     list.left(token, &Reply::Owner, 2, at(10));
 
     list.retry_now(|_| true);
@@ -128,8 +126,8 @@ fn a_second_leave_is_not_hastened() {
 }
 
 #[test]
-fn a_leave_that_can_never_succeed_is_given_up() {
-    let (mut list, token) = abandoned_on(1);
+fn permanently_refused_withdrawal_is_dropped() {
+    let (mut list, token) = orphan_of_epoch(1);
 
     let refused = Reply::Refused(Failure::new(FailureKind::WrongKind, "a list"));
     list.left(token, &refused, 1, at(10));
@@ -138,9 +136,9 @@ fn a_leave_that_can_never_succeed_is_given_up() {
 }
 
 #[test]
-fn a_token_stands_in_the_list_until_it_is_proved_that_nothing_of_it_is_left() {
-    let (mut list, token) = abandoned_on(1);
-    assert!(!list.is_empty(), "its leave is on its way");
+fn token_is_listed_until_its_cleanup_is_proved() {
+    let (mut list, token) = orphan_of_epoch(1);
+    assert!(!list.is_empty(), "its withdrawal is in flight");
 
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     for (ms, reply) in [(10, unknown), (2_000, Reply::NotOwner)] {

@@ -1,18 +1,23 @@
-//! One command over several servers, none of which knows of the others: what their answers come to. (Redlock.)
+//! The outcome of one command on several independent servers (Redlock).
 //!
-//! Every command is asked of all servers at once, and each answer is a vote. A lock is ours when a majority says so: any two
-//! majorities have a server in common, and no server says it to two. The time of the hold is counted from before the first server
-//! was asked, by whoever is told the outcome, with the same margin as for one server.
+//! A command goes to all servers at once, and each reply is a vote. A token owns the lock if a
+//! majority of the servers says so. Any two majorities have a server in common, and no server
+//! grants the lock to two tokens. The receiver of the outcome counts the lease from before the
+//! first request was sent, with the same margin as for one server.
 //!
 //! ```text
-//!              ours           taken, or too few can be asked
-//!  acquire -----------> held      what was taken is undone on every server, as each answers or does not
-//!  renew   -----------> goes on   where the key is gone our own live hold is put again, never over anything
+//!            majority   otherwise
+//!  acquire   held       the token is withdrawn from every server that granted the lock or may have
+//!  renew     extended   the hold is lost, or the outcome is unknown
 //! ```
 //!
-//! An outcome is known as soon as the votes that are missing cannot change it. What a late vote says still has consequences.
+//! If a renewal succeeds but the key is missing on a server, the key is repaired there. A repair
+//! never overwrites a value.
 //!
-//! Not here: which servers there are and how they are asked (`backend/redis/servers/quorum`), undoing (`abandon`).
+//! The outcome is known as soon as the missing votes cannot change it. A later vote may still
+//! require a follow-up at its server.
+//!
+//! See also `backend/redis/topology/quorum`, which sends the commands.
 
 pub(crate) mod pending_repairs;
 #[cfg(test)]
@@ -24,66 +29,71 @@ use std::time::Duration;
 
 use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply};
 
-/// The votes on one command.
+/// The votes of the servers on one command.
 #[derive(Clone, Debug)]
 pub(crate) struct VoteTally {
     command: Command,
     /// By server.
     votes: Vec<Option<Vote>>,
     outcome: Option<QuorumOutcome>,
-    /// Whether the lock was let go of since: nothing is put again.
-    let_go: bool,
+    /// Whether the lock was released since. A released key must not be repaired.
+    released: bool,
 }
 
-/// What one server says.
+/// The vote of one server.
 #[derive(Clone, Debug)]
 struct Vote {
     reply: Reply,
-    /// Whether its "yes" counts: one that came up a moment ago may have forgotten who holds.
+    /// Whether a grant counts. A server that restarted recently may have lost a valid hold.
     counts: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QuorumOutcome {
-    Ours,
+    Owner,
     Other,
 }
 
-/// What is to be done at one server once the outcome is known.
+/// An action at one server that follows from its vote and the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowUp {
-    /// The token is to leave: it took what it does not get.
-    Leave,
-    /// The same, where the server did not say whether it did: it is told until that is proved.
-    Abandon,
-    /// The token holds, and may or may not stand there too. That is to be thought of when it lets go.
-    Unsure,
-    /// The key is gone there while the lock is ours: it is put again, for that long, if nothing stands there.
+    /// The server granted a lock that the token does not own: withdraw the token.
+    Withdraw,
+    /// The server may have a token that does not own the lock: withdraw it until the server
+    /// confirms.
+    Orphan,
+    /// The token owns the lock, and may be in the record of this server. The release must consider
+    /// that.
+    Unverified,
+    /// The token owns the lock, but its key is missing here: create the key with this lease, unless
+    /// another value exists.
     Repair(Duration),
 }
 
 impl VoteTally {
-    /// Opens the ballot on `command` over so many servers.
+    /// Starts the vote of `servers` servers on `command`.
     pub(crate) fn new(command: Command, servers: usize) -> Self {
-        Self { command, votes: vec![None; servers], outcome: None, let_go: false }
+        Self { command, votes: vec![None; servers], outcome: None, released: false }
     }
 
-    /// Notes that the lock is let go of while the ballot is open.
-    pub(crate) fn let_go(&mut self) {
-        self.let_go = true;
+    /// Records that the lock is released while votes are missing.
+    pub(crate) fn mark_released(&mut self) {
+        self.released = true;
     }
 
     pub(crate) fn servers(&self) -> usize {
         self.votes.len()
     }
 
-    /// Returns whether every server has voted.
+    /// Returns `true` if every server has voted.
     pub(crate) fn is_over(&self) -> bool {
         self.votes.iter().all(Option::is_some)
     }
 
-    /// A server votes; its "yes" to who wants the lock `counts` or does not. Returns the outcome, once, when it is known; what is to be
-    /// done at the servers is added to `follows`.
+    /// Adds the vote of a server, and returns the outcome once, as soon as it is known.
+    ///
+    /// `counts` is `false` if a grant by this server does not count. Actions that are necessary at
+    /// the servers are added to `follows`.
     pub(crate) fn vote(
         &mut self,
         server: usize,
@@ -93,71 +103,72 @@ impl VoteTally {
     ) -> Option<Reply> {
         *self.votes.get_mut(server)? = Some(Vote { reply, counts });
         if self.outcome.is_some() {
-            follows.extend(self.follow(server).map(|follow| (server, follow)));
+            follows.extend(self.follow_up(server).map(|follow| (server, follow)));
             return None;
         }
         let outcome = self.outcome()?;
-        let ours = matches!(outcome, Reply::Owner);
-        self.outcome = Some(if ours { QuorumOutcome::Ours } else { QuorumOutcome::Other });
+        let is_owner = matches!(outcome, Reply::Owner);
+        self.outcome = Some(if is_owner { QuorumOutcome::Owner } else { QuorumOutcome::Other });
         for server in 0..self.votes.len() {
-            follows.extend(self.follow(server).map(|follow| (server, follow)));
+            follows.extend(self.follow_up(server).map(|follow| (server, follow)));
         }
         Some(outcome)
     }
 
-    /// Returns what follows at a server from its vote and the outcome.
-    fn follow(&self, server: usize) -> Option<FollowUp> {
+    /// Returns the action at a server that follows from its vote and the outcome.
+    fn follow_up(&self, server: usize) -> Option<FollowUp> {
         let vote = self.votes.get(server)?.as_ref()?;
-        let ours = self.outcome? == QuorumOutcome::Ours;
+        let is_owner = self.outcome? == QuorumOutcome::Owner;
         match (self.command, &vote.reply) {
-            (Command::Acquire { .. }, Reply::Owner) if !ours => Some(FollowUp::Leave),
+            (Command::Acquire { .. }, Reply::Owner) if !is_owner => Some(FollowUp::Withdraw),
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
-                Some(if ours { FollowUp::Unsure } else { FollowUp::Abandon })
+                Some(if is_owner { FollowUp::Unverified } else { FollowUp::Orphan })
             }
-            (Command::Renew { lease }, Reply::NotOwner) if ours && !self.let_go => {
+            (Command::Renew { lease }, Reply::NotOwner) if is_owner && !self.released => {
                 Some(FollowUp::Repair(lease))
             }
             (command, Reply::Unknown(_) | Reply::Refused(_))
                 if command.is_release() || matches!(command, Command::Yield { .. }) =>
             {
-                Some(FollowUp::Abandon)
+                Some(FollowUp::Orphan)
             }
             _ => None,
         }
     }
 
-    /// Returns the outcome if the votes that are missing cannot change it.
+    /// Returns the outcome if the missing votes cannot change it.
     fn outcome(&self) -> Option<Reply> {
         match self.command {
-            Command::Acquire { .. } => self.acquired(),
-            Command::Enqueue { .. } => self.looked(),
+            Command::Acquire { .. } => self.acquire_outcome(),
+            Command::Enqueue { .. } => self.enqueue_outcome(),
             Command::Renew { .. } | Command::Verify | Command::SetTtl { .. } => {
-                self.confirmed(Reply::Unknown)
+                self.ownership_outcome(Reply::Unknown)
             }
             Command::Release
             | Command::ReleaseWithFleetHold { .. }
             | Command::ReleaseWithoutHandoff
             | Command::Withdraw
-            | Command::ForceRelease => self.freed(),
-            Command::Yield { .. } => self.on_yielded(),
-            Command::Fence | Command::RaiseFence { .. } => self.fenced(),
-            Command::Inspect => self.seen(),
-            Command::Ping => self.confirmed(Reply::Refused),
+            | Command::ForceRelease => self.release_outcome(),
+            Command::Yield { .. } => self.yield_outcome(),
+            Command::Fence | Command::RaiseFence { .. } => self.fence_outcome(),
+            Command::Inspect => self.inspect_outcome(),
+            Command::Ping => self.ownership_outcome(Reply::Refused),
         }
     }
 
-    fn acquired(&self) -> Option<Reply> {
-        let ours = self.count(|vote| vote.counts && matches!(vote.reply, Reply::Owner));
-        if ours >= self.majority() {
+    fn acquire_outcome(&self) -> Option<Reply> {
+        let granted = self.count(|vote| vote.counts && matches!(vote.reply, Reply::Owner));
+        if granted >= self.majority() {
             return Some(Reply::Owner);
         }
         let useless = |vote: &Vote| vote.is_missing() || (!vote.counts && matches!(vote.reply, Reply::Owner));
         self.too_few(useless)
-            .or_else(|| (ours + self.outstanding() < self.majority()).then_some(Reply::Contended))
+            .or_else(|| (granted + self.outstanding() < self.majority()).then_some(Reply::Contended))
     }
 
-    /// A look: free where a majority is, else for as long as the servers that are in the way keep it.
-    fn looked(&self) -> Option<Reply> {
+    /// Returns a TTL of zero if the key is free on a majority, and otherwise the time until it can
+    /// be.
+    fn enqueue_outcome(&self) -> Option<Reply> {
         let ttl = |vote: &Vote| match vote.reply {
             Reply::NotQueued { ttl } => Some(ttl),
             _ => None,
@@ -174,49 +185,52 @@ impl VoteTally {
         if free + self.outstanding() >= self.majority() {
             return None;
         }
-        let mut kept: Vec<_> = self.votes().filter_map(ttl).map(|ttl| ttl.unwrap_or(Duration::MAX)).collect();
-        kept.sort_unstable();
-        let last = kept.get(self.majority() - 1).or(kept.last()).copied().filter(|ttl| *ttl < Duration::MAX);
+        let mut ttls: Vec<_> = self.votes().filter_map(ttl).map(|ttl| ttl.unwrap_or(Duration::MAX)).collect();
+        ttls.sort_unstable();
+        let last = ttls.get(self.majority() - 1).or(ttls.last()).copied().filter(|ttl| *ttl < Duration::MAX);
         Some(Reply::NotQueued { ttl: last })
     }
 
-    /// A yes or a no of the majority. `failed` says how it is told that there is neither.
-    fn confirmed(&self, failed: fn(Failure) -> Reply) -> Option<Reply> {
-        let (ours, not_ours) = (self.ours(), self.not_ours());
-        if ours >= self.majority() {
+    /// Returns the reply of a majority, owner or not. `failed` wraps the failure if neither has
+    /// one.
+    fn ownership_outcome(&self, failed: fn(Failure) -> Reply) -> Option<Reply> {
+        let (owner, not_owner) = (self.owner_votes(), self.not_owner_votes());
+        if owner >= self.majority() {
             return Some(Reply::Owner);
         }
-        if not_ours >= self.majority() {
+        if not_owner >= self.majority() {
             return Some(Reply::NotOwner);
         }
-        let open = ours.max(not_ours) + self.outstanding() >= self.majority();
-        (!open).then(|| failed(self.failure()))
+        let is_open = owner.max(not_owner) + self.outstanding() >= self.majority();
+        (!is_open).then(|| failed(self.failure()))
     }
 
-    /// Where nobody can say more, one who was told that it was ours is proof enough.
-    fn freed(&self) -> Option<Reply> {
+    /// Without a majority, one server that confirms the release suffices as proof that the token
+    /// held.
+    fn release_outcome(&self) -> Option<Reply> {
         if let Some(refused) = self.too_few(Vote::is_missing) {
             return Some(refused);
         }
-        self.confirmed(Reply::Unknown).map(|reply| match reply {
-            Reply::Unknown(_) if self.ours() > 0 => Reply::Owner,
+        self.ownership_outcome(Reply::Unknown).map(|reply| match reply {
+            Reply::Unknown(_) if self.owner_votes() > 0 => Reply::Owner,
             Reply::Unknown(_) => Reply::NotOwner,
             reply => reply,
         })
     }
 
-    /// Freed either way; if somebody heard it, he is given his moment.
-    fn on_yielded(&self) -> Option<Reply> {
+    /// The lock is free in any case. If a server reports that another client received the release
+    /// message, the outcome contains the time for which other clients may take the lock.
+    fn yield_outcome(&self) -> Option<Reply> {
         if let Some(refused) = self.too_few(Vote::is_missing) {
             return Some(refused);
         }
-        let answered = self.count(|vote| !vote.is_missing());
-        let heard = self.votes().find(|vote| matches!(vote.reply, Reply::NotQueued { .. }));
-        (answered >= self.majority()).then(|| heard.map_or(Reply::NotOwner, |vote| vote.reply.clone()))
+        let replied = self.count(|vote| !vote.is_missing());
+        let announced = self.votes().find(|vote| matches!(vote.reply, Reply::NotQueued { .. }));
+        (replied >= self.majority()).then(|| announced.map_or(Reply::NotOwner, |vote| vote.reply.clone()))
     }
 
-    /// The greatest of the majority's numbers.
-    fn fenced(&self) -> Option<Reply> {
+    /// Returns the greatest fencing token of a majority.
+    fn fence_outcome(&self) -> Option<Reply> {
         let number = |vote: &Vote| match vote.reply {
             Reply::Fenced(number) => Some(number),
             _ => None,
@@ -225,20 +239,20 @@ impl VoteTally {
         if numbers >= self.majority() {
             return self.votes().filter_map(number).max().map(Reply::Fenced);
         }
-        if self.not_ours() >= self.majority() {
+        if self.not_owner_votes() >= self.majority() {
             return Some(Reply::NotOwner);
         }
-        let open = numbers.max(self.not_ours()) + self.outstanding() >= self.majority();
-        (!open).then(|| Reply::Refused(self.failure()))
+        let is_open = numbers.max(self.not_owner_votes()) + self.outstanding() >= self.majority();
+        (!is_open).then(|| Reply::Refused(self.failure()))
     }
 
-    /// What a majority sees; where they differ nobody holds, whatever stands on a few.
-    fn seen(&self) -> Option<Reply> {
+    /// Returns the holder on a majority of servers, or no holder if the servers disagree.
+    fn inspect_outcome(&self) -> Option<Reply> {
         if let Some(refused) = self.too_few(Vote::is_missing) {
             return Some(refused);
         }
         let holder = |vote: &Vote| match vote.reply {
-            Reply::Info(seen) => Some(seen.map(|sight| sight.holder)),
+            Reply::Info(seen) => Some(seen.map(|info| info.holder)),
             _ => None,
         };
         let most =
@@ -249,20 +263,23 @@ impl VoteTally {
         }
         let ttls =
             self.votes().filter(|vote| holder(vote) == Some(seen)).filter_map(|vote| match vote.reply {
-                Reply::Info(Some(sight)) => Some(sight.ttl.unwrap_or(Duration::MAX)),
+                Reply::Info(Some(info)) => Some(info.ttl.unwrap_or(Duration::MAX)),
                 _ => None,
             });
         let ttl = ttls.min().filter(|ttl| *ttl < Duration::MAX);
         Some(Reply::Info(seen.map(|holder| RecordInfo { holder, waiters: 0, ttl })))
     }
 
-    /// Refuses if a majority cannot be had because of servers that are of no use.
+    /// Returns a failure if too few servers can contribute to a majority.
     fn too_few(&self, useless: impl Fn(&Vote) -> bool) -> Option<Reply> {
         let useful = self.votes.len() - self.count(useless);
         (useful < self.majority()).then(|| Reply::Refused(self.failure()))
     }
 
-    /// Why there is no majority: what so many say alike that no majority is left without them, or else that it may pass.
+    /// Returns why there is no majority.
+    ///
+    /// A lasting failure counts only if so many servers report it that the others are no majority.
+    /// Otherwise the failure may pass.
     fn failure(&self) -> Failure {
         let failures: Vec<_> = self
             .votes()
@@ -272,25 +289,25 @@ impl VoteTally {
             })
             .collect();
         let (servers, majority) = (self.votes.len(), self.majority());
-        for is_one in [
+        for is_kind in [
             |kind: FailureKind| kind == FailureKind::WrongKind,
             |kind| kind == FailureKind::FencingCounter,
             |kind| matches!(kind, FailureKind::Lasting | FailureKind::Untrusted),
         ] {
-            let mut alike = failures.iter().filter(|failure| is_one(failure.kind));
+            let mut alike = failures.iter().filter(|failure| is_kind(failure.kind));
             if alike.clone().count() > servers - majority
                 && let Some(first) = alike.next()
             {
                 return Failure::clone(first);
             }
         }
-        let young = self.count(|vote| !vote.counts && !vote.is_missing());
+        let restarted = self.count(|vote| !vote.counts && !vote.is_missing());
         let why = match failures.first() {
             Some(failure) => failure.reason.to_string(),
-            None if young > 0 => {
-                format!("{young} came up less than a lease ago, and may have forgotten who holds")
+            None if restarted > 0 => {
+                format!("{restarted} restarted less than a lease ago and may have lost a valid hold")
             }
-            None => "they are not of one mind".to_owned(),
+            None => "the servers disagree".to_owned(),
         };
         let text = format!("a quorum needs {majority} of {servers} servers: {why}");
         let connection_lost = failures.iter().any(|failure| failure.connection_lost);
@@ -305,12 +322,12 @@ impl VoteTally {
         self.votes().filter(|vote| is(vote)).count()
     }
 
-    fn ours(&self) -> usize {
+    fn owner_votes(&self) -> usize {
         self.count(|vote| matches!(vote.reply, Reply::Owner))
     }
 
-    /// Where something else stands, ours does not.
-    fn not_ours(&self) -> usize {
+    /// Counts the servers on which the token is not the owner. A foreign value proves that, too.
+    fn not_owner_votes(&self) -> usize {
         self.count(|vote| match &vote.reply {
             Reply::NotOwner => true,
             Reply::Refused(failure) => failure.kind == FailureKind::WrongKind,
@@ -328,14 +345,16 @@ impl VoteTally {
 }
 
 impl Vote {
-    /// Whether the server could not be asked, or did not answer.
+    /// Returns `true` if the server could not be reached, or did not reply.
     fn is_missing(&self) -> bool {
         matches!(self.reply, Reply::Unknown(_) | Reply::Refused(_))
     }
 }
 
-/// Returns whether an outcome says that a hold is lost. A few servers may still have it, and repairs may be on their way: the token is to
-/// leave them all.
+/// Returns `true` if the outcome of a command means that its hold is lost.
+///
+/// A minority of the servers may still have the token, and repairs may be in flight, so the token
+/// must be withdrawn from all servers.
 pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
     let of_holder = matches!(
         command,
@@ -348,7 +367,7 @@ pub(crate) fn is_lost(command: Command, outcome: &Reply) -> bool {
     of_holder && matches!(outcome, Reply::NotOwner)
 }
 
-/// Returns how many of so many servers any two of which must have one in common.
+/// Returns the smallest number of servers such that any two groups of that size share a server.
 pub(crate) const fn majority(servers: usize) -> usize {
     servers / 2 + 1
 }

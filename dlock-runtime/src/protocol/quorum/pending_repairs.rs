@@ -1,7 +1,8 @@
-//! Where a token that holds may come to stand late, since a server did not say whether it took it. That is to be thought of when it
-//! lets go: a leave that comes before what it undoes undoes nothing.
+//! The servers that may still create the key of a held token, because a command has no reply yet.
 //!
-//! Not here: what is undone, and how that is proved (`abandon`).
+//! If the token is released there before that command runs, the release has no effect. The release
+//! must therefore be repeated until it is known to follow the command. See also `orphans`, which
+//! does that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,66 +10,70 @@ use crate::protocol::command::Reply;
 use crate::protocol::quorum::FollowUp;
 use crate::token::Token;
 
-/// Tokens that hold, and servers where they may come to stand.
+/// Tokens that hold a lock, and the servers that may still create their keys.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRepairs {
-    /// By an acquire or a repair that had no answer.
-    unsure: BTreeSet<(Token, usize)>,
-    /// By so many repairs that are not answered yet: the answer to one says nothing of the others.
-    repairing: BTreeMap<(Token, usize), u32>,
+    /// Entries for which an acquire or a repair ended without a reply.
+    unverified: BTreeSet<(Token, usize)>,
+    /// The number of repairs in flight. The reply to one says nothing about the others.
+    in_flight: BTreeMap<(Token, usize), u32>,
 }
 
 impl PendingRepairs {
-    /// Remembers what follows from a ballot on a command of `token`.
+    /// Records the follow-up actions of a command of `token`.
     pub(crate) fn remember(&mut self, token: Token, follows: &[(usize, FollowUp)]) {
         for (server, follow) in follows {
             match follow {
-                FollowUp::Unsure => self.mark_unverified((token, *server)),
+                FollowUp::Unverified => self.mark_unverified((token, *server)),
                 FollowUp::Repair(_) => {
-                    *self.repairing.entry((token, *server)).or_default() += 1;
-                    if self.repairing.len() > MOST {
-                        self.repairing.pop_first(); // whichever it is, it is left to its time to live
+                    *self.in_flight.entry((token, *server)).or_default() += 1;
+                    if self.in_flight.len() > MAX_ENTRIES {
+                        self.in_flight.pop_first(); // the key of this token expires with its TTL
                     }
                 }
-                FollowUp::Leave | FollowUp::Abandon => {}
+                FollowUp::Withdraw | FollowUp::Orphan => {}
             }
         }
     }
 
-    /// A server has answered to a repair of `token`, or will not: then no answer to a later repair makes up for it.
-    pub(crate) fn repaired(&mut self, token: Token, server: usize, reply: &Reply) {
-        let place = (token, server);
-        let Some(unanswered) = self.repairing.get_mut(&place) else { return };
-        *unanswered -= 1;
-        if *unanswered == 0 {
-            self.repairing.remove(&place);
+    /// Records the reply to a repair of `token`.
+    ///
+    /// If the reply is unknown, the reply to a later repair does not change that.
+    pub(crate) fn on_repaired(&mut self, token: Token, server: usize, reply: &Reply) {
+        let entry = (token, server);
+        let Some(count) = self.in_flight.get_mut(&entry) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.in_flight.remove(&entry);
         }
         if matches!(reply, Reply::Unknown(_)) {
-            self.mark_unverified(place);
+            self.mark_unverified(entry);
         }
     }
 
-    /// The token has let go at a server, and is forgotten there. Returns whether it may come to stand there all the same.
-    pub(crate) fn let_go(&mut self, token: Token, server: usize) -> bool {
-        let place = (token, server);
-        // Both are forgotten, whichever it was.
-        self.unsure.remove(&place) | self.repairing.remove(&place).is_some()
+    /// Forgets a token that was released at a server. Returns `true` if the server may still create
+    /// its key.
+    pub(crate) fn on_released(&mut self, token: Token, server: usize) -> bool {
+        let entry = (token, server);
+        // No short-circuit: the token is removed from both.
+        self.unverified.remove(&entry) | self.in_flight.remove(&entry).is_some()
     }
 
-    fn mark_unverified(&mut self, place: (Token, usize)) {
-        self.unsure.insert(place);
-        if self.unsure.len() > MOST {
-            self.unsure.pop_first(); // whichever it is, it is left to its time to live
+    fn mark_unverified(&mut self, entry: (Token, usize)) {
+        self.unverified.insert(entry);
+        if self.unverified.len() > MAX_ENTRIES {
+            self.unverified.pop_first(); // the key of this token expires with its TTL
         }
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsure.is_empty() && self.repairing.is_empty()
+        self.unverified.is_empty() && self.in_flight.is_empty()
     }
 }
 
-const MOST: usize = 10_000;
+/// Bounds the memory of each of the two collections.
+const MAX_ENTRIES: usize = 10_000;
 
 #[cfg(test)]
 mod tests;

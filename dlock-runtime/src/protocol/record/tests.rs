@@ -1,5 +1,3 @@
-//! Unit tests of `record`.
-
 use super::*;
 use crate::protocol::scene::{LEASE, at};
 use crate::token::TokenSource;
@@ -11,7 +9,7 @@ fn tokens<const N: usize>() -> [Token; N] {
     std::array::from_fn(|_| source.next())
 }
 
-/// Does `command`, `ms` after the start, where everybody listens who is told of a grant.
+/// Executes `command` at `ms`, with a subscriber for each grant.
 fn run(record: &mut Record, token: Token, command: Command, ms: u64) -> Reply {
     record.run(token, command, at(ms), GRANT_LEASE, |_, _| true)
 }
@@ -20,7 +18,7 @@ fn enqueue(mode: EnqueueMode) -> Command {
     Command::Enqueue { lease: LEASE, mode }
 }
 
-/// A lock that `holder` has taken at the start, for [`LEASE`], and that `waiters` wait for.
+/// Returns a lock that `holder` acquired at 0 ms, for [`LEASE`], with `waiters` in the queue.
 fn held(holder: Token, waiters: &[Token]) -> Record {
     let mut record = Record::default();
     let taken = run(&mut record, holder, Command::Acquire { lease: LEASE }, 0);
@@ -33,7 +31,7 @@ fn held(holder: Token, waiters: &[Token]) -> Record {
 }
 
 #[test]
-fn a_lock_is_taken_until_its_lease_is_over_and_free_from_that_moment_on() {
+fn lock_is_free_once_its_lease_expires() {
     let [a, b, c] = tokens();
 
     for (ms, is_free) in [(0, false), (29_999, false), (30_000, true), (30_001, true)] {
@@ -42,16 +40,16 @@ fn a_lock_is_taken_until_its_lease_is_over_and_free_from_that_moment_on() {
         assert_eq!(record.is_empty(at(ms)), is_free, "{ms}");
         let there: &[Token] = if is_free { &[] } else { &[a, b] };
         assert_eq!(record.tokens(at(ms)), there, "{ms}");
-        let asked = run(&mut record, c, Command::Acquire { lease: LEASE }, ms);
-        assert_eq!(matches!(asked, Reply::Owner), is_free, "{ms}: {asked:?}");
-        assert_eq!(matches!(asked, Reply::Contended), !is_free, "{ms}: {asked:?}");
+        let reply = run(&mut record, c, Command::Acquire { lease: LEASE }, ms);
+        assert_eq!(matches!(reply, Reply::Owner), is_free, "{ms}: {reply:?}");
+        assert_eq!(matches!(reply, Reply::Contended), !is_free, "{ms}: {reply:?}");
         assert_eq!(record.tokens(at(ms)).first(), Some(if is_free { &c } else { &a }), "{ms}");
     }
     assert!(Record::default().is_empty(at(0)));
 }
 
 #[test]
-fn a_free_lock_goes_to_who_asks_for_it_first_and_not_to_who_only_asks_whether_it_still_waits() {
+fn recheck_never_acquires_a_free_lock() {
     let [a] = tokens();
 
     for command in
@@ -70,39 +68,39 @@ fn a_free_lock_goes_to_who_asks_for_it_first_and_not_to_who_only_asks_whether_it
 }
 
 #[test]
-fn who_looks_at_a_lock_sees_whose_it_is_how_many_wait_and_until_when_and_changes_nothing() {
+fn inspect_reports_holder_waiters_and_ttl() {
     let [a, b, c] = tokens();
-    let [stranger] = tokens();
+    let [outsider] = tokens();
     let mut record = held(a, &[b, c]);
 
-    let seen = run(&mut record, stranger, Command::Inspect, 10_000);
+    let seen = run(&mut record, outsider, Command::Inspect, 10_000);
 
     let Reply::Info(Some(sight)) = seen else { panic!("{seen:?}") };
     let ttl = Some(Duration::from_secs(20));
     assert_eq!(sight, RecordInfo { holder: Some(a.process()), waiters: 2, ttl });
     assert_eq!((record.tokens(at(10_000)), record.ends()), (vec![a, b, c], Some(at(30_000))));
 
-    let nothing = run(&mut Record::default(), stranger, Command::Inspect, 0);
+    let nothing = run(&mut Record::default(), outsider, Command::Inspect, 0);
     assert!(matches!(nothing, Reply::Info(None)), "{nothing:?}");
 }
 
 #[test]
-fn a_server_answers_a_ping_whatever_stands_under_the_key() {
-    let [a, stranger] = tokens();
+fn ping_is_answered_whatever_the_value() {
+    let [a, outsider] = tokens();
 
     for mut record in [Record::default(), held(a, &[])] {
         let before = record.tokens(at(1));
-        let answered = run(&mut record, stranger, Command::Ping, 1);
+        let answered = run(&mut record, outsider, Command::Ping, 1);
         assert!(matches!(answered, Reply::Owner), "{answered:?}");
         assert_eq!(record.tokens(at(1)), before);
     }
 }
 
 #[test]
-fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
-    let [a, b, stranger] = tokens();
+fn only_the_holder_changes_the_ttl_or_the_fence() {
+    let [a, b, outsider] = tokens();
     let minute = Duration::from_secs(60);
-    let ends = |record: &Record| record.ends().expect("somebody holds");
+    let ends = |record: &Record| record.ends().expect("the key exists");
 
     for (command, then) in [
         (Command::Renew { lease: minute }, at(61_000)),
@@ -113,7 +111,7 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
         (Command::RaiseFence { fence: 7 }, at(30_000)),
     ] {
         let mut record = held(a, &[b]);
-        for other in [b, stranger] {
+        for other in [b, outsider] {
             let refused = run(&mut record, other, command, 1_000);
             assert!(matches!(refused, Reply::NotOwner), "{command:?}: {refused:?}");
             assert_eq!(ends(&record), at(30_000), "{command:?}");
@@ -130,17 +128,17 @@ fn only_its_holder_prolongs_shortens_or_numbers_a_hold() {
         assert_eq!(ends(&record), then, "{command:?}");
 
         let late = run(&mut record, a, command, 100_000);
-        assert!(matches!(late, Reply::NotOwner), "a hold that is over is not revived: {command:?}: {late:?}");
+        assert!(matches!(late, Reply::NotOwner), "an expired hold is not revived: {command:?}: {late:?}");
         assert!(record.is_empty(at(100_000)), "{command:?}");
     }
 }
 
 #[test]
-fn who_leaves_the_queue_takes_nothing_from_the_holder_and_who_leaves_as_holder_hands_over() {
-    let [a, b, c, stranger] = tokens();
+fn withdraw_releases_only_for_the_holder() {
+    let [a, b, c, outsider] = tokens();
     let mut record = held(a, &[b, c]);
 
-    let nowhere = run(&mut record, stranger, Command::Withdraw, 1_000);
+    let nowhere = run(&mut record, outsider, Command::Withdraw, 1_000);
     assert!(matches!(nowhere, Reply::NotOwner), "{nowhere:?}");
     let queued = run(&mut record, b, Command::Withdraw, 1_000);
     assert!(matches!(queued, Reply::Owner), "{queued:?}");
@@ -157,20 +155,20 @@ fn who_leaves_the_queue_takes_nothing_from_the_holder_and_who_leaves_as_holder_h
 }
 
 #[test]
-fn where_nobody_waits_a_release_frees_the_lock_and_a_yield_keeps_it_with_what_is_left_of_its_lease() {
+fn without_waiters_a_release_frees_and_a_yield_keeps() {
     let [a, next] = tokens();
     let fleet_hold = FleetHold::NEW;
 
-    for lets_go in [
+    for command in [
         Command::Release,
         Command::ReleaseWithFleetHold { fleet_hold },
         Command::ReleaseWithoutHandoff,
         Command::ForceRelease,
     ] {
         let mut record = held(a, &[]);
-        let freed = run(&mut record, a, lets_go, 1_000);
-        assert!(matches!(freed, Reply::Owner), "{lets_go:?}: {freed:?}");
-        assert!(record.is_empty(at(1_000)), "{lets_go:?}");
+        let freed = run(&mut record, a, command, 1_000);
+        assert!(matches!(freed, Reply::Owner), "{command:?}: {freed:?}");
+        assert!(record.is_empty(at(1_000)), "{command:?}");
     }
     let mut record = held(a, &[]);
     let kept = run(&mut record, a, Command::Yield { next, fleet_hold }, 1_000);
@@ -179,7 +177,7 @@ fn where_nobody_waits_a_release_frees_the_lock_and_a_yield_keeps_it_with_what_is
 }
 
 #[test]
-fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_behind_all_others() {
+fn granted_waiter_holds_the_lock_for_a_grant_lease() {
     let [a, b, c, next] = tokens();
     let mut record = held(a, &[b, c]);
 
@@ -192,21 +190,21 @@ fn a_waiter_who_is_granted_the_lock_has_it_for_a_grant_lease_and_a_yield_waits_b
 }
 
 #[test]
-fn the_waiter_is_told_the_streak_by_who_passes_the_lock_on_or_yields_it_and_by_nobody_else() {
+fn only_releases_and_yields_announce_the_fleet_hold() {
     let [a, b, next] = tokens();
     let fleet_hold = FleetHold::of(Duration::from_millis(300));
 
-    for (command, told) in [
+    for (command, announced) in [
         (Command::ReleaseWithFleetHold { fleet_hold }, fleet_hold),
         (Command::Yield { next, fleet_hold }, fleet_hold),
         (Command::Release, FleetHold::UNKNOWN),
         (Command::ForceRelease, FleetHold::UNKNOWN),
     ] {
-        let mut offers = Vec::new();
-        held(a, &[b]).run(a, command, at(1), GRANT_LEASE, |waiter, offer| {
-            offers.push((waiter, offer));
+        let mut grants = Vec::new();
+        held(a, &[b]).run(a, command, at(1), GRANT_LEASE, |waiter, grant| {
+            grants.push((waiter, grant));
             true
         });
-        assert_eq!(offers, [(b, Grant { lease: GRANT_LEASE, fleet_hold: told })], "{command:?}");
+        assert_eq!(grants, [(b, Grant { lease: GRANT_LEASE, fleet_hold: announced })], "{command:?}");
     }
 }

@@ -1,5 +1,3 @@
-//! Unit tests of `nesting`.
-
 use std::time::Duration;
 
 use super::*;
@@ -9,7 +7,7 @@ use crate::protocol::retry_state::RetryLimits;
 use crate::protocol::scene::{LIMITS, RULES, TERMS, at, happen, held, waiter};
 use crate::token::Token;
 
-/// A call on `depth` wants the key at `ms`; the hold is that of seat 1.
+/// Adds a call on level `depth` at `ms` to the hold of acquisition 1.
 fn join(
     key_state: &mut KeyState<u32>,
     ms: u64,
@@ -21,7 +19,8 @@ fn join(
     happen(key_state, ms, |key_state, ctx| key_state.join_nested(&1, depth, acquisition, retry_state, ctx))
 }
 
-/// A hold with a call inside it, 2, whose sibling 3 waits for 100 ms and sibling 4 for as long as it may.
+/// Returns a hold with the nested call 2, its sibling 3, which waits for 100 ms, and its sibling 4,
+/// which waits as long as it may.
 fn siblings() -> (KeyState<u32>, Token) {
     let (mut key_state, token) = held(TERMS);
     assert!(matches!(join(&mut key_state, 10, 0, 2, None)[..], [Action::JoinNested { acquisition: 2 }]));
@@ -31,7 +30,7 @@ fn siblings() -> (KeyState<u32>, Token) {
 }
 
 #[test]
-fn siblings_go_on_one_after_the_other_and_a_call_inside_one_at_once() {
+fn siblings_run_in_order_and_an_inner_call_at_once() {
     let (mut key_state, _) = siblings();
 
     assert!(matches!(join(&mut key_state, 20, 1, 5, None)[..], [Action::JoinNested { acquisition: 5 }]));
@@ -46,7 +45,7 @@ fn siblings_go_on_one_after_the_other_and_a_call_inside_one_at_once() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_for_its_sibling_any_more_is_not_let_in() {
+fn sibling_that_stopped_waiting_does_not_join() {
     let (mut key_state, _) = siblings();
 
     assert!(happen(&mut key_state, 20, |key_state, ctx| assert!(key_state.leave(&3, ctx))).is_empty());
@@ -60,12 +59,12 @@ fn who_does_not_want_to_wait_for_its_sibling_any_more_is_not_let_in() {
 }
 
 #[test]
-fn a_sibling_waits_for_its_wait_or_a_lease() {
+fn a_sibling_waits_at_most_its_wait_or_a_lease() {
     let (mut key_state, token) = siblings();
     let mut refused = |ms| {
         let actions = happen(&mut key_state, ms, |key_state, ctx| {
             let renew = Command::Renew { lease: TERMS.lease() };
-            key_state.reply(token, renew, at(ms), Reply::Owner, ctx); // the hold goes on
+            key_state.reply(token, renew, at(ms), Reply::Owner, ctx); // the hold continues
             key_state.tick(ctx);
         });
         let refused = actions.into_iter().filter_map(|action| match action {
@@ -85,12 +84,12 @@ fn a_sibling_waits_for_its_wait_or_a_lease() {
 }
 
 #[test]
-fn a_lane_is_due_when_a_sibling_has_waited() {
+fn key_state_is_due_at_the_end_of_a_siblings_wait() {
     assert_eq!(siblings().0.due(), at(110));
 }
 
 #[test]
-fn nobody_joins_a_hold_that_is_over() {
+fn ended_hold_rejects_nested_calls() {
     for is_lost in [false, true] {
         let (mut key_state, _) = siblings();
 
@@ -112,7 +111,7 @@ fn nobody_joins_a_hold_that_is_over() {
 }
 
 #[test]
-fn a_call_inside_a_turn_that_is_over_does_not_join_the_next_tasks_turn() {
+fn nested_call_does_not_join_the_hold_of_the_next_task() {
     let (mut key_state, _) = held(TERMS);
     happen(&mut key_state, 10, |key_state, ctx| key_state.join(waiter(7, TERMS), ctx));
     let rules = ProtocolConfig { handoff_budget: Duration::from_secs(1), ..RULES };

@@ -1,15 +1,13 @@
-//! Unit tests of `renew`.
-
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Returns how many of 10,000 holds that were taken at once are due at each of the times at which any is.
+/// Returns how many of 10,000 holds, acquired at once, are due at each time at which any is.
 fn burst() -> Vec<usize> {
     burst_of(Duration::from_secs(30))
 }
 
-/// The same of holds with that lease.
+/// Like [`burst`], for holds with that lease.
 fn burst_of(lease: Duration) -> Vec<usize> {
     let mut dues = std::collections::BTreeMap::new();
     for number in 0..10_000 {
@@ -19,7 +17,7 @@ fn burst_of(lease: Duration) -> Vec<usize> {
 }
 
 #[test]
-fn holds_that_were_taken_in_one_burst_are_not_renewed_in_one() {
+fn holds_of_one_burst_are_not_renewed_in_one() {
     assert!(burst().into_iter().all(|together| together <= 80), "{:?}", burst());
 }
 
@@ -31,7 +29,7 @@ fn renewals_go_out_many_at_a_time() {
 #[test]
 fn a_hundred_holds_wake_a_machine_eight_times() {
     for first in 0..64_u64 {
-        // Each call draws a number beside that of its token.
+        // Each call draws one number more than that of its token.
         let due =
             |at: u64| due(BootInstant::from_nanos(7 * SECOND), Duration::from_secs(30), (1, first + 2 * at));
 
@@ -42,10 +40,10 @@ fn a_hundred_holds_wake_a_machine_eight_times() {
 }
 
 #[test]
-fn holds_that_many_processes_take_at_once_are_not_renewed_in_one_burst_either() {
+fn holds_of_many_processes_are_not_renewed_in_one_burst() {
     let mut dues = std::collections::BTreeMap::new();
     for process in 0..1_000_u64 {
-        let process = process.wrapping_mul(0xbf58_476d_1ce4_e5b9); // they are drawn at random
+        let process = process.wrapping_mul(0xbf58_476d_1ce4_e5b9); // process ids are random
         for number in 0..10 {
             let lease = Duration::from_secs(30);
             let at = due(BootInstant::from_nanos(7 * SECOND), lease, (process, 2 * number));
@@ -70,7 +68,7 @@ fn a_renewal_is_due_between_a_quarter_and_a_third_of_the_lease() {
 }
 
 #[test]
-fn holds_with_a_short_lease_are_not_renewed_in_one_burst_either() {
+fn holds_with_a_short_lease_are_not_renewed_in_one_burst() {
     for ms in [100, 1_000, 5_000] {
         let together = burst_of(Duration::from_millis(ms)).into_iter().max();
 
@@ -79,7 +77,7 @@ fn holds_with_a_short_lease_are_not_renewed_in_one_burst_either() {
 }
 
 #[test]
-fn an_unanswered_renewal_is_tried_again_while_the_hold_lasts_and_not_all_the_time() {
+fn unanswered_renewal_is_retried_at_a_bounded_rate() {
     let now = BootInstant::from_nanos(7 * SECOND);
     let again = |lease, left| {
         retry_at(now, Duration::from_millis(lease), Duration::from_millis(left)).since(now).as_millis()

@@ -1,5 +1,3 @@
-//! Unit tests of `patience`.
-
 use super::*;
 
 fn retry_state(started: BootInstant, retries: u32, wait: Option<Duration>) -> RetryState {
@@ -37,7 +35,7 @@ fn three_retries_are_three_further_tries() {
 }
 
 #[test]
-fn a_wait_ends_at_its_limit_whatever_retries_are_left() {
+fn wait_ends_at_its_limit_with_retries_left() {
     let mut retry_state = retry_state(at(0), 1_000, Some(Duration::from_millis(50)));
 
     assert_eq!(retry_state.on_contended(at(49)), RetryDecision::Stay);
@@ -57,7 +55,7 @@ fn an_answer_that_comes_again_uses_up_nothing() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_ends_a_call_at_the_limit_of_its_tries() {
+fn silent_server_ends_a_call_at_the_limit_of_its_tries() {
     let once = retry_state(at(0), 0, None);
     assert!(!once.is_over(at(499)) && once.is_over(at(500)));
 
@@ -69,12 +67,12 @@ fn a_server_that_does_not_answer_ends_a_call_at_the_limit_of_its_tries() {
 }
 
 #[test]
-fn tries_that_take_longer_than_their_time_leave_less_for_the_others() {
+fn a_slow_try_leaves_less_time_for_the_others() {
     let mut slow = retry_state(at(0), 3, None);
     let (mut now, mut delays) = (at(0), Duration::ZERO);
 
     for _ in 0..3 {
-        let answered = now.plus(Duration::from_millis(600)); // it has asked twice
+        let answered = now.plus(Duration::from_millis(600)); // it sent two requests
         if slow.on_contended(answered) == RetryDecision::GiveUp || slow.is_over(answered) {
             break;
         }
@@ -108,7 +106,7 @@ fn a_wait_of_nothing_is_one_try() {
 }
 
 #[test]
-fn who_has_heard_nothing_is_given_a_moment_more_and_only_one() {
+fn call_without_a_reply_gets_one_extension() {
     let mut retry_state = retry_state(at(0), 0, Some(Duration::from_millis(100)));
 
     retry_state.await_first_answer(at(99));
@@ -136,7 +134,7 @@ fn a_call_goes_on_while_it_has_both_time_and_tries_left() {
     assert!(waits.may_keep_waiting(at(9_999)) && !waits.may_keep_waiting(at(10_000)));
 
     let mut tries = retry_state(at(0), 1, ten_seconds);
-    assert!(tries.may_keep_waiting(at(1)), "its retry is left");
+    assert!(tries.may_keep_waiting(at(1)), "it has a retry left");
     assert_eq!(tries.on_contended(at(1)), RetryDecision::Stay);
     let due = tries.due();
     assert!(tries.may_keep_waiting(due), "its retry is due, and not made yet");
@@ -146,7 +144,7 @@ fn a_call_goes_on_while_it_has_both_time_and_tries_left() {
 }
 
 #[test]
-fn a_call_can_be_put_off_until_a_time_that_comes_before_its_end() {
+fn call_lasts_beyond_times_before_its_end() {
     let waits = retry_state(at(0), 0, Some(Duration::from_millis(100)));
     let (tries, once) = (retry_state(at(0), 1, None), retry_state(at(0), 0, None));
 
@@ -166,7 +164,7 @@ fn only_a_call_with_retries_has_a_time_for_its_next_try() {
 }
 
 #[test]
-fn calls_that_start_together_try_again_at_times_that_are_spread_evenly() {
+fn retries_of_concurrent_calls_are_spread_evenly() {
     let mut calls_in_tenth = [0_u32; 10];
 
     for seed in 0..10_000 {
@@ -183,7 +181,7 @@ fn calls_that_start_together_try_again_at_times_that_are_spread_evenly() {
     assert!(calls_in_tenth.iter().all(|calls| (850..1_150).contains(calls)), "{calls_in_tenth:?}");
 }
 
-/// What mixes the draws is the last step of `MurmurHash3`, and so its hash of nothing: these are known from elsewhere.
+/// The finalizer is that of `MurmurHash3`. These are its known hashes of nothing.
 #[test]
 fn the_draws_are_mixed_as_published() {
     for (input, mixed) in [(0, 0), (1, 0x514e_28b7), (0xffff_ffff, 0x81f1_6f39)] {

@@ -1,5 +1,3 @@
-//! Unit tests of `round_trip`.
-
 use super::*;
 use crate::protocol::scene::at;
 

@@ -1,90 +1,96 @@
-//! Many seeds, on all processors.
+//! Runs many seeds on all processors.
 //!
 //! ```text
-//! DLOCK_SIM_SEEDS   how many seeds
-//! DLOCK_SIM_FROM    the first of them
-//! DLOCK_SIM_SEED    this one alone
+//! DLOCK_SIM_SEEDS   the number of seeds
+//! DLOCK_SIM_FROM    the first seed
+//! DLOCK_SIM_SEED    runs only this seed
 //! ```
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::Wrong;
-use super::shrink::Worlds;
-use super::tally::Tally;
+use super::Violation;
+use super::coverage::Coverage;
+use super::shrink::Simulation;
 
 /// The seeds of one campaign.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) struct Campaign {
     seeds: std::ops::Range<u64>,
-    /// Whether it is as large as one that is to show every fault.
-    pub(in crate::protocol) is_whole: bool,
+    /// Whether the campaign is large enough that every coverage point must occur.
+    pub(in crate::protocol) is_full_size: bool,
 }
 
-/// What became of a campaign: what was seen, and the first seed of those that broke a promise.
+/// The result of a campaign.
 #[derive(Debug)]
-struct Outcome {
-    seen: Tally,
-    broken: Option<u64>,
+struct CampaignResult {
+    coverage: Coverage,
+    /// The lowest seed that violates an invariant.
+    failed_seed: Option<u64>,
 }
 
 impl Campaign {
-    /// The campaign that the environment asks for, of `seeds` seeds where it says nothing.
-    pub(in crate::protocol) fn asked_for(seeds: u64) -> Self {
-        if let Some(seed) = number("DLOCK_SIM_SEED") {
-            return Self { seeds: seed..seed + 1, is_whole: false };
+    /// Reads the campaign from the environment. The default is `seeds` seeds from 0.
+    pub(in crate::protocol) fn from_env(seeds: u64) -> Self {
+        if let Some(seed) = env_number("DLOCK_SIM_SEED") {
+            return Self { seeds: seed..seed + 1, is_full_size: false };
         }
         let (from, count) =
-            (number("DLOCK_SIM_FROM").unwrap_or(0), number("DLOCK_SIM_SEEDS").unwrap_or(seeds));
-        assert!(count > 0, "no seeds are asked for: that proves nothing");
-        Self { seeds: from..from + count, is_whole: count >= seeds }
+            (env_number("DLOCK_SIM_FROM").unwrap_or(0), env_number("DLOCK_SIM_SEEDS").unwrap_or(seeds));
+        assert!(count > 0, "DLOCK_SIM_SEEDS is 0: a campaign without seeds proves nothing");
+        Self { seeds: from..from + count, is_full_size: count >= seeds }
     }
 
-    /// Runs every seed in these worlds, and returns what was seen.
+    /// Runs every seed of `simulation` and returns the coverage.
     ///
     /// # Panics
     ///
-    /// Panics if one breaks a promise, and tells its story; or if something of `all` that can happen happened too seldom.
-    pub(in crate::protocol) fn prove<W: Clone, B: Copy + Sync>(
+    /// Panics with a shrunk trace if a seed violates an invariant. A full-size campaign also panics
+    /// if one of the coverage points `all` occurs fewer than ten times.
+    pub(in crate::protocol) fn check<P: Clone, B: Copy + Sync>(
         &self,
         what: &str,
-        worlds: &Worlds<W, B>,
+        simulation: &Simulation<P, B>,
         all: &[(usize, &str)],
-    ) -> Tally {
-        let Outcome { seen, broken } = self.run(what, |seed| worlds.run(seed));
-        println!("seen: {}", seen.told(all.iter().map(|(_, name)| *name)));
-        if let Some(seed) = broken {
-            panic!("seed {seed}: {}", worlds.tell(seed));
+    ) -> Coverage {
+        let CampaignResult { coverage, failed_seed } = self.run_seeds(what, |seed| simulation.run(seed));
+        println!("coverage: {}", coverage.summary(all.iter().map(|(_, name)| *name)));
+        if let Some(seed) = failed_seed {
+            panic!("seed {seed}: {}", simulation.report(seed));
         }
-        for (what, name) in all.iter().filter(|_| self.is_whole) {
-            assert!(seen.count(*what) >= 10, "{name}: too few to prove anything");
+        for (point, name) in all.iter().filter(|_| self.is_full_size) {
+            assert!(coverage.count(*point) >= 10, "{name}: too few to prove anything");
         }
-        seen
+        coverage
     }
 
-    /// Runs every seed, until one breaks a promise, and says how it went.
-    fn run(&self, what: &str, run: impl Fn(u64) -> Result<Tally, Box<Wrong>> + Sync) -> Outcome {
-        let begun = Instant::now();
-        let (next, broken) = (AtomicU64::new(self.seeds.start), AtomicU64::new(u64::MAX));
-        let (seen, violations) = (Mutex::new(Tally::new()), AtomicU64::new(0));
+    /// Runs every seed until one violates an invariant, and prints a summary line.
+    fn run_seeds(
+        &self,
+        what: &str,
+        run: impl Fn(u64) -> Result<Coverage, Box<Violation>> + Sync,
+    ) -> CampaignResult {
+        let started = Instant::now();
+        let (next, failed_seed) = (AtomicU64::new(self.seeds.start), AtomicU64::new(u64::MAX));
+        let (total, violations) = (Mutex::new(Coverage::new()), AtomicU64::new(0));
         let work = || {
-            let mut mine = Tally::new();
-            while broken.load(Ordering::Relaxed) == u64::MAX {
-                let from = next.fetch_add(AT_ONCE, Ordering::Relaxed);
+            let mut coverage = Coverage::new();
+            while failed_seed.load(Ordering::Relaxed) == u64::MAX {
+                let from = next.fetch_add(BATCH, Ordering::Relaxed);
                 if from >= self.seeds.end {
                     break;
                 }
-                for seed in from..(from + AT_ONCE).min(self.seeds.end) {
-                    if let Ok(tally) = run(seed) {
-                        mine.add(&tally);
+                for seed in from..(from + BATCH).min(self.seeds.end) {
+                    if let Ok(of_seed) = run(seed) {
+                        coverage.merge(&of_seed);
                     } else {
                         violations.fetch_add(1, Ordering::Relaxed);
-                        broken.fetch_min(seed, Ordering::Relaxed);
+                        failed_seed.fetch_min(seed, Ordering::Relaxed);
                     }
                 }
             }
-            seen.lock().expect("nobody panics with it").add(&mine);
+            total.lock().expect("no thread panics while it holds the mutex").merge(&coverage);
         };
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -98,25 +104,25 @@ impl Campaign {
             seeds.start,
             seeds.start + done,
             violations.into_inner(),
-            begun.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         );
-        let broken = broken.into_inner();
-        Outcome {
-            seen: seen.into_inner().expect("nobody panics with it"),
-            broken: (broken < u64::MAX).then_some(broken),
+        let failed_seed = failed_seed.into_inner();
+        CampaignResult {
+            coverage: total.into_inner().expect("no thread panics while it holds the mutex"),
+            failed_seed: (failed_seed < u64::MAX).then_some(failed_seed),
         }
     }
 }
 
-/// Returns the number that a variable says, if it is set.
+/// Returns the number in an environment variable, or `None` if it is not set.
 ///
 /// # Panics
 ///
-/// Panics if it says none: something else would be run than is asked for.
-pub(in crate::protocol) fn number(variable: &str) -> Option<u64> {
-    let said = std::env::var(variable).ok()?;
-    Some(said.parse().unwrap_or_else(|_| panic!("{variable} is no number: {said}")))
+/// Panics if the value is not a number, so that a typing error does not run another campaign.
+pub(in crate::protocol) fn env_number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
 }
 
-/// So many seeds are taken at once.
-const AT_ONCE: u64 = 64;
+/// The number of seeds that a thread takes at a time.
+const BATCH: u64 = 64;

@@ -1,46 +1,56 @@
-//! Whole schedules of the rules, each from a seed: worlds that lose, delay, double, freeze and forget. Time is a number, so that a
-//! schedule costs a fraction of a millisecond.
+//! Discrete-event simulation of the protocol: random schedules with faults, each derived from a
+//! seed.
+//!
+//! A schedule delays, loses, and duplicates messages, suspends processes, and restarts servers.
+//! Time is a number, so one schedule takes a fraction of a millisecond.
 //!
 //! ```text
-//! lanes      one server, and processes whose tasks want one key (several servers: `quorum::simulation`)
-//! chance     all that is left to chance, each choice under a name of its own
-//! agenda     what happens when
-//! tally      what happened how often
-//! campaign   many seeds on all processors
-//! shrink     a failing schedule becomes a short one
-//! story      and is told in words
+//! one_server    model: one server, and processes whose tasks contend for one key
+//! choices       every random choice, each addressed by a name
+//! event_queue   pending events, ordered by time
+//! coverage      how often each event of interest occurred
+//! campaign      many seeds, on all processors
+//! shrink        reduces a failing schedule to a short one
+//! trace         the readable record of a schedule
 //! ```
 //!
-//! Every seed has a weather of its own (which faults there are, and how strong): schedules that are all alike find little. A judge
-//! that cannot fail proves nothing: rules are broken on purpose, and the worlds must notice.
+//! The model of several servers is in `quorum::simulation`.
 //!
-//! Not here: every schedule of a small world (`exhaustive`), and tasks, wake-ups and sockets, which the rules know nothing of.
+//! Every seed has its own fault profile: which faults occur, and how strong they are. Uniform
+//! schedules find few bugs. An invariant that cannot fail proves nothing, so tests also run the
+//! models with seeded bugs, and each bug must violate an invariant.
+//!
+//! See also `exhaustive`, which checks every schedule of a small model. Tasks, wake-ups, and
+//! sockets are not part of the protocol; `engine::simulation` covers them.
 
-pub(in crate::protocol) mod agenda;
 pub(in crate::protocol) mod campaign;
-pub(in crate::protocol) mod chance;
-mod lanes;
+pub(in crate::protocol) mod choices;
+pub(in crate::protocol) mod coverage;
+pub(in crate::protocol) mod event_queue;
+mod one_server;
 pub(in crate::protocol) mod shrink;
-pub(in crate::protocol) mod story;
-pub(in crate::protocol) mod tally;
+pub(in crate::protocol) mod trace;
 
 use crate::protocol::deadline::BootInstant;
 
-/// Returns the time as a clock that runs right has it.
+/// Returns the time `ms` milliseconds after boot, on a clock without drift.
 pub(in crate::protocol) fn at(ms: u64) -> BootInstant {
     BootInstant::from_nanos(ms * 1_000_000)
 }
 
-/// What a judge says of a schedule that breaks a promise.
+/// An invariant that a schedule violates.
 #[derive(Clone, Debug)]
-pub(in crate::protocol) struct Wrong {
-    /// Which promise: a shrunk schedule must break the same.
-    pub(in crate::protocol) judge: &'static str,
-    /// What is seen, in words.
-    pub(in crate::protocol) said: String,
+pub(in crate::protocol) struct Violation {
+    /// The name of the invariant. A shrunk schedule must violate the same one.
+    pub(in crate::protocol) invariant: &'static str,
+    /// The observed state.
+    pub(in crate::protocol) message: String,
 }
 
-/// Breaks off a schedule: a promise is broken.
-pub(in crate::protocol) fn wrong<T>(judge: &'static str, said: impl Into<String>) -> Result<T, Box<Wrong>> {
-    Err(Box::new(Wrong { judge, said: said.into() }))
+/// Returns an error that ends a schedule, because it violates `invariant`.
+pub(in crate::protocol) fn violation<T>(
+    invariant: &'static str,
+    message: impl Into<String>,
+) -> Result<T, Box<Violation>> {
+    Err(Box::new(Violation { invariant, message: message.into() }))
 }

@@ -1,151 +1,155 @@
-//! A schedule that breaks a promise becomes a short one that breaks the same promise.
+//! Reduces a schedule that violates an invariant to a short one that violates the same invariant.
 //!
-//! First the weather is made milder (fewer tasks, faults off), then choices are taken away, many at a time and at last one by one, and
-//! those that must stay are made round. Whatever still fails is kept, until nothing can be taken away. It is the same for one seed
-//! in every run.
+//! The fault profile is reduced first: fewer tasks, faults switched off. Then choices are reset to
+//! their harmless value, many at a time and finally one by one. The choices that remain are
+//! rounded. A reduced schedule is kept if it still fails. Shrinking ends when no step succeeds, and
+//! it is deterministic for a seed.
 
-use super::Wrong;
-use super::chance::{Chance, Instead, mix};
-use super::story::Story;
-use super::tally::Tally;
+use super::Violation;
+use super::choices::{ChoiceSource, Overrides, mix};
+use super::coverage::Coverage;
+use super::trace::Trace;
 
-/// How the schedule of a weather goes, where a rule is broken.
-pub(in crate::protocol) type Run<W, B> = fn(&W, B, &mut Chance, &mut Story) -> Result<Tally, Box<Wrong>>;
+/// Runs the schedule of a fault profile with a seeded bug.
+pub(in crate::protocol) type Run<P, B> =
+    fn(&P, B, &mut ChoiceSource, &mut Trace) -> Result<Coverage, Box<Violation>>;
 
-/// A kind of schedules: how one runs, and what would make its weather milder. `B` is the rule that is broken.
+/// A family of schedules: how to run one, and how to reduce its fault profile.
+///
+/// `P` is the type of the fault profile, and `B` the type of the seeded bug.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::protocol) struct Worlds<W, B> {
+pub(in crate::protocol) struct Simulation<P, B> {
     pub(in crate::protocol) bug: B,
-    pub(in crate::protocol) weather: fn(u64) -> W,
-    pub(in crate::protocol) run: Run<W, B>,
-    /// Each with one thing less.
-    pub(in crate::protocol) milder: fn(&W) -> Vec<W>,
+    pub(in crate::protocol) profile: fn(u64) -> P,
+    pub(in crate::protocol) run: Run<P, B>,
+    /// Returns simpler profiles, each with one reduction.
+    pub(in crate::protocol) shrink_candidates: fn(&P) -> Vec<P>,
 }
 
-/// A short schedule, and what is wrong with it.
+/// A short failing schedule, with the invariant that it violates.
 #[derive(Debug)]
-pub(in crate::protocol) struct Short {
-    pub(in crate::protocol) wrong: Wrong,
-    pub(in crate::protocol) story: Vec<String>,
-    /// How many schedules were tried.
-    pub(in crate::protocol) tried: u32,
+pub(in crate::protocol) struct ShrunkSchedule {
+    pub(in crate::protocol) violation: Violation,
+    pub(in crate::protocol) trace: Vec<String>,
+    /// The number of schedules that were run.
+    pub(in crate::protocol) runs: u32,
 }
 
-impl<W: Clone, B: Copy> Worlds<W, B> {
+impl<P: Clone, B: Copy> Simulation<P, B> {
     /// Runs the schedule of `seed`.
-    pub(in crate::protocol) fn run(&self, seed: u64) -> Result<Tally, Box<Wrong>> {
-        (self.run)(
-            &(self.weather)(seed),
-            self.bug,
-            &mut Chance::new(seed),
-            &mut Story::on_invalidations_missed(),
-        )
+    pub(in crate::protocol) fn run(&self, seed: u64) -> Result<Coverage, Box<Violation>> {
+        (self.run)(&(self.profile)(seed), self.bug, &mut ChoiceSource::new(seed), &mut Trace::disabled())
     }
 
-    /// Shrinks the schedule of a seed, which breaks a promise.
-    pub(in crate::protocol) fn shrink(&self, seed: u64) -> Option<Short> {
-        let wrong = self.run(seed).err()?;
-        let mut schedule = Schedule { seed, weather: (self.weather)(seed), instead: Instead::new() };
-        let mut tried = 0;
-        let mut fails = |schedule: &Schedule<W>| {
-            tried += 1;
-            let failed = (self.run)(
-                &schedule.weather,
-                self.bug,
-                &mut schedule.chance(),
-                &mut Story::on_invalidations_missed(),
-            );
-            tried < MOST_TRIES && failed.is_err_and(|other| other.judge == wrong.judge)
+    /// Shrinks the schedule of `seed`. Returns `None` if it violates no invariant.
+    pub(in crate::protocol) fn shrink(&self, seed: u64) -> Option<ShrunkSchedule> {
+        let violation = self.run(seed).err()?;
+        let mut schedule = Schedule { seed, profile: (self.profile)(seed), overrides: Overrides::new() };
+        let mut runs = 0;
+        let mut fails = |schedule: &Schedule<P>| {
+            runs += 1;
+            let failed =
+                (self.run)(&schedule.profile, self.bug, &mut schedule.choices(), &mut Trace::disabled());
+            runs < MAX_RUNS && failed.is_err_and(|other| other.invariant == violation.invariant)
         };
-        while let Some(less) = (self.milder)(&schedule.weather)
+        while let Some(simpler) = (self.shrink_candidates)(&schedule.profile)
             .into_iter()
-            .find_map(|weather| schedule.in_weather(weather).find(|less| fails(less)))
+            .find_map(|profile| schedule.with_fault_profile(profile).find(|simpler| fails(simpler)))
         {
-            schedule = less;
+            schedule = simpler;
         }
-        // The first that fails need not be the one that can be told in the fewest words.
-        let failing = schedule.in_weather(schedule.weather.clone()).filter(|other| fails(other));
-        let failing: Vec<_> = failing.take(AT_MOST).collect();
+        // The first failing schedule does not always shrink to the shortest trace.
+        let failing = schedule.with_fault_profile(schedule.profile.clone()).filter(|other| fails(other));
+        let failing: Vec<_> = failing.take(MAX_CANDIDATES).collect();
         let shortest = failing.into_iter().map(|mut schedule| {
-            while schedule.take_away(self, &mut fails) | schedule.round(self, &mut fails) {}
-            let mut story = Story::told();
-            let wrong = (self.run)(&schedule.weather, self.bug, &mut schedule.chance(), &mut story);
-            (story.lines(), wrong.err())
+            while schedule.reset_choices(self, &mut fails) | schedule.round_choices(self, &mut fails) {}
+            let mut trace = Trace::enabled();
+            let violation = (self.run)(&schedule.profile, self.bug, &mut schedule.choices(), &mut trace);
+            (trace.lines(), violation.err())
         });
-        let (story, wrong) = shortest.min_by_key(|(story, _)| story.len())?;
-        Some(Short { wrong: *wrong?, story, tried })
+        let (trace, violation) = shortest.min_by_key(|(trace, _)| trace.len())?;
+        Some(ShrunkSchedule { violation: *violation?, trace, runs })
     }
 
-    /// Tells the schedule of a seed, which breaks a promise, and how it is seen again.
-    pub(in crate::protocol) fn tell(&self, seed: u64) -> String {
-        let Some(Short { wrong, story, .. }) = self.shrink(seed) else {
-            return format!("seed {seed} breaks no promise");
+    /// Returns the shrunk trace of a failing seed, and the command that reproduces it.
+    pub(in crate::protocol) fn report(&self, seed: u64) -> String {
+        let Some(ShrunkSchedule { violation, trace, .. }) = self.shrink(seed) else {
+            return format!("seed {seed} violates no invariant");
         };
-        let Wrong { judge, said } = wrong;
-        let story = story.join("\n  ");
+        let Violation { invariant, message } = violation;
+        let trace = trace.join("\n  ");
         format!(
-            "{judge}: {said}\n  {story}\nagain: DLOCK_SIM_SEED={seed} cargo test -p dlock-runtime protocol"
+            "{invariant}: {message}\n  {trace}\nreproduce: DLOCK_SIM_SEED={seed} cargo test -p dlock-runtime protocol"
         )
     }
 }
 
 #[derive(Clone)]
-struct Schedule<W> {
+struct Schedule<P> {
     seed: u64,
-    weather: W,
-    instead: Instead,
+    profile: P,
+    overrides: Overrides,
 }
 
-impl<W: Clone> Schedule<W> {
-    fn chance(&self) -> Chance {
-        Chance::but(self.seed, self.instead.clone())
+impl<P: Clone> Schedule<P> {
+    fn choices(&self) -> ChoiceSource {
+        ChoiceSource::with_overrides(self.seed, self.overrides.clone())
     }
 
-    /// The same schedule in another weather, and then some with other choices: what breaks a rule does so in many of them.
-    fn in_weather(&self, weather: W) -> impl Iterator<Item = Self> + use<W> {
-        let others = (0..OTHERS).map(|number| mix(number ^ OTHERS)).map({
-            let weather = weather.clone();
-            move |seed| Self { seed, weather: weather.clone(), instead: Instead::new() }
+    /// Returns this schedule with another fault profile, followed by schedules of that profile with
+    /// other choices: a bug usually shows in many of them.
+    fn with_fault_profile(&self, profile: P) -> impl Iterator<Item = Self> + use<P> {
+        let others = (0..ALTERNATIVES).map(|number| mix(number ^ ALTERNATIVES)).map({
+            let profile = profile.clone();
+            move |seed| Self { seed, profile: profile.clone(), overrides: Overrides::new() }
         });
-        std::iter::once(Self { weather, ..self.clone() }).chain(others)
+        std::iter::once(Self { profile, ..self.clone() }).chain(others)
     }
 
-    fn made<B: Copy>(&self, worlds: &Worlds<W, B>) -> Vec<(super::chance::Choice, u64)> {
-        let mut chance = self.chance();
-        let _ = (worlds.run)(&self.weather, worlds.bug, &mut chance, &mut Story::on_invalidations_missed());
-        chance.made()
+    fn choices_made<B: Copy>(&self, simulation: &Simulation<P, B>) -> Vec<(super::choices::Choice, u64)> {
+        let mut choices = self.choices();
+        let _ = (simulation.run)(&self.profile, simulation.bug, &mut choices, &mut Trace::disabled());
+        choices.made()
     }
 
-    /// Makes choices mild: all, halves, quarters, and so on.
-    fn take_away<B: Copy>(&mut self, worlds: &Worlds<W, B>, fails: &mut impl FnMut(&Self) -> bool) -> bool {
-        let (mut changed, mut many) = (false, usize::MAX);
-        while many > 0 {
-            let made = self.made(worlds);
-            many = many.min(made.len());
-            for some in made.chunks(many.max(1)) {
-                let mut less = self.clone();
-                less.instead.extend(some.iter().map(|(choice, _)| (*choice, 0)));
-                if fails(&less) {
-                    (*self, changed) = (less, true);
+    /// Resets choices to zero: all of them, then halves, quarters, and so on.
+    fn reset_choices<B: Copy>(
+        &mut self,
+        simulation: &Simulation<P, B>,
+        fails: &mut impl FnMut(&Self) -> bool,
+    ) -> bool {
+        let (mut changed, mut count) = (false, usize::MAX);
+        while count > 0 {
+            let made = self.choices_made(simulation);
+            count = count.min(made.len());
+            for chunk in made.chunks(count.max(1)) {
+                let mut simpler = self.clone();
+                simpler.overrides.extend(chunk.iter().map(|(choice, _)| (*choice, 0)));
+                if fails(&simpler) {
+                    (*self, changed) = (simpler, true);
                 }
             }
-            many /= 2;
+            count /= 2;
         }
         changed
     }
 
-    /// Makes what is left small, or at least round.
-    fn round<B: Copy>(&mut self, worlds: &Worlds<W, B>, fails: &mut impl FnMut(&Self) -> bool) -> bool {
+    /// Replaces each remaining choice by one, or by a multiple of 100 or 10.
+    fn round_choices<B: Copy>(
+        &mut self,
+        simulation: &Simulation<P, B>,
+        fails: &mut impl FnMut(&Self) -> bool,
+    ) -> bool {
         let mut changed = false;
-        for (choice, value) in self.made(worlds) {
-            for rounder in [1, value / 100 * 100, value / 10 * 10] {
-                if rounder == 0 || rounder >= value {
+        for (choice, value) in self.choices_made(simulation) {
+            for rounded in [1, value / 100 * 100, value / 10 * 10] {
+                if rounded == 0 || rounded >= value {
                     continue;
                 }
-                let mut less = self.clone();
-                less.instead.insert(choice, rounder);
-                if fails(&less) {
-                    (*self, changed) = (less, true);
+                let mut simpler = self.clone();
+                simpler.overrides.insert(choice, rounded);
+                if fails(&simpler) {
+                    (*self, changed) = (simpler, true);
                     break;
                 }
             }
@@ -154,11 +158,11 @@ impl<W: Clone> Schedule<W> {
     }
 }
 
-/// So many other choices are tried in each weather.
-const OTHERS: u64 = 50;
+/// The number of other seeds to try with each fault profile.
+const ALTERNATIVES: u64 = 50;
 
-/// So many of those that fail are made as short as can be.
-const AT_MOST: usize = 10;
+/// The number of failing schedules to shrink. The one with the shortest trace is reported.
+const MAX_CANDIDATES: usize = 10;
 
-/// Enough for any; a bound for the time that a failing test takes.
-const MOST_TRIES: u32 = 20_000;
+/// Bounds the time of a failing test. A schedule needs far fewer runs.
+const MAX_RUNS: u32 = 20_000;

@@ -1,5 +1,3 @@
-//! Unit tests of `queue`.
-
 use std::time::Duration;
 
 use super::*;
@@ -24,7 +22,7 @@ fn waiter(acquisition: u32, retries: u32, wait: Option<u64>) -> QueueEntry<u32> 
 }
 
 #[test]
-fn turns_come_in_the_order_of_coming() {
+fn waiters_leave_in_order_of_arrival() {
     let mut queue = WaitQueue::new();
     (0..3).for_each(|acquisition| queue.push(waiter(acquisition, 0, Some(9)), LastObserved::Nothing));
     queue.remove(&1);
@@ -35,7 +33,7 @@ fn turns_come_in_the_order_of_coming() {
 }
 
 #[test]
-fn who_came_and_left_behind_one_that_waits_takes_no_room() {
+fn waiters_that_left_use_no_memory() {
     let mut queue = WaitQueue::new();
     (0..2).for_each(|acquisition| queue.push(waiter(acquisition, 0, Some(90)), LastObserved::Nothing));
 
@@ -47,13 +45,13 @@ fn who_came_and_left_behind_one_that_waits_takes_no_room() {
     }
 
     let places = queue.waiters().map(|waiters| waiters.others.len());
-    assert!(places <= Some(4 * queue.count() + FEW), "{places:?}");
+    assert!(places <= Some(4 * queue.count() + COMPACT_MIN), "{places:?}");
     let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.acquisition).collect();
     assert_eq!(order, [0, 1, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
 }
 
 #[test]
-fn who_stands_behind_places_that_were_closed_is_told_all_the_same() {
+fn waiter_after_removed_entries_is_still_rejected() {
     let mut queue = WaitQueue::new();
     (0..2).for_each(|acquisition| queue.push(waiter(acquisition, 0, Some(90)), LastObserved::Nothing));
     queue.push(waiter(2, 0, None), LastObserved::Nothing);
@@ -63,41 +61,41 @@ fn who_stands_behind_places_that_were_closed_is_told_all_the_same() {
         queue.remove(&acquisition);
     }
 
-    let mut gone = Vec::new();
-    queue.on_contended(at(1), |waiter| gone.push(waiter.acquisition));
-    queue.tick(at(20), false, false, |waiter| gone.push(waiter.acquisition));
+    let mut given_up = Vec::new();
+    queue.on_contended(at(1), |waiter| given_up.push(waiter.acquisition));
+    queue.tick(at(20), false, false, |waiter| given_up.push(waiter.acquisition));
 
-    assert_eq!((gone, queue.count()), (vec![2, 3], 2));
+    assert_eq!((given_up, queue.count()), (vec![2, 3], 2));
 }
 
 #[test]
-fn who_tries_once_is_told_with_the_first_answer_and_the_others_stay() {
+fn single_tries_end_with_the_first_reply_and_others_stay() {
     let mut queue = WaitQueue::new();
     queue.push(waiter(0, 0, Some(9)), LastObserved::Nothing);
     queue.push(waiter(1, 0, None), LastObserved::Nothing);
     queue.push(waiter(2, 3, None), LastObserved::Nothing);
 
-    let mut gone = Vec::new();
-    queue.on_contended(at(1), |waiter| gone.push(waiter.acquisition));
+    let mut given_up = Vec::new();
+    queue.on_contended(at(1), |waiter| given_up.push(waiter.acquisition));
 
-    assert_eq!(gone, [1]);
+    assert_eq!(given_up, [1]);
     assert_eq!(queue.head().map(|head| head.acquisition), Some(0));
 }
 
 #[test]
-fn a_wait_that_is_over_ends_in_the_middle_of_the_queue() {
+fn wait_can_end_in_the_middle_of_the_queue() {
     let mut queue = WaitQueue::new();
     queue.push(waiter(0, 0, Some(90)), LastObserved::Nothing);
     queue.push(waiter(1, 0, Some(20)), LastObserved::Nothing);
     assert_eq!(queue.due(), at(20));
 
-    let mut gone = Vec::new();
-    let head_tries = queue.tick(at(20), false, false, |waiter| gone.push(waiter.acquisition));
+    let mut given_up = Vec::new();
+    let retry_due = queue.tick(at(20), false, false, |waiter| given_up.push(waiter.acquisition));
 
-    assert_eq!((gone, head_tries, queue.due()), (vec![1], false, at(90)));
+    assert_eq!((given_up, retry_due, queue.due()), (vec![1], false, at(90)));
 }
 
-/// A queue in which the second of two has one further try, and when that is due.
+/// Returns a queue in which the second of two waiters has one retry left, and when that is due.
 fn with_a_last_try() -> (WaitQueue<u32>, BootInstant) {
     let mut queue = WaitQueue::new();
     let mut second = waiter(1, 1, None);
@@ -109,46 +107,46 @@ fn with_a_last_try() -> (WaitQueue<u32>, BootInstant) {
 }
 
 #[test]
-fn the_last_try_of_who_stands_behind_another_is_its_end_and_not_before() {
+fn last_try_behind_another_waiter_ends_the_wait() {
     let (mut queue, due) = with_a_last_try();
-    let mut gone = Vec::new();
+    let mut given_up = Vec::new();
 
-    assert!(!queue.tick(at(1), false, false, |waiter| gone.push(waiter.acquisition)));
-    assert_eq!((gone.len(), queue.due()), (0, due));
-    assert!(!queue.tick(due, false, false, |waiter| gone.push(waiter.acquisition)));
+    assert!(!queue.tick(at(1), false, false, |waiter| given_up.push(waiter.acquisition)));
+    assert_eq!((given_up.len(), queue.due()), (0, due));
+    assert!(!queue.tick(due, false, false, |waiter| given_up.push(waiter.acquisition)));
 
-    assert_eq!((gone, queue.count()), (vec![1], 1));
+    assert_eq!((given_up, queue.count()), (vec![1], 1));
 }
 
 #[test]
-fn the_last_try_of_who_contends_is_decided_by_the_answer_to_it() {
+fn last_try_of_the_contender_ends_with_its_reply() {
     for held in [false, true] {
         let (mut queue, due) = with_a_last_try();
         queue.pop();
-        let mut gone = Vec::new();
+        let mut given_up = Vec::new();
 
-        let tries = queue.tick(due, held, false, |waiter| gone.push(waiter.acquisition));
+        let tries = queue.tick(due, held, false, |waiter| given_up.push(waiter.acquisition));
 
-        // While one of us has the lock, that is the answer.
-        assert_eq!((tries, gone), if held { (false, vec![1]) } else { (true, vec![]) });
+        // If a task of this process holds the lock, that decides the try.
+        assert_eq!((tries, given_up), if held { (false, vec![1]) } else { (true, vec![]) });
     }
 }
 
 #[test]
-fn who_tries_once_behind_others_waits_for_the_first_answer_as_long_as_one_may_take() {
+fn single_try_behind_others_waits_for_the_first_reply() {
     let mut queue = WaitQueue::new();
     queue.push(waiter(0, 0, Some(90_000)), LastObserved::Nothing);
     queue.push(waiter(1, 0, None), LastObserved::Nothing);
-    let mut gone = Vec::new();
+    let mut given_up = Vec::new();
 
-    queue.tick(at(499), false, true, |waiter| gone.push(waiter.acquisition));
-    assert!(gone.is_empty(), "{gone:?}");
-    queue.tick(at(500), false, true, |waiter| gone.push(waiter.acquisition));
+    queue.tick(at(499), false, true, |waiter| given_up.push(waiter.acquisition));
+    assert!(given_up.is_empty(), "{given_up:?}");
+    queue.tick(at(500), false, true, |waiter| given_up.push(waiter.acquisition));
 
-    assert_eq!(gone, [1]);
+    assert_eq!(given_up, [1]);
 }
 
-/// Ticks at each of the times, and returns who was told at which that its wait is over.
+/// Ticks at each of the times, and returns which wait ended when.
 fn ended<const N: usize>(queue: &mut WaitQueue<u32>, times: [u64; N]) -> Vec<(u64, u32)> {
     let mut ended = Vec::new();
     for ms in times {
@@ -158,9 +156,10 @@ fn ended<const N: usize>(queue: &mut WaitQueue<u32>, times: [u64; N]) -> Vec<(u6
 }
 
 #[test]
-fn each_wait_ends_at_its_own_time_whoever_went_before() {
-    // Whether the head's turn comes first, whether the one behind it leaves, and who is left by then.
-    for (turn, leaves, left) in [
+fn each_wait_ends_at_its_own_time() {
+    // Whether the head is granted the lock first, whether the waiter behind it leaves, and which
+    // waiters are left then.
+    for (granted, leaves, left) in [
         (false, false, &[(20, 2), (30, 3), (40, 4), (80, 1), (90, 0)][..]),
         (true, false, &[(20, 2), (30, 3), (40, 4), (80, 1)]),
         (false, true, &[(20, 2), (30, 3), (40, 4), (90, 0)]),
@@ -173,65 +172,69 @@ fn each_wait_ends_at_its_own_time_whoever_went_before() {
         if leaves {
             queue.remove(&1);
         }
-        if turn {
+        if granted {
             queue.pop();
         }
         queue.push(waiter(4, 0, Some(40)), LastObserved::Nothing);
 
         let ended = ended(&mut queue, [19, 20, 29, 30, 39, 40, 79, 80, 89, 90]);
 
-        assert_eq!((&ended[..], queue.count()), (left, 0), "turn {turn}, leaves {leaves}");
+        assert_eq!((&ended[..], queue.count()), (left, 0), "granted {granted}, leaves {leaves}");
     }
 }
 
 #[test]
-fn who_tries_again_later_keeps_its_place_behind_others() {
+fn retrying_waiter_keeps_its_position() {
     let mut queue = WaitQueue::new();
     let mut second = waiter(1, 3, None);
     second.retry_state.on_contended(at(0));
     let due = second.retry_state.due();
     queue.push(waiter(0, 0, Some(90_000)), LastObserved::Nothing);
     queue.push(second, LastObserved::Nothing);
-    let mut gone = Vec::new();
+    let mut given_up = Vec::new();
 
-    queue.tick(due, false, false, |waiter| gone.push(waiter.acquisition));
+    queue.tick(due, false, false, |waiter| given_up.push(waiter.acquisition));
 
-    assert!(gone.is_empty() && queue.due() > due, "{gone:?}");
+    assert!(given_up.is_empty() && queue.due() > due, "{given_up:?}");
     queue.pop();
     assert_eq!(queue.head().map(|head| (head.acquisition, head.retry_state.attempts())), Some((1, 2)));
 }
 
 #[test]
-fn the_head_tries_when_that_is_due_unless_one_of_us_has_the_lock() {
+fn head_retries_when_due_unless_a_local_task_holds_the_lock() {
     for held in [false, true] {
         let mut queue = WaitQueue::new();
         let mut head = waiter(0, 3, None);
         head.retry_state.on_contended(at(0));
         let due = head.retry_state.due();
         queue.push(head, LastObserved::Nothing);
-        let mut gone = Vec::new();
+        let mut given_up = Vec::new();
 
-        let tries = queue.tick(due, held, false, |waiter| gone.push(waiter.acquisition));
+        let tries = queue.tick(due, held, false, |waiter| given_up.push(waiter.acquisition));
 
-        assert_eq!((tries, gone.len(), queue.count()), (!held, 0, 1), "held: {held}");
+        assert_eq!((tries, given_up.len(), queue.count()), (!held, 0, 1), "held: {held}");
     }
 }
 
 #[test]
-fn a_head_whose_wait_is_over_makes_no_try_and_has_a_moment_more_where_nothing_was_heard() {
-    for unheard in [false, true] {
+fn head_without_a_reply_gets_an_extension_and_no_try() {
+    for unobserved in [false, true] {
         let mut queue = WaitQueue::new();
         queue.push(waiter(0, 0, Some(20)), LastObserved::Nothing);
-        let mut gone = Vec::new();
+        let mut given_up = Vec::new();
 
-        let tries = queue.tick(at(20), false, unheard, |waiter| gone.push(waiter.acquisition));
+        let tries = queue.tick(at(20), false, unobserved, |waiter| given_up.push(waiter.acquisition));
 
-        assert_eq!((tries, gone), (false, if unheard { vec![] } else { vec![0] }), "unheard: {unheard}");
+        assert_eq!(
+            (tries, given_up),
+            (false, if unobserved { vec![] } else { vec![0] }),
+            "unobserved: {unobserved}"
+        );
     }
 }
 
 #[test]
-fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_leaves() {
+fn queue_is_compacted_once_most_waiters_have_left() {
     for (left, places) in [(1, 101), (59, 101), (60, 41), (99, 2)] {
         let mut queue = WaitQueue::new();
         (0..101).for_each(|acquisition| queue.push(waiter(acquisition, 0, Some(90)), LastObserved::Nothing));
@@ -249,7 +252,8 @@ fn places_are_closed_once_more_have_left_than_still_wait_and_not_for_each_that_l
 
 #[test]
 fn a_waiter_stays_small() {
-    // It is moved several times on its way; what is larger is moved by a call each time. A seat is a pointer.
+    // It is moved several times, and a larger one would be moved by a call each time. An
+    // acquisition is a pointer.
     let size = size_of::<QueueEntry<Box<u8>>>();
     assert!(size <= 128, "{size}");
 }
