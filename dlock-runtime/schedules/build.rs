@@ -1,9 +1,9 @@
-//! Has the sources of the runtime crate built over shuttle.
+//! Builds the sources of the runtime crate with shuttle.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cfg=dlock_shuttle");
-    // Features that the runtime crate has, and this one never.
+    // Features of the runtime crate that this package does not have.
     let features = r#"cfg(feature, values("actix", "axum", "testing", "tls", "tonic"))"#;
     println!("cargo::rustc-check-cfg={features}");
 }

@@ -1,7 +1,14 @@
-//! One task's turn at a lock: it waits, then holds or is refused, then it is over or lost.
+//! The state of one acquisition, shared between the protocol and the task.
 //!
-//! The turn is what the rules tell ([`AcquisitionRef`]) and what the task looks at. It is changed only under its lane's lock, so its phases
-//! come in the order of the rules; the task reads it without that lock.
+//! ```text
+//!  Waiting --grant--> Held --release--> Released
+//!     |                 +--loss--> Lost
+//!     +--join--> Joined --release--> Released
+//!     +--reject--> Rejected
+//! ```
+//!
+//! The protocol changes it through an [`AcquisitionRef`], under the lock of the key's shard, so its
+//! states follow the order of the protocol. The task reads it without that lock.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -16,80 +23,84 @@ use crate::protocol::key_state::AcquireFailure;
 use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
 
-/// A turn that several have. Nobody has it weakly, which saves a word.
+/// A shared [`Acquisition`].
+///
+/// `triomphe::Arc` has no weak count, which saves one word per held lock.
 pub(crate) type SharedAcquisition = triomphe::Arc<Acquisition>;
 
-/// One task's turn. There is one for every lock that is held, so what few turns have stands beside it.
+/// One acquisition.
+///
+/// There is one for every held lock, so rarely used state is in a box ([`AcquisitionExtra`]).
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     pub(crate) key: LockKey,
-    state: Mutex<AcquisitionInner>,
-    until: AtomicDeadline,
+    inner: Mutex<AcquisitionInner>,
+    deadline: AtomicDeadline,
 }
 
 #[derive(Debug)]
 struct AcquisitionInner {
-    phase: AcquisitionState,
-    woken: Woken,
+    state: AcquisitionState,
+    waker: WakerSlot,
 }
 
-/// Who is woken at the next change.
+/// The wakers of the next change, in as little memory as possible.
 #[derive(Debug)]
-enum Woken {
-    /// The call whose turn it is.
+enum WakerSlot {
+    /// Only the call itself waits.
     Own(Waker),
-    /// What few turns have; nothing, while nobody is woken.
-    MoreWakers(Option<Box<MoreWakers>>),
+    /// Rarely used state, or `None` while nothing waits.
+    Extra(Option<Box<AcquisitionExtra>>),
 }
 
-/// What few turns have.
+/// State that few acquisitions have.
 #[derive(Debug, Default)]
-struct MoreWakers {
-    /// The call whose turn it is.
+struct AcquisitionExtra {
+    /// The waker of the call itself.
     own: Option<Waker>,
-    /// Who else is woken at the next change: its lookers, by their ids.
-    lookers: Vec<(u64, Waker)>,
-    /// The fencing token, once it has been asked for.
+    /// The wakers of observers, by their ids.
+    observers: Vec<(u64, Waker)>,
+    /// The fencing token, once it was requested.
     fencing: Option<u64>,
 }
 
-/// How far a turn is.
+/// The state of an acquisition.
 #[derive(Debug)]
 pub(crate) enum AcquisitionState {
-    /// It waits.
-    AcquireFuture,
-    /// It holds the lock.
-    HoldGuard { since: BootInstant, attempts: u32 },
-    /// It goes on inside a hold of its call chain.
+    /// The call waits for the lock.
+    Waiting,
+    /// The call holds the lock.
+    Held { since: BootInstant, attempts: u32 },
+    /// The call runs inside a hold of its call chain.
     Joined,
-    /// It did not get the lock; the reason is there until it is taken.
-    Refused(Option<Box<AcquireFailure>>),
-    /// It held and does not any more.
+    /// The call did not acquire the lock. The reason is there until it is taken.
+    Rejected(Option<Box<AcquireFailure>>),
+    /// The call lost the lock.
     Lost(Box<LossInfo>),
-    /// It has let go of what it had since then.
-    Over { since: BootInstant },
+    /// The call released what it acquired at `since`.
+    Released { since: BootInstant },
 }
 
-/// How a hold ended before its end.
+/// How a hold was lost.
 #[derive(Debug)]
 pub(crate) struct LossInfo {
     pub(crate) cause: LossCause,
-    /// For how long it had been held.
+    /// How long the lock was held.
     held: Duration,
-    /// What it has left for its task to let go of.
+    /// The rest that its task still has to release.
     left: Option<ResidualHold>,
 }
 
-/// What is known of a turn when its task lets go.
+/// The result of [`Acquisition::end`].
 pub(crate) struct EndedAcquisition {
     pub(crate) wakers: Wakers,
-    /// Whether it ever was its turn.
-    pub(crate) was_admitted: bool,
-    /// What a loss has left for the task to let go of.
+    /// Whether the lock was ever granted to it.
+    pub(crate) was_granted: bool,
+    /// The rest that the task still has to release after a loss.
     pub(crate) left: Option<ResidualHold>,
 }
 
-/// A turn as the rules see it: told apart from all others, and told what becomes of it.
+/// An acquisition as the protocol sees it, compared by identity.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquisitionRef(pub(crate) SharedAcquisition);
 
@@ -115,25 +126,25 @@ impl AcquisitionRef {
         attempts: u32,
         now: BootInstant,
     ) -> Wakers {
-        self.0.until.begin(deadline, ends, is_unconfirmed);
-        self.0.transition(AcquisitionState::HoldGuard { since: now, attempts })
+        self.0.deadline.begin(deadline, ends, is_unconfirmed);
+        self.0.transition(AcquisitionState::Held { since: now, attempts })
     }
 
     pub(super) fn join(&self) -> Wakers {
         self.0.transition(AcquisitionState::Joined)
     }
 
-    pub(super) fn refuse(&self, refusal: AcquireFailure) -> Wakers {
-        self.0.refuse(refusal)
+    pub(super) fn reject(&self, refusal: AcquireFailure) -> Wakers {
+        self.0.reject(refusal)
     }
 
-    /// Takes out who waits, though nothing has become of the turn.
+    /// Takes out the wakers without a change of state.
     pub(super) fn take_wakers(&self) -> Wakers {
-        lock(&self.0.state).wakers()
+        lock(&self.0.inner).wakers()
     }
 
     pub(super) fn extend(&self, deadline: Deadline, ends: BootInstant) {
-        self.0.until.extend(deadline, ends);
+        self.0.deadline.extend(deadline, ends);
     }
 
     pub(super) fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
@@ -145,16 +156,18 @@ impl Acquisition {
     pub(crate) fn new(key: LockKey) -> SharedAcquisition {
         SharedAcquisition::new(Self {
             key,
-            state: Mutex::new(AcquisitionInner {
-                phase: AcquisitionState::AcquireFuture,
-                woken: Woken::MoreWakers(None),
+            inner: Mutex::new(AcquisitionInner {
+                state: AcquisitionState::Waiting,
+                waker: WakerSlot::Extra(None),
             }),
-            until: AtomicDeadline::default(),
+            deadline: AtomicDeadline::default(),
         })
     }
 
-    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change, in place of the one given before. It is
-    /// for the call whose turn it is, which waits and then runs its body; who else wants to be woken looks as a [`Observer`].
+    /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
+    /// the previous one.
+    ///
+    /// For the call itself, which waits and then runs its body. Other tasks use an [`Observer`].
     pub(crate) fn poll_state<R>(
         &self,
         waker: Option<&Waker>,
@@ -163,43 +176,45 @@ impl Acquisition {
         self.poll_state_as(None, waker, done)
     }
 
-    /// Begins to look at the turn beside the call whose turn it is.
+    /// Returns an observer, which is woken in addition to the call itself.
     pub(crate) fn observer(&self) -> Observer<'_> {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0); // it tells them apart, and no more
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         Observer { acquisition: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     fn poll_state_as<R>(
         &self,
-        looker: Option<u64>,
+        observer: Option<u64>,
         waker: Option<&Waker>,
         done: impl FnOnce(&mut AcquisitionState) -> Option<R>,
     ) -> Option<R> {
-        let mut state = lock(&self.state);
-        let result = done(&mut state.phase);
+        let mut inner = lock(&self.inner);
+        let result = done(&mut inner.state);
         let replaced = match (&result, waker) {
-            (None, Some(waker)) => state.put(looker, waker),
+            (None, Some(waker)) => inner.put(observer, waker),
             _ => None,
         };
-        // A waker may be the last that knows of a task: what its end does, such as dropping a guard, may lock this state.
-        drop(state);
+        // A waker may be the last reference to a task. Dropping the task may drop a guard, which
+        // locks this state.
+        drop(inner);
         drop(replaced);
         result
     }
 
-    /// Returns how long the hold is still believed at `now`.
+    /// Returns the remaining lease at `now`.
     pub(crate) fn remaining(&self, now: BootInstant) -> Duration {
-        let remaining = self.poll_state(None, |phase| match phase {
-            AcquisitionState::HoldGuard { .. } => Some(self.until.get().0.since(now)),
+        let remaining = self.poll_state(None, |state| match state {
+            AcquisitionState::Held { .. } => Some(self.deadline.get().0.since(now)),
             _ => None,
         });
         remaining.unwrap_or_default()
     }
 
-    /// Returns how long the lock has been held at `now`, or was since it was taken.
+    /// Returns how long the lock has been held at `now`. After a release, returns the time since it
+    /// was acquired.
     pub(crate) fn held_for(&self, now: BootInstant) -> Duration {
-        let since = self.poll_state(None, |phase| match phase {
-            AcquisitionState::HoldGuard { since, .. } | AcquisitionState::Over { since } => {
+        let since = self.poll_state(None, |state| match state {
+            AcquisitionState::Held { since, .. } | AcquisitionState::Released { since } => {
                 Some(now.since(*since))
             }
             _ => None,
@@ -207,96 +222,98 @@ impl Acquisition {
         since.unwrap_or_default()
     }
 
-    /// Returns whether the hold is believed at `now`, and else how it was lost.
+    /// Checks that the hold is valid at `now`. Otherwise, returns how and after how long it was
+    /// lost.
     pub(crate) fn check_valid(&self, now: BootInstant) -> Result<(), (LossCause, Duration)> {
-        if self.until.is_after(now) {
-            return Ok(()); // without the lock, as nearly always: each call asks twice, and each poll of its body once
+        if self.deadline.is_valid_at(now) {
+            return Ok(()); // without the lock: two checks per call, and one per poll of a body
         }
-        let lost = self.poll_state(None, |phase| match phase {
+        let lost = self.poll_state(None, |state| match state {
             AcquisitionState::Lost(lost) => Some(Err((lost.cause, lost.held))),
-            AcquisitionState::HoldGuard { since, .. } => Some(match self.until.get() {
-                (until, cause) if now >= until => Err((cause, now.since(*since))),
+            AcquisitionState::Held { since, .. } => Some(match self.deadline.get() {
+                (deadline, cause) if now >= deadline => Err((cause, now.since(*since))),
                 _ => Ok(()),
             }),
-            _ => Some(Err((LossCause::ReleaseOutcome, Duration::ZERO))),
+            _ => Some(Err((LossCause::Released, Duration::ZERO))),
         });
         lost.unwrap_or(Ok(()))
     }
 
-    /// Returns why others may have the lock of a hold that was lost to its `max_hold`; `None` while it stays with its body.
+    /// Returns why another process may hold the lock after a loss to `max_hold`, or `None` while
+    /// the lock stays with its body.
     pub(crate) fn left_by_max_hold(&self, now: BootInstant) -> Option<LossCause> {
-        self.poll_state(None, |phase| match phase {
+        self.poll_state(None, |state| match state {
             AcquisitionState::Lost(lost) => match lost.left {
                 Some(left) => (now >= left.deadline).then_some(LossCause::Expired),
-                None => Some(LossCause::ReleaseOutcome),
+                None => Some(LossCause::Released),
             },
             _ => None,
         })
     }
 
-    /// Returns until when the hold is or was believed, as the renewals have it.
+    /// Returns the deadline of the hold.
     #[cfg(test)]
-    pub(super) fn until(&self) -> BootInstant {
-        self.until.get().0
+    pub(super) fn deadline(&self) -> BootInstant {
+        self.deadline.get().0
     }
 
-    /// Returns the fencing token, where it has been asked for.
+    /// Returns the fencing token, or `None` if it was not requested yet.
     pub(crate) fn fencing_token(&self) -> Option<u64> {
-        lock(&self.state).known_rest().and_then(|rest| rest.fencing)
+        lock(&self.inner).extra().and_then(|extra| extra.fencing)
     }
 
-    /// Notes the fencing token. Returns the first that was noted.
-    pub(crate) fn note_fencing_token(&self, token: u64) -> u64 {
-        *lock(&self.state).rest().fencing.get_or_insert(token)
+    /// Records the fencing token. Returns the first that was recorded.
+    pub(crate) fn record_fencing_token(&self, token: u64) -> u64 {
+        *lock(&self.inner).extra_mut().fencing.get_or_insert(token)
     }
 
-    /// Marks the turn as over at `now`: its task has let go.
+    /// Marks the acquisition as released at `now`.
     pub(crate) fn end(&self, now: BootInstant) -> EndedAcquisition {
-        let mut state = lock(&self.state);
-        let mut ended = EndedAcquisition { wakers: state.wakers(), was_admitted: false, left: None };
-        self.until.end();
-        match &mut state.phase {
-            // A loss stays visible: letting go of what is lost already does not undo it.
-            AcquisitionState::Lost(lost) => (ended.was_admitted, ended.left) = (true, lost.left.take()),
-            AcquisitionState::HoldGuard { since, .. } => {
-                ended.was_admitted = true;
-                state.phase = AcquisitionState::Over { since: *since };
+        let mut inner = lock(&self.inner);
+        let mut ended = EndedAcquisition { wakers: inner.wakers(), was_granted: false, left: None };
+        self.deadline.end();
+        match &mut inner.state {
+            // A loss stays visible after a release.
+            AcquisitionState::Lost(lost) => (ended.was_granted, ended.left) = (true, lost.left.take()),
+            AcquisitionState::Held { since, .. } => {
+                ended.was_granted = true;
+                inner.state = AcquisitionState::Released { since: *since };
             }
-            AcquisitionState::Over { .. } => {}
-            _ => state.phase = AcquisitionState::Over { since: now },
+            AcquisitionState::Released { .. } => {}
+            _ => inner.state = AcquisitionState::Released { since: now },
         }
         ended
     }
 
-    /// A turn that has come meanwhile is not taken back.
-    fn refuse(&self, refusal: AcquireFailure) -> Wakers {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, AcquisitionState::AcquireFuture) {
+    /// Rejects the acquisition, unless it was granted in the meantime.
+    fn reject(&self, refusal: AcquireFailure) -> Wakers {
+        let mut inner = lock(&self.inner);
+        if !matches!(inner.state, AcquisitionState::Waiting) {
             return Wakers::default();
         }
-        state.phase = AcquisitionState::Refused(Some(Box::new(refusal)));
-        state.wakers()
+        inner.state = AcquisitionState::Rejected(Some(Box::new(refusal)));
+        inner.wakers()
     }
 
     fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
-        let mut state = lock(&self.state);
-        if let AcquisitionState::HoldGuard { since, .. } = state.phase {
-            self.until.end();
-            state.phase = AcquisitionState::Lost(Box::new(LossInfo { cause, held: now.since(since), left }));
+        let mut inner = lock(&self.inner);
+        if let AcquisitionState::Held { since, .. } = inner.state {
+            self.deadline.end();
+            inner.state = AcquisitionState::Lost(Box::new(LossInfo { cause, held: now.since(since), left }));
         }
-        state.wakers()
+        inner.wakers()
     }
 
-    fn transition(&self, phase: AcquisitionState) -> Wakers {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, AcquisitionState::Lost(_)) {
-            state.phase = phase;
+    fn transition(&self, state: AcquisitionState) -> Wakers {
+        let mut inner = lock(&self.inner);
+        if !matches!(inner.state, AcquisitionState::Lost(_)) {
+            inner.state = state;
         }
-        state.wakers()
+        inner.wakers()
     }
 }
 
-/// Looks at a turn for as long as it lives, beside the call whose turn it is.
+/// Reads the state of an acquisition, with a waker in addition to that of the call.
 #[derive(Debug)]
 pub(crate) struct Observer<'a> {
     acquisition: &'a Acquisition,
@@ -304,7 +321,8 @@ pub(crate) struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change, in place of the one given before.
+    /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
+    /// the previous one.
     pub(crate) fn poll_state<R>(
         &self,
         waker: &Waker,
@@ -316,89 +334,90 @@ impl Observer<'_> {
 
 impl Drop for Observer<'_> {
     fn drop(&mut self) {
-        let removed = lock(&self.acquisition.state).remove(self.id);
+        let removed = lock(&self.acquisition.inner).remove(self.id);
         drop(removed); // with nothing locked
     }
 }
 
 impl AcquisitionInner {
-    /// Takes out who is to be woken.
+    /// Takes out all wakers.
     fn wakers(&mut self) -> Wakers {
-        match &mut self.woken {
-            Woken::MoreWakers(None) => Wakers::default(),
-            Woken::MoreWakers(Some(rest)) => {
-                Wakers { own: rest.own.take(), lookers: std::mem::take(&mut rest.lookers) }
+        match &mut self.waker {
+            WakerSlot::Extra(None) => Wakers::default(),
+            WakerSlot::Extra(Some(extra)) => {
+                Wakers { own: extra.own.take(), observers: std::mem::take(&mut extra.observers) }
             }
-            Woken::Own(_) => match std::mem::replace(&mut self.woken, Woken::MoreWakers(None)) {
-                Woken::Own(own) => Wakers { own: Some(own), lookers: Vec::new() },
-                Woken::MoreWakers(_) => Wakers::default(),
+            WakerSlot::Own(_) => match std::mem::replace(&mut self.waker, WakerSlot::Extra(None)) {
+                WakerSlot::Own(own) => Wakers { own: Some(own), observers: Vec::new() },
+                WakerSlot::Extra(_) => Wakers::default(),
             },
         }
     }
 
-    /// Puts a waker in its place, and returns the one that stood there.
-    fn put(&mut self, looker: Option<u64>, waker: &Waker) -> Option<Waker> {
-        if let (None, Woken::MoreWakers(None)) = (looker, &self.woken) {
-            self.woken = Woken::Own(waker.clone());
+    /// Registers a waker and returns the one that it replaces.
+    fn put(&mut self, observer: Option<u64>, waker: &Waker) -> Option<Waker> {
+        if let (None, WakerSlot::Extra(None)) = (observer, &self.waker) {
+            self.waker = WakerSlot::Own(waker.clone());
             return None;
         }
-        let place = match (looker, &mut self.woken) {
-            (None, Woken::Own(own)) => Some(own),
-            (None, Woken::MoreWakers(rest)) => rest.as_mut().and_then(|rest| rest.own.as_mut()),
+        let registered = match (observer, &mut self.waker) {
+            (None, WakerSlot::Own(own)) => Some(own),
+            (None, WakerSlot::Extra(extra)) => extra.as_mut().and_then(|extra| extra.own.as_mut()),
             (Some(id), _) => {
-                let mut lookers = self.rest().lookers.iter_mut();
-                lookers.find(|(of, _)| *of == id).map(|(_, waker)| waker)
+                let mut observers = self.extra_mut().observers.iter_mut();
+                observers.find(|(of, _)| *of == id).map(|(_, waker)| waker)
             }
         };
-        match (place, looker) {
+        match (registered, observer) {
             (Some(known), _) if known.will_wake(waker) => return None,
             (Some(known), _) => return Some(std::mem::replace(known, waker.clone())),
-            (None, None) => self.rest().own = Some(waker.clone()),
-            (None, Some(id)) => self.rest().lookers.push((id, waker.clone())),
+            (None, None) => self.extra_mut().own = Some(waker.clone()),
+            (None, Some(id)) => self.extra_mut().observers.push((id, waker.clone())),
         }
         None
     }
 
-    fn remove(&mut self, looker: u64) -> Option<Waker> {
-        let Woken::MoreWakers(Some(rest)) = &mut self.woken else { return None };
-        let at = rest.lookers.iter().position(|(of, _)| *of == looker)?;
-        Some(rest.lookers.swap_remove(at).1)
+    fn remove(&mut self, observer: u64) -> Option<Waker> {
+        let WakerSlot::Extra(Some(extra)) = &mut self.waker else { return None };
+        let at = extra.observers.iter().position(|(of, _)| *of == observer)?;
+        Some(extra.observers.swap_remove(at).1)
     }
 
-    fn known_rest(&self) -> Option<&MoreWakers> {
-        match &self.woken {
-            Woken::Own(_) => None,
-            Woken::MoreWakers(rest) => rest.as_deref(),
+    fn extra(&self) -> Option<&AcquisitionExtra> {
+        match &self.waker {
+            WakerSlot::Own(_) => None,
+            WakerSlot::Extra(extra) => extra.as_deref(),
         }
     }
 
-    /// Returns what few turns have; this one has it from now on.
-    fn rest(&mut self) -> &mut MoreWakers {
-        if let Woken::Own(own) = &self.woken {
+    /// Returns the rarely used state, which it allocates if necessary.
+    fn extra_mut(&mut self) -> &mut AcquisitionExtra {
+        if let WakerSlot::Own(own) = &self.waker {
             let own = Some(own.clone());
-            self.woken = Woken::MoreWakers(Some(Box::new(MoreWakers { own, ..MoreWakers::default() })));
+            self.waker =
+                WakerSlot::Extra(Some(Box::new(AcquisitionExtra { own, ..AcquisitionExtra::default() })));
         }
-        match &mut self.woken {
-            Woken::MoreWakers(rest) => rest.get_or_insert_default(),
-            Woken::Own(_) => unreachable!("it has been put among the rest"),
+        match &mut self.waker {
+            WakerSlot::Extra(extra) => extra.get_or_insert_default(),
+            WakerSlot::Own(_) => unreachable!("it was moved into the extra state"),
         }
     }
 }
 
-/// Who is woken by a change of a turn: one waker for each who looks, however many wakers it was polled with.
+/// The wakers of a change: one for the call and one for each observer, however often they polled.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers {
-    /// That of the call whose turn it is.
+    /// The waker of the call itself.
     pub(super) own: Option<Waker>,
-    /// Those of its lookers, by their ids.
-    pub(super) lookers: Vec<(u64, Waker)>,
+    /// The wakers of observers, by their ids.
+    pub(super) observers: Vec<(u64, Waker)>,
 }
 
 #[cfg(any(test, dlock_loom, dlock_shuttle))]
 impl Wakers {
-    /// Wakes them here and now, where nothing is locked.
+    /// Wakes them. Nothing may be locked.
     pub(super) fn wake(self) {
-        self.own.into_iter().chain(self.lookers.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
+        self.own.into_iter().chain(self.observers.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
     }
 }
 
@@ -412,86 +431,86 @@ mod tests {
 
     /// Counts how often it is woken.
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct CountingWaker(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    fn bells(count: usize) -> Vec<Arc<Bell>> {
+    fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
         (0..count).map(|_| Arc::default()).collect()
     }
 
-    fn rung(bells: &[Arc<Bell>]) -> Vec<usize> {
-        bells.iter().map(|bell| bell.0.load(Ordering::SeqCst)).collect()
+    fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
+        counters.iter().map(|counter| counter.0.load(Ordering::SeqCst)).collect()
     }
 
     fn acquisition() -> SharedAcquisition {
         Acquisition::new(LockKey::new("order:7").expect("a key"))
     }
 
-    fn not_yet(_: &mut AcquisitionState) -> Option<()> {
+    fn pending(_: &mut AcquisitionState) -> Option<()> {
         None
     }
 
     fn count(acquisition: &Acquisition) -> usize {
-        let state = lock(&acquisition.state);
-        match &state.woken {
-            Woken::Own(_) => 1,
-            Woken::MoreWakers(rest) => {
-                rest.as_ref().map_or(0, |rest| usize::from(rest.own.is_some()) + rest.lookers.len())
+        let inner = lock(&acquisition.inner);
+        match &inner.waker {
+            WakerSlot::Own(_) => 1,
+            WakerSlot::Extra(extra) => {
+                extra.as_ref().map_or(0, |extra| usize::from(extra.own.is_some()) + extra.observers.len())
             }
         }
     }
 
     #[test]
-    fn ten_thousand_polls_with_wakers_of_their_own_keep_one() {
-        let (acquisition, bells) = (acquisition(), bells(10_000));
+    fn repeated_polls_keep_one_waker() {
+        let (acquisition, counters) = (acquisition(), counters(10_000));
 
-        for bell in &bells {
-            acquisition.poll_state(Some(&Waker::from(Arc::clone(bell))), not_yet);
+        for counter in &counters {
+            acquisition.poll_state(Some(&Waker::from(Arc::clone(counter))), pending);
         }
         assert_eq!(count(&acquisition), 1);
         acquisition.end(BootInstant::START).wakers.wake();
 
-        assert_eq!(rung(&bells).iter().rposition(|rung| *rung == 1), Some(9_999));
-        assert_eq!(rung(&bells).iter().sum::<usize>(), 1);
-        assert!(bells.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker is kept");
+        assert_eq!(woken(&counters).iter().rposition(|woken| *woken == 1), Some(9_999));
+        assert_eq!(woken(&counters).iter().sum::<usize>(), 1);
+        assert!(counters.iter().all(|counter| Arc::strong_count(counter) == 1), "a waker is kept");
     }
 
     #[test]
-    fn ten_thousand_polls_of_one_looker_keep_one_and_its_end_none() {
-        let (acquisition, bells) = (acquisition(), bells(10_000));
+    fn a_dropped_observer_keeps_no_waker() {
+        let (acquisition, counters) = (acquisition(), counters(10_000));
 
-        let looker = acquisition.observer();
-        for bell in &bells {
-            looker.poll_state(&Waker::from(Arc::clone(bell)), not_yet);
+        let observer = acquisition.observer();
+        for counter in &counters {
+            observer.poll_state(&Waker::from(Arc::clone(counter)), pending);
         }
         assert_eq!(count(&acquisition), 1);
-        drop(looker);
+        drop(observer);
 
         assert_eq!(count(&acquisition), 0);
-        assert!(bells.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker is kept");
+        assert!(counters.iter().all(|counter| Arc::strong_count(counter) == 1), "a waker is kept");
     }
 
     #[test]
-    fn everybody_who_looks_is_woken() {
-        let (acquisition, bells) = (acquisition(), bells(3));
-        let wakers: Vec<_> = bells.iter().cloned().map(Waker::from).collect();
+    fn the_call_and_its_observers_are_woken() {
+        let (acquisition, counters) = (acquisition(), counters(3));
+        let wakers: Vec<_> = counters.iter().cloned().map(Waker::from).collect();
         let (first, second) = (acquisition.observer(), acquisition.observer());
 
-        acquisition.poll_state(Some(&wakers[0]), not_yet);
-        first.poll_state(&wakers[1], not_yet);
-        second.poll_state(&wakers[2], not_yet);
+        acquisition.poll_state(Some(&wakers[0]), pending);
+        first.poll_state(&wakers[1], pending);
+        second.poll_state(&wakers[2], pending);
         acquisition.end(BootInstant::START).wakers.wake();
 
-        assert_eq!(rung(&bells), [1, 1, 1]);
+        assert_eq!(woken(&counters), [1, 1, 1]);
     }
 
     #[test]
-    fn a_hold_is_not_believed_after_its_max_hold_though_its_lease_goes_on() {
+    fn a_hold_is_invalid_after_max_hold_despite_its_lease() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
         let acquisition = acquisition();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
@@ -508,12 +527,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_let_go_of_is_not_believed_again_though_a_renewal_comes_late() {
+    fn a_late_renewal_does_not_revive_an_ended_hold() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
         let lease = Duration::from_secs(30);
         for is_lost in [true, false] {
-            let (acquisition, deadline) = (acquisition(), Deadline::of_lease(at(0), lease));
-            let acquisition = AcquisitionRef(SharedAcquisition::clone(&acquisition));
+            let (acquisition, deadline) = (AcquisitionRef(acquisition()), Deadline::of_lease(at(0), lease));
             drop(acquisition.grant((deadline, BootInstant::NEVER), false, 1, at(0)));
             assert_eq!(acquisition.check_valid(at(1)), Ok(()));
 
@@ -524,24 +542,21 @@ mod tests {
             });
             acquisition.extend(Deadline::of_lease(at(2), lease), BootInstant::NEVER);
 
-            let cause = if is_lost { LossCause::NotOwner } else { LossCause::ReleaseOutcome };
+            let cause = if is_lost { LossCause::NotOwner } else { LossCause::Released };
             assert_eq!(acquisition.check_valid(at(3)).map_err(|(cause, _)| cause), Err(cause));
         }
     }
 
     #[test]
-    fn a_turn_that_has_come_is_not_refused() {
+    fn a_granted_acquisition_is_not_rejected() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
-        let acquisition = acquisition();
-        let (acquisition, deadline) = (
-            AcquisitionRef(SharedAcquisition::clone(&acquisition)),
-            Deadline::of_lease(at(0), Duration::from_secs(30)),
-        );
+        let acquisition = AcquisitionRef(acquisition());
+        let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
         drop(acquisition.grant((deadline, BootInstant::NEVER), false, 1, at(0)));
 
-        drop(acquisition.refuse(AcquireFailure::Shutdown));
+        drop(acquisition.reject(AcquireFailure::Shutdown));
 
-        assert!(acquisition.end(BootInstant::START).was_admitted);
+        assert!(acquisition.end(BootInstant::START).was_granted);
     }
 
     #[test]
@@ -550,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_stays_small() {
+    fn an_acquisition_stays_small() {
         assert!(size_of::<Acquisition>() <= 64, "{}", size_of::<Acquisition>());
     }
 }

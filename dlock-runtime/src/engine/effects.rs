@@ -1,4 +1,4 @@
-//! What an event leads to once nothing is locked any more: tasks to wake, answers to give, a backend to set off.
+//! The effects of an event: tasks to wake, replies to deliver, a backend to flush.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -10,41 +10,41 @@ use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
-/// Effects that wait for the locks to be free.
+/// Effects to run once no lock is held.
 #[derive(Default)]
-#[must_use = "tasks that are not woken sleep for ever"]
+#[must_use = "tasks that are not woken sleep forever"]
 pub(crate) struct Effects {
     wake: SmallList<Waker>,
     answers: SmallList<(ReleaseCompletion, Reply, BootInstant)>,
-    /// The waker of a call that lets go as it is polled: it is only dropped, with nothing locked, as a waker may be the last that knows of
-    /// a task.
-    spared: Option<Waker>,
+    /// The waker of a call that releases while it is polled. It is only dropped, with nothing
+    /// locked: a waker may be the last reference to a task.
+    discarded: Option<Waker>,
     /// Requests were pushed.
     pub(super) flush: bool,
-    /// How many have been let in, less those who have let go.
+    /// The number of grants minus the number of releases.
     pub(super) holders: i64,
-    /// There was nobody left who holds.
+    /// The last holder has released.
     pub(super) drained: bool,
-    /// Commands whose outcome is unknown and that nobody waits for any more.
-    pub(super) abandoned: Vec<(Name, Token)>,
-    /// Something has come due earlier than before.
+    /// Commands whose outcome is unknown and whose callers have gone.
+    pub(super) orphaned: Vec<(Name, Token)>,
+    /// The next deadline of the engine has become earlier.
     pub(super) earlier: Option<BootInstant>,
 }
 
 impl Effects {
     pub(super) fn wakes(&mut self, wakers: Wakers) {
-        let Wakers { own, lookers } = wakers;
+        let Wakers { own, observers } = wakers;
         if let Some(own) = own {
             self.wake.push(own);
         }
-        for (_, waker) in lookers {
+        for (_, waker) in observers {
             self.wake.push(waker);
         }
     }
 
-    /// Takes a waker that nobody need wake.
+    /// Takes a waker that need not be woken.
     pub(super) fn discard_waker(&mut self, waker: Option<Waker>) {
-        self.spared = waker;
+        self.discarded = waker;
     }
 
     pub(crate) fn answer(&mut self, to: Option<ReleaseCompletion>, reply: Reply, now: BootInstant) {
@@ -57,19 +57,22 @@ impl Effects {
         self.earlier = Some(self.earlier.map_or(due, |earlier| earlier.min(due)));
     }
 
-    /// Gives the answers and wakes the tasks. Wakers and subscribers are foreign code: one that panics keeps nobody else asleep.
+    /// Delivers the replies and wakes the tasks.
+    ///
+    /// Wakers and subscribers are foreign code: if one panics, the others are still woken.
     pub(crate) fn wake(mut self) {
         self.wake_all();
     }
 
-    /// Does the same where moving them would cost more than it does.
+    /// Like [`wake`](Self::wake), without the cost of a move.
     pub(super) fn wake_all(&mut self) {
-        self.answers.each(|(answer, reply, now)| answer.give(reply, now));
-        self.wake.each(Waker::wake);
+        self.answers.drain_each(|(completion, reply, now)| completion.complete(reply, now));
+        self.wake.drain_each(Waker::wake);
     }
 }
 
-/// A list that takes no memory while it has two at most, as after most events: who lets go, and who is next.
+/// A list that does not allocate for up to two elements, as after most events: the task that
+/// releases, and the next one.
 struct SmallList<T> {
     first: Option<T>,
     second: Option<T>,
@@ -93,8 +96,8 @@ impl<T> SmallList<T> {
         }
     }
 
-    /// Takes out all and does something with each, in their order, whichever of them panics.
-    fn each(&mut self, mut done: impl FnMut(T)) {
+    /// Removes all elements and calls `done` with each, in order, even if a call panics.
+    fn drain_each(&mut self, mut done: impl FnMut(T)) {
         let mut done = |one| drop(catch_unwind(AssertUnwindSafe(|| done(one))));
         let Some(first) = self.first.take() else { return };
         done(first);
@@ -112,31 +115,32 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is woken, and panics then where it is told to.
+    /// Counts how often it is woken, and then panics if `panics` is set.
     #[derive(Default)]
-    struct Bell {
-        rung: AtomicUsize,
+    struct CountingWaker {
+        woken: AtomicUsize,
         panics: bool,
     }
 
-    impl Wake for Bell {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
-            self.rung.fetch_add(1, Ordering::SeqCst);
+            self.woken.fetch_add(1, Ordering::SeqCst);
             assert!(!self.panics, "this panic is part of the test");
         }
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_nobody_else_asleep() {
+    fn all_tasks_are_woken_if_one_waker_panics() {
         for at in 0..4 {
-            let bells: Vec<_> =
-                (0..4).map(|of| Arc::new(Bell { panics: of == at, ..Bell::default() })).collect();
+            let counters: Vec<_> = (0..4)
+                .map(|of| Arc::new(CountingWaker { panics: of == at, ..CountingWaker::default() }))
+                .collect();
             let mut effects = Effects::default();
 
-            bells.iter().cloned().map(Waker::from).for_each(|waker| effects.wake.push(waker));
+            counters.iter().cloned().map(Waker::from).for_each(|waker| effects.wake.push(waker));
             effects.wake();
 
-            assert!(bells.iter().all(|bell| bell.rung.load(Ordering::SeqCst) == 1), "{at}");
+            assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");
         }
     }
 }

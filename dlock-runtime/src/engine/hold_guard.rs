@@ -1,4 +1,4 @@
-//! What a task has once its turn has come: a hold that is released when it is dropped.
+//! The RAII guard of a hold, which releases it on drop.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use crate::engine::Engine;
 use crate::engine::acquisition::{AcquisitionRef, AcquisitionState, Observer, SharedAcquisition};
 use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, LossCause};
-use crate::held::Scope;
 use crate::key::LockKey;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::KeyState;
+use crate::scope::Scope;
 use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
 use crate::timer::Timer;
@@ -22,7 +22,9 @@ use crate::timer::Timer;
 /// How a lock was lost, and after how long.
 pub(crate) type Loss = (LossCause, Duration);
 
-/// A hold, or a place inside one. Dropping it releases: at once, without blocking, from any thread.
+/// A hold, or a nested call inside one.
+///
+/// Dropping it releases it immediately, without blocking, from any thread.
 #[derive(Debug)]
 pub(crate) struct HoldGuard {
     pub(crate) engine: Arc<Engine>,
@@ -30,64 +32,65 @@ pub(crate) struct HoldGuard {
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
-    /// Whether something runs under it, or may.
-    taken_up: bool,
-    /// Whether no call reports its loss.
-    pub(crate) stands_alone: bool,
-    /// For how many milliseconds the call waited for it.
+    /// Whether a body runs under it, or may.
+    has_body: bool,
+    /// Whether no call reports its loss, so that the drop does.
+    pub(crate) is_detached: bool,
+    /// How long the call waited for it, in milliseconds.
     waited: u32,
 }
 
 impl HoldGuard {
-    /// What a call has once its turn has come.
+    /// Creates the guard of an acquisition that may still wait.
     pub(super) fn new(engine: &Arc<Engine>, acquisition: AcquisitionRef, nested: Option<Arc<Scope>>) -> Self {
         let engine = Arc::clone(engine);
         let released = AtomicBool::new(false);
-        Self { engine, acquisition, nested, released, taken_up: true, stands_alone: false, waited: 0 }
+        Self { engine, acquisition, nested, released, has_body: true, is_detached: false, waited: 0 }
     }
 
-    /// Notes for how long the call has waited for it.
-    pub(super) fn note_wait(&mut self, waited: Duration) {
+    /// Records how long the call waited for it.
+    pub(super) fn record_wait(&mut self, waited: Duration) {
         self.waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
     }
 
-    /// Returns the turn, and the scope that it is nested in.
+    /// Returns the acquisition, and the scope that it is nested in.
     pub(super) fn acquisition(&self) -> (&AcquisitionRef, Option<&Arc<Scope>>) {
         (&self.acquisition, self.nested.as_ref())
     }
 
-    /// The call does not wait for it any more. Where it has come meanwhile nobody will look at it, and it is let go of.
-    pub(super) fn cancel_wanted(mut self) {
+    /// Cancels the acquisition. If the lock was granted in the meantime, releases it.
+    pub(super) fn cancel(mut self) {
         let was_waiting = self
             .engine
             .with_key(self.acquisition.key.name(), |key_state, cx| key_state.leave(&self.acquisition, cx));
-        // Its lane may know the turn for longer, and is locked when it forgets it: the waker goes here, where nothing is.
+        // The state of the key may keep the acquisition for longer, and is locked when it drops it.
+        // The waker is dropped here, where nothing is locked.
         drop(self.acquisition.take_wakers());
-        self.taken_up = false;
+        self.has_body = false;
         self.released.store(was_waiting, Ordering::Release);
     }
 
-    /// The turn that holds the lock: its own, or that of the hold it joined.
+    /// Returns the acquisition that holds the lock: its own, or that of the hold it joined.
     pub(crate) fn root(&self) -> &SharedAcquisition {
         self.nested.as_ref().map_or(&self.acquisition.0, |parent| parent.root())
     }
 
-    /// Gives up a hold that was lost before anything could run under it: the task may come late to its turn. Returns the error.
-    pub(super) fn given_up(mut self, loss: Loss) -> Error {
-        self.taken_up = false;
+    /// Gives up a hold that was lost before a body ran under it, and returns the error.
+    pub(super) fn into_lost_error(mut self, loss: Loss) -> Error {
+        self.has_body = false;
         self.lost_error(loss)
     }
 
-    /// Returns whether the server has said that the hold, which is nested in no other, is not ours.
+    /// Returns `true` if the server denied the hold, and the hold is not nested.
     pub(super) fn is_denied(&self) -> bool {
-        let denied = |phase: &mut AcquisitionState| match phase {
+        let denied = |state: &mut AcquisitionState| match state {
             AcquisitionState::Lost(lost) => (lost.cause == LossCause::NotOwner).then_some(()),
             _ => None,
         };
         self.nested.is_none() && self.acquisition.poll_state(None, denied).is_some()
     }
 
-    /// Returns whether the hold may still be believed; in a forked process it may not.
+    /// Checks that the hold is valid. In a forked process it is not.
     pub(crate) fn check_valid(&self) -> Result<(), Loss> {
         if self.engine.is_forked() {
             return Err((LossCause::Forked, Duration::ZERO));
@@ -95,7 +98,7 @@ impl HoldGuard {
         self.root().check_valid(self.engine.now())
     }
 
-    /// How long the hold may still be believed; not at all once it may not.
+    /// Returns the remaining lease, which is zero if the hold is not valid.
     pub(crate) fn remaining(&self) -> Duration {
         if self.engine.is_forked() {
             return Duration::ZERO;
@@ -105,7 +108,8 @@ impl HoldGuard {
         if root.check_valid(now).is_ok() { root.remaining(now) } else { Duration::ZERO }
     }
 
-    /// How long the lock has been held, or was since it was taken.
+    /// Returns how long the lock has been held. After a release, returns the time since it was
+    /// acquired.
     pub(crate) fn held_for(&self) -> Duration {
         if self.engine.is_forked() {
             return Duration::ZERO;
@@ -117,16 +121,16 @@ impl HoldGuard {
         &self.acquisition.key
     }
 
-    /// Returns the loss under which a body that has just completed may have overlapped with another holder: the one that was found, or
-    /// what came after it.
+    /// Returns the loss because of which a completed body may have overlapped with another holder.
     ///
-    /// Returns `None` if only `max_hold` has passed: the lock stays with its body until the lease is over.
+    /// That is the loss that was found, or a later one. Returns `None` if only `max_hold` has
+    /// passed: the lock stays with its body until the lease expires.
     pub(crate) fn overlap(&self, found: Loss, now: BootInstant) -> Option<Loss> {
         if found.0 != LossCause::MaxHold {
             return Some(found);
         }
         let root = self.root();
-        // Whether the lease is over as well is known to the lane, which may not have seen to it yet.
+        // The lease may have expired too, without a tick of the key since then.
         self.engine.with_key_now(now, root.key.name(), KeyState::tick);
         let cause = match root.check_valid(now) {
             Err((LossCause::MaxHold, _)) => root.left_by_max_hold(now)?,
@@ -140,49 +144,51 @@ impl HoldGuard {
         Error::Lost { key: self.key().clone(), held, cause, completed: false }
     }
 
-    /// Returns the error for a loss that was found when the body had completed.
+    /// Returns the error for a loss that was found after the body completed.
     pub(crate) fn lost_error_of_completed(&self, (cause, held): Loss) -> Error {
         Error::Lost { key: self.key().clone(), held, cause, completed: true }
     }
 
-    /// How often the lock was asked for, and how long the call waited for it, in whole milliseconds.
+    /// Returns the number of attempts, and how long the call waited, in whole milliseconds.
     pub(crate) fn attempts_and_wait(&self) -> (u32, Duration) {
-        let attempts = self.acquisition.poll_state(None, |phase| match phase {
-            AcquisitionState::HoldGuard { attempts, .. } => Some(*attempts),
+        let attempts = self.acquisition.poll_state(None, |state| match state {
+            AcquisitionState::Held { attempts, .. } => Some(*attempts),
             _ => None,
         });
         (attempts.unwrap_or(0), Duration::from_millis(self.waited.into()))
     }
 
-    /// How deep a call inside this one would be nested.
+    /// Returns the depth of a call nested inside this one.
     pub(crate) fn depth(&self) -> usize {
         self.nested.as_ref().map_or(0, |parent| parent.depth() + 1)
     }
 
-    /// Lets go. `told` is told the server's answer, where the server is asked. A forked process lets go of nothing: the lock is the
-    /// parent's.
-    pub(crate) fn let_go(&self, told: ReleaseReport<'_>) -> PendingRelease {
+    /// Releases the lock. `report` says what to do with the server's reply.
+    ///
+    /// A forked process releases nothing, since the parent process owns the lock.
+    pub(crate) fn release(&self, report: ReleaseReport<'_>) -> PendingRelease {
         if self.engine.is_forked() {
             return PendingRelease::Done;
         }
         if self.released.load(Ordering::Acquire) {
-            return PendingRelease::Done; // without a look at the clock: nearly every hold is dropped like this
+            // Without reading the clock: nearly every guard is dropped after its release.
+            return PendingRelease::Done;
         }
-        self.let_go_at(self.engine.now(), ReleasedBy::Guard, told)
+        self.release_at(self.engine.now(), ReleasedBy::Guard, report)
     }
 
-    /// Lets go at `now`.
-    pub(crate) fn let_go_at(
+    /// Releases the lock at `now`.
+    pub(crate) fn release_at(
         &self,
         now: BootInstant,
         by: ReleasedBy,
-        told: ReleaseReport<'_>,
+        report: ReleaseReport<'_>,
     ) -> PendingRelease {
         if self.released.swap(true, Ordering::AcqRel) {
             return PendingRelease::Done;
         }
         if self.nested.is_none() {
-            return self.engine.release(&self.acquisition, self.taken_up, by, told, now);
+            return self.engine.release(&self.acquisition, self.has_body, by, report, now);
         }
         self.engine.with_key_now(now, self.acquisition.key.name(), |key_state, cx| {
             key_state.leave(&self.acquisition, cx)
@@ -196,43 +202,43 @@ impl Drop for HoldGuard {
         if self.engine.is_forked() {
             return;
         }
-        self.let_go(ReleaseReport::None);
-        if self.stands_alone
+        self.release(ReleaseReport::None);
+        if self.is_detached
             && let Err(loss) = self.acquisition.check_valid(self.engine.now())
-            && loss.0 != LossCause::ReleaseOutcome
+            && loss.0 != LossCause::Released
         {
             telemetry::guard_lost(&self.acquisition.key, loss);
         }
     }
 }
 
-/// Looks at the phase of a hold, as the call whose turn it is or beside it.
+/// Reads the state of a hold, for the call itself or for another task.
 #[derive(Debug)]
 pub(crate) struct HoldObserver<'a> {
     pub(crate) held: &'a HoldGuard,
-    /// Of all but the call whose turn it is.
-    looker: Option<Observer<'a>>,
+    /// `None` for the call itself.
+    observer: Option<Observer<'a>>,
 }
 
 impl<'a> HoldObserver<'a> {
-    /// Looks for a call, which has its own turn or has joined that of another.
+    /// Observes for the call itself, whether it holds the lock or has joined a hold.
     pub(crate) fn of_call(held: &'a HoldGuard) -> Self {
-        Self { held, looker: (held.depth() > 0).then(|| held.root().observer()) }
+        Self { held, observer: (held.depth() > 0).then(|| held.root().observer()) }
     }
 
-    /// Looks beside the call.
-    pub(crate) fn beside_call(held: &'a HoldGuard) -> Self {
-        Self { held, looker: Some(held.root().observer()) }
+    /// Observes for another task than the call.
+    pub(crate) fn alongside_call(held: &'a HoldGuard) -> Self {
+        Self { held, observer: Some(held.root().observer()) }
     }
 
-    /// Looks at the phase; where `done` returns `None`, `waker` is woken at the next change.
+    /// Reads the state. If `done` returns `None`, registers `waker` for the next change.
     pub(crate) fn poll_state<R>(
         &self,
         waker: &Waker,
         done: impl FnOnce(&mut AcquisitionState) -> Option<R>,
     ) -> Option<R> {
-        match &self.looker {
-            Some(looker) => looker.poll_state(waker, done),
+        match &self.observer {
+            Some(observer) => observer.poll_state(waker, done),
             None => self.held.root().poll_state(Some(waker), done),
         }
     }
@@ -241,19 +247,21 @@ impl<'a> HoldObserver<'a> {
 impl Drop for HoldObserver<'_> {
     fn drop(&mut self) {
         if self.held.engine.is_forked() {
-            std::mem::forget(self.looker.take()); // its end takes a mutex
+            std::mem::forget(self.observer.take()); // its drop locks a mutex
         }
     }
 }
 
-/// Keeps the time for a task that waits, where the backend has no thread to do it; does nothing elsewhere.
+/// A timer that drives the backend from a waiting task, if the backend has no thread of its own.
+///
+/// That is the case for `memory://`. Otherwise it does nothing.
 #[derive(Debug, Default)]
 pub(crate) struct LossTimer(Option<Box<(BootInstant, Timer)>>);
 
 impl LossTimer {
-    /// Brings the backend up to date and returns ready if that may have changed something; else the task is woken when the next
-    /// thing is due.
-    pub(crate) fn ring(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
+    /// Returns ready after it brought the backend up to date. Otherwise, wakes the task at the next
+    /// deadline.
+    pub(crate) fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
         let Clock::Tokio(_) = engine.clock else { return Poll::Pending };
         let due = engine.due();
         if due == BootInstant::NEVER {
@@ -261,19 +269,19 @@ impl LossTimer {
         }
         let set = self.0.take().filter(|set| set.0 == due);
         let mut set = set.unwrap_or_else(|| {
-            // From now on, by the clock of the runtime that waits: each paused runtime has its own.
+            // By the clock of the runtime that waits, since each paused runtime has its own.
             let left = due.since(engine.clock.now()).min(FAR);
             Box::new((due, Timer::new(left)))
         });
-        let rung = Pin::new(&mut set.1).poll(cx);
-        if rung.is_ready() {
+        let fired = Pin::new(&mut set.1).poll(cx);
+        if fired.is_ready() {
             engine.backend.advance(engine.clock.now().max(due));
         } else {
             self.0 = Some(set);
         }
-        rung
+        fired
     }
 }
 
-/// Further than any test waits, and near enough for tokio to count.
+/// Further than any test waits, and within the range of tokio's timers.
 const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -1,21 +1,31 @@
-//! The engine: binds the rules of `protocol` to tasks that wait and to a backend that answers.
+//! The engine: connects the state machines of `protocol` to waiting tasks and to a backend.
 //!
 //! ```text
-//!  task --join, release--> [ shard: lock { lane --actions--> turns, requests } ] --> backend
-//!  task <--- wake -------- [                                                   ] <-- reply, grant, tick
+//!  task --join, release--> [ shard: lock { key state --actions--> acquisitions, requests } ] --> backend
+//!  task <--- wake -------- [                                                               ] <-- reply, grant, tick
 //! ```
 //!
-//! KeyTable live in shards, each behind a lock that is held for the length of one event and never across an await. Within it turns
-//! are changed and requests are queued, so that their order is the order of the rules; after it tasks are woken and the backend is
-//! set off.
+//! Invariants:
 //!
-//! `turn` is one task's turn, `until` how long it is believed, `waiting` its way to it, `hold` what it has then, `answer` who is told
-//! what the server says of its end; `shard` has `lanes`, `lanes` their `timers`, each in a `row`; `pace` is how much goes out at once;
-//! `effects` is what waits for the locks. Not here: what the events mean (`protocol`).
+//! - The lock of a shard is held for one event and never across an await.
+//! - Acquisitions change and requests are queued under that lock, so their order is that of the
+//!   protocol.
+//! - Tasks are woken and the backend is flushed with no lock held.
+//!
+//! | module | implements |
+//! |---|---|
+//! | `acquisition` | the state of one acquisition, with its deadline in `atomic_deadline` |
+//! | `acquire_future` | the future that waits for the lock |
+//! | `hold_guard` | the guard of a hold |
+//! | `release_completion` | what happens to the reply to a release |
+//! | `shard`, `key_table` | the states of all keys, in `chunked_vec` and `deadline_heap` |
+//! | `renewal_throttle` | the bound on renewals in flight |
+//! | `effects` | what runs once no lock is held |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
+mod chunked_vec;
 mod deadline_heap;
 pub(crate) mod effects;
 pub(crate) mod hold_guard;
@@ -24,7 +34,6 @@ pub(crate) mod interleavings;
 mod key_table;
 pub(crate) mod release_completion;
 mod renewal_throttle;
-mod row;
 mod shard;
 #[cfg(test)]
 mod simulation;
@@ -48,7 +57,7 @@ use crate::engine::effects::Effects;
 use crate::engine::release_completion::{
     BackgroundReleaseLimit, PendingRelease, ReleaseCompletion, ReleaseReport, ReleasedBy,
 };
-use crate::engine::renewal_throttle::{RenewalThrottle, ThrottleLimits};
+use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::used_namespaces::UsedNamespaces;
 use crate::error::{Error, LossCause};
@@ -67,28 +76,28 @@ use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::telemetry::{self, EventLimits};
 use crate::token::{Token, TokenSource};
 
-/// All locks of one manager.
+/// The locks of one manager.
 #[derive(Debug)]
 pub(crate) struct Engine {
     shards: Shards,
     pub(crate) fork: ForkDetector,
-    pace: RenewalThrottle,
+    throttle: RenewalThrottle,
     pub(crate) clock: Clock,
     pub(crate) tokens: TokenSource,
     pub(crate) rules: ProtocolConfig,
-    /// The lease of a call that names none.
+    /// The default lease.
     pub(crate) lease: Duration,
     pub(crate) backend: Arc<dyn Backend>,
-    /// Who waits for whom among nested calls.
-    pub(crate) waits: Mutex<WaitGraph>,
-    strangers: Mutex<StrayGrantFilter>,
+    /// The wait-for graph of nested calls.
+    pub(crate) wait_graph: Mutex<WaitGraph>,
+    stray_grants: Mutex<StrayGrantFilter>,
     closed: AtomicBool,
-    /// How many tasks were let in and have not let go.
-    held: AtomicI64,
+    /// The number of tasks that hold a lock.
+    holders: AtomicI64,
     drained: tokio::sync::Notify,
-    /// Releases that nobody waits for.
-    unanswered: BackgroundReleaseLimit,
-    /// What is written of calls that fail together.
+    /// Releases whose replies only the log reports.
+    background_releases: BackgroundReleaseLimit,
+    /// Bounds on the events of calls that fail together.
     pub(crate) event_limits: EventLimits,
     used_namespaces: UsedNamespaces,
 }
@@ -101,29 +110,30 @@ impl Engine {
         rules: ProtocolConfig,
         lease: Duration,
     ) -> Self {
-        let few =
-            if matches!(clock, Clock::Boot) { ThrottleLimits::OF_A_SERVER } else { ThrottleLimits::ALL };
+        let limit = if matches!(clock, Clock::Boot) { RenewalThrottle::SERVER_LIMIT } else { usize::MAX };
         Self {
             shards: Shards::new(),
             fork: ForkDetector::new(),
-            pace: RenewalThrottle::new(few),
+            throttle: RenewalThrottle::new(limit),
             clock,
             tokens,
             rules,
             lease,
             backend,
-            waits: Mutex::default(),
-            strangers: Mutex::new(StrayGrantFilter::new()),
+            wait_graph: Mutex::default(),
+            stray_grants: Mutex::new(StrayGrantFilter::new()),
             closed: AtomicBool::new(false),
-            held: AtomicI64::new(0),
+            holders: AtomicI64::new(0),
             drained: tokio::sync::Notify::new(),
-            unanswered: BackgroundReleaseLimit::default(),
+            background_releases: BackgroundReleaseLimit::default(),
             event_limits: EventLimits::default(),
             used_namespaces: UsedNamespaces::default(),
         }
     }
 
-    /// Returns `true` if the current process was forked from the one that connected. Each entry point checks it before anything else.
+    /// Returns `true` if the current process was forked from the one that connected.
+    ///
+    /// Each entry point checks it first.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork.is_forked()
     }
@@ -132,19 +142,19 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if it was forked after that.
+    /// [`Error::Unavailable`] if the current process was forked after that.
     pub(crate) fn in_own_process(&self, key: Option<&LockKey>) -> Result<(), Error> {
         if self.is_forked() { Err(forked_error(key.cloned())) } else { Ok(()) }
     }
 
-    /// Returns the time, with the backend brought up to it.
+    /// Returns the time, and brings the backend up to date.
     pub(crate) fn now(&self) -> BootInstant {
         let now = self.clock.now();
         self.backend.advance(now);
         now
     }
 
-    /// Lets `event` happen to the lane of `key` here and now, and does what comes of it.
+    /// Applies `event` to the state of `key` and runs its effects.
     pub(super) fn with_key<R>(
         &self,
         key: &Name,
@@ -153,7 +163,9 @@ impl Engine {
         self.with_key_now(self.now(), key, event)
     }
 
-    /// Does the same for who has just looked at the time: a clock is not free, and a call that need not wait looks at it often enough.
+    /// Like [`with_key`](Self::with_key), but reuses a timestamp that the caller has already read.
+    ///
+    /// Reading the clock is measurable on the uncontended path.
     pub(super) fn with_key_now<R>(
         &self,
         now: BootInstant,
@@ -162,7 +174,7 @@ impl Engine {
     ) -> R {
         let mut effects = Effects::default();
         let result = self.with_key_at(key, now, &mut effects, event);
-        self.finish(now, &mut effects);
+        self.run_effects(now, &mut effects);
         result
     }
 
@@ -175,12 +187,12 @@ impl Engine {
     ) -> R {
         let (shard, hash) = self.shards.of_key(key);
         shard.change(effects, |slots, effects| {
-            let at = slots.lanes.find_or_add(key, hash);
+            let at = slots.table.find_or_add(key, hash);
             self.with_locked(slots, (key, at), now, effects, event)
         })
     }
 
-    /// Lets `event` happen to the lane of a key, which stands at this place.
+    /// Applies `event` to the key at this index of a locked shard.
     fn with_locked<R>(
         &self,
         slots: &mut Slots,
@@ -190,29 +202,30 @@ impl Engine {
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
-        let found = slots.lanes.key_state(at);
-        let (key_state, mut note) = found.expect("nothing has been taken out since it was found or added");
-        let (rules, tokens, contended) = (&self.rules, &self.tokens, &mut note.contended);
+        let found = slots.table.key_state(at);
+        let (key_state, mut meta) = found.expect("no key was removed since it was found or added");
+        let (rules, tokens, contended) = (&self.rules, &self.tokens, &mut meta.contended);
         let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
         let result = event(key_state, &mut cx);
         let is_tracked = key_state.is_tracked();
         for action in actions.drain(..) {
-            self.act((key, is_tracked), now, action, effects);
+            self.run_action((key, is_tracked), now, action, effects);
         }
         self.count_holders(effects);
-        let alarm = std::mem::replace(&mut note.due, key_state.due());
+        let before = std::mem::replace(&mut meta.due, key_state.due());
         if let (Clock::Tokio(_), Some(head)) = (&self.clock, key_state.head())
-            && note.due < alarm
+            && meta.due < before
         {
-            effects.wakes(head.take_wakers()); // who waits keeps the time, and has set an alarm for later
+            // The waiter drives the backend, and its timer is set for later.
+            effects.wakes(head.take_wakers());
         }
-        slots.lanes.note(at, note);
+        slots.table.update(at, meta);
         slots.actions = actions;
         result
     }
 
-    /// Does what a lane wants done, in the order in which it wants it.
-    fn act(
+    /// Runs one action of a key. The caller keeps their order.
+    fn run_action(
         &self,
         (key, is_tracked): (&Name, bool),
         now: BootInstant,
@@ -222,9 +235,9 @@ impl Engine {
         match action {
             Action::Send { token, command } => {
                 let request = Request::new(Name::clone(key), token, command);
-                self.push(Request { is_tracked, ..request }, now, effects);
+                self.push(Request { is_tracked, ..request }, effects);
             }
-            Action::Orphan { token } => effects.abandoned.push((Name::clone(key), token)),
+            Action::Orphan { token } => effects.orphaned.push((Name::clone(key), token)),
             Action::Grant { acquisition, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
@@ -232,22 +245,22 @@ impl Engine {
                 effects.wakes(acquisition.grant((deadline, ends), is_unconfirmed, attempts, now));
             }
             Action::JoinNested { acquisition } => effects.wakes(acquisition.join()),
-            Action::Reject { acquisition, refusal } => effects.wakes(acquisition.refuse(refusal)),
+            Action::Reject { acquisition, refusal } => effects.wakes(acquisition.reject(refusal)),
             Action::Extend { acquisition, deadline, ends } => acquisition.extend(deadline, ends),
             Action::Revoke { acquisition, cause, left } => {
-                effects.wakes(acquisition.mark_lost(cause, left, now))
+                effects.wakes(acquisition.mark_lost(cause, left, now));
             }
         }
     }
 
-    fn push(&self, request: Request, now: BootInstant, effects: &mut Effects) {
-        self.pace.sent(request.command, now);
+    fn push(&self, request: Request, effects: &mut Effects) {
+        self.throttle.on_sent(request.command);
         self.backend.push(request);
         effects.flush = true;
     }
 
-    /// Sets the backend off and wakes tasks, with nothing locked.
-    fn finish(&self, now: BootInstant, effects: &mut Effects) {
+    /// Flushes the backend and wakes tasks. Nothing may be locked.
+    fn run_effects(&self, now: BootInstant, effects: &mut Effects) {
         self.flush_backend(now, effects);
         effects.wake_all();
     }
@@ -262,28 +275,31 @@ impl Engine {
         }
     }
 
-    /// A task lets go at `now` of the lock that its turn holds or has lost; `ran`: something ran under it. `by`: who lets go. The
-    /// server is not asked where another task of this process has the lock now.
+    /// Releases the lock that `acquisition` holds or has lost, at `now`.
+    ///
+    /// `ran`: a body may have run under it. `by`: what releases it. Sends nothing to the server if
+    /// the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
         acquisition: &AcquisitionRef,
         ran: bool,
         by: ReleasedBy,
-        told: ReleaseReport<'_>,
+        report: ReleaseReport<'_>,
         now: BootInstant,
     ) -> PendingRelease {
         let key = acquisition.key.name();
         let mut effects = Effects::default();
         let (shard, hash) = self.shards.of_key(key);
-        let let_go = shard.change(&mut effects, |slots, effects| {
-            // Over before anybody else can have it: what still runs under it is not polled again.
-            let EndedAcquisition { mut wakers, was_admitted, left } = acquisition.end(now);
+        let pending = shard.change(&mut effects, |slots, effects| {
+            // Ended before another task can acquire the lock, so a body under it is not polled
+            // again.
+            let EndedAcquisition { mut wakers, was_granted, left } = acquisition.end(now);
             if by == ReleasedBy::Call {
                 effects.discard_waker(wakers.own.take());
             }
             effects.wakes(wakers);
-            effects.holders -= i64::from(was_admitted);
-            let at = slots.lanes.find_or_add(key, hash);
+            effects.holders -= i64::from(was_granted);
+            let at = slots.table.find_or_add(key, hash);
             let released = self.with_locked(slots, (key, at), now, effects, |key_state, cx| match left {
                 Some(left) => {
                     key_state.release_residual(acquisition, left, ran, cx);
@@ -293,52 +309,56 @@ impl Engine {
                 None => key_state.cancel_granted(acquisition, cx),
             });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
-            let (answer, let_go) = told.begin(&acquisition.0, &self.unanswered);
-            self.push(Request { answer, ..Request::new(Name::clone(key), token, command) }, now, effects);
-            let_go
+            let (answer, pending) = report.begin(&acquisition.0, &self.background_releases);
+            self.push(Request { answer, ..Request::new(Name::clone(key), token, command) }, effects);
+            pending
         });
-        self.finish(now, &mut effects);
-        if effects.drained && self.held.load(Ordering::Acquire) == 0 {
+        self.run_effects(now, &mut effects);
+        if effects.drained && self.holders.load(Ordering::Acquire) == 0 {
             self.drained.notify_waiters(); // with nothing locked
         }
-        let_go
+        pending
     }
 
-    /// Counts who was let in and who has let go, under the lane's lock, as who shuts down closes all lanes before he looks: at a hand-over
-    /// it is one for the other.
+    /// Counts grants and releases, under the lock of the shard: a shutdown closes all keys before
+    /// it reads the count. A hand-off to another task does not change it.
     fn count_holders(&self, effects: &mut Effects) {
         let more = std::mem::take(&mut effects.holders);
         if more != 0 {
-            effects.drained |= self.held.fetch_add(more, Ordering::AcqRel) == -more;
+            effects.drained |= self.holders.fetch_add(more, Ordering::AcqRel) == -more;
         }
     }
 
-    /// Notes that a lock of `namespace` is asked for: the first time the backend learns of it, and the log if it overlaps another one.
+    /// Records the use of `namespace`. The first time, informs the backend, and logs each namespace
+    /// that overlaps with it.
     pub(crate) fn uses(&self, namespace: &str) {
-        let Some(overlapping) = self.used_namespaces.note(namespace) else { return };
+        let Some(overlapping) = self.used_namespaces.record(namespace) else { return };
         self.backend.uses(namespace);
         for other in overlapping {
             telemetry::namespaces_overlap(&other, namespace);
         }
     }
 
-    /// Asks the server something beside what the rules ask, of the key with this full name.
-    pub(crate) fn ask(&self, name: &Name, token: Token, command: Command) -> oneshot::Receiver<Reply> {
+    /// Sends a command that is not part of the protocol, for the key with this full name.
+    pub(crate) fn request(&self, name: &Name, token: Token, command: Command) -> oneshot::Receiver<Reply> {
         self.send_request(Request::new(Name::clone(name), token, command))
     }
 
-    /// Asks the server a question that changes nothing. If the connection is lost before the reply, it asks once more.
+    /// Sends a command that changes nothing. If the connection is lost before the reply, sends it
+    /// again.
     pub(crate) async fn query(&self, name: &Name, command: Command) -> Result<Reply, RecvError> {
-        self.ask_twice(|| self.reply(self.ask(name, self.tokens.next(), command))).await
+        self.request_with_retry(|| self.reply(self.request(name, self.tokens.next(), command))).await
     }
 
-    /// Asks, and asks once more if the connection is lost before the reply. Both together take a response timeout at most.
-    pub(crate) async fn ask_twice<E, F>(&self, ask: impl Fn() -> F) -> Result<Reply, E>
+    /// Sends a request, and sends it again if the connection is lost before the reply.
+    ///
+    /// Both together take at most one response timeout.
+    pub(crate) async fn request_with_retry<E, F>(&self, send: impl Fn() -> F) -> Result<Reply, E>
     where
         F: Future<Output = Result<Reply, E>>,
     {
         let started = self.now();
-        let answer = ask().await;
+        let answer = send().await;
         let is_connection_lost = matches!(
             &answer,
             Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost
@@ -349,7 +369,7 @@ impl Engine {
         let left = started.plus(self.rules.response_timeout).since(self.now());
         tokio::select! {
             biased;
-            again = ask() => again,
+            again = send() => again,
             () = self.backend.sleep(left) => answer,
         }
     }
@@ -358,12 +378,13 @@ impl Engine {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
         let mut effects = Effects::default();
-        self.push(Request { answer: Some(ReleaseCompletion::Caller(answer)), ..request }, now, &mut effects);
-        self.finish(now, &mut effects);
+        self.push(Request { answer: Some(ReleaseCompletion::Caller(answer)), ..request }, &mut effects);
+        self.run_effects(now, &mut effects);
         receiver
     }
 
-    /// WaitGraph for the reply to a request. A forked process does not: the driver is the parent's.
+    /// Waits for the reply to a request. In a forked process, returns a refusal: the driver runs in
+    /// the parent process.
     pub(crate) async fn reply(&self, mut receiver: oneshot::Receiver<Reply>) -> Result<Reply, RecvError> {
         poll_fn(|cx| {
             if self.is_forked() {
@@ -374,7 +395,7 @@ impl Engine {
         .await
     }
 
-    /// Asks the server something under the hold of `turn`. There is no answer where that is over.
+    /// Sends a command under the hold of `acquisition`. Returns `None` if the hold has ended.
     pub(crate) fn request_for_holder(
         &self,
         acquisition: &SharedAcquisition,
@@ -382,15 +403,17 @@ impl Engine {
     ) -> Option<oneshot::Receiver<Reply>> {
         let (acquisition, key) =
             (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
-        // What is checked for the first time meanwhile has its change told, and is checked once more.
+        // If the key becomes tracked meanwhile, an invalidation follows, and the hold is verified
+        // again.
         let (token, is_tracked) = self.with_key(key, |key_state, cx| {
             Some((key_state.token_of(&acquisition, cx)?, key_state.is_tracked()))
         })?;
         Some(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
     }
 
-    /// The backend answers requests that were sent together, at `sent`; tasks are woken once all are dealt with. Returns the keys and
-    /// tokens whose commands may still have an effect that nobody wants.
+    /// Handles the replies to requests that were sent together, at `sent`.
+    ///
+    /// Returns the keys and tokens of commands that may still take effect and must be cleaned up.
     pub(crate) fn on_replies(
         &self,
         now: BootInstant,
@@ -399,11 +422,11 @@ impl Engine {
         effects: &mut Effects,
     ) -> Vec<(Name, Token)> {
         for (Request { key, token, command, answer, .. }, reply) in replies {
-            self.pace.answered(command);
+            self.throttle.on_reply(command);
             match command {
                 _ if command.is_release() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
-                        effects.abandoned.push((key, token));
+                        effects.orphaned.push((key, token));
                     }
                 }
                 _ => {
@@ -413,42 +436,42 @@ impl Engine {
                     });
                 }
             }
-            self.unanswered.one_less(answer.as_ref());
+            self.background_releases.on_reply(answer.as_ref());
             effects.answer(answer, reply, now);
         }
         self.flush_backend(now, effects);
-        std::mem::take(&mut effects.abandoned)
+        std::mem::take(&mut effects.orphaned)
     }
 
-    /// The backend was told what `token` has been granted.
+    /// Handles a grant to `token`.
     pub(crate) fn on_grant(
         &self,
         key: &Name,
         token: Token,
-        offer: Grant,
+        grant: Grant,
         now: BootInstant,
         effects: &mut Effects,
     ) {
         if !self.tokens.has_issued(token) {
             return;
         }
-        let known = self.with_key_at(key, now, effects, |key_state, cx| key_state.on_grant(token, offer, cx));
-        if !known && lock(&self.strangers).may_answer(now) {
-            self.push(Request::new(Name::clone(key), token, Command::Withdraw), now, effects);
+        let known = self.with_key_at(key, now, effects, |key_state, cx| key_state.on_grant(token, grant, cx));
+        if !known && lock(&self.stray_grants).may_answer(now) {
+            self.push(Request::new(Name::clone(key), token, Command::Withdraw), effects);
         }
         self.flush_backend(now, effects);
     }
 
-    /// The backend has a new connection for the keys whose full names `concerns` takes; where they `moved`, to another server than
-    /// before.
+    /// Handles a new connection for the keys whose full names match `concerns`. `moved`: to another
+    /// server than before.
     pub(crate) fn on_reconnect(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
         for key in self.keys().filter(|key| concerns(key)) {
             self.with_key(&key, |key_state, cx| key_state.on_reconnect(moved, cx));
         }
-        self.now(); // where the backend has no thread, what is due is done here
+        self.now(); // drives a backend without a thread
     }
 
-    /// The backend may have missed hints, of any key.
+    /// Handles a possible loss of invalidations, of any key.
     pub(crate) fn on_invalidations_missed(&self) {
         let now = self.now(); // one for all of them
         for key in self.keys() {
@@ -456,34 +479,36 @@ impl Engine {
         }
     }
 
-    /// The backend has a hint that somebody changed the key with this full name.
+    /// Handles an invalidation of the key with this full name.
     pub(crate) fn on_invalidation(&self, name: &Name) {
-        if self.wants(name) {
+        if self.is_tracking(name) {
             self.with_key(name, KeyState::on_invalidation);
         }
     }
 
-    /// Returns whether something of the key is remembered: it is held here, or waited for.
-    pub(crate) fn wants(&self, name: &Name) -> bool {
+    /// Returns `true` if the key has state: it is held here, or a call waits for it.
+    pub(crate) fn is_tracking(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
-        shard.poll_state(|slots| slots.lanes.find(name, hash).is_some())
+        shard.read(|slots| slots.table.find(name, hash).is_some())
     }
 
-    /// Does what is due by `now`, and returns when something is due next. That is no later than now where much is due, so that others
-    /// have their turn; what only asks the server about holds goes out a few at a time.
+    /// Runs what is due by `now`, and returns the next deadline.
+    ///
+    /// Stops after 1,024 keys, so that other work can run, and then returns a deadline that has
+    /// passed. Renewals and verifications beyond the bound in flight are deferred.
     pub(crate) fn tick(&self, now: BootInstant, effects: &mut Effects) -> BootInstant {
-        for _ in 0..LOOKED_AT {
+        for _ in 0..MAX_KEYS_PER_TICK {
             let (due, shard) = self.shards.first_due();
             let Some(shard) = shard.filter(|_| due <= now) else { break };
             shard.change(effects, |slots, effects| {
-                let due = slots.lanes.first_due().filter(|(due, _)| *due <= now);
-                let Some((at, key)) = due.and_then(|(_, at)| Some((at, slots.lanes.key(at).cloned()?)))
+                let due = slots.table.first_due().filter(|(due, _)| *due <= now);
+                let Some((at, key)) = due.and_then(|(_, at)| Some((at, slots.table.key(at).cloned()?)))
                 else {
-                    return; // somebody has seen to it
+                    return; // another thread has handled it
                 };
                 self.with_locked(slots, (&key, at), now, effects, |key_state, cx| {
-                    let place = self.pace.should_defer(now);
-                    if !place.is_some_and(|place| key_state.defer(now, place)) {
+                    let later = self.throttle.defer_until(now);
+                    if !later.is_some_and(|later| key_state.defer(now, later)) {
                         key_state.tick(cx);
                     }
                 });
@@ -493,40 +518,43 @@ impl Engine {
         self.due()
     }
 
-    /// Returns when something is due next.
+    /// Returns the next deadline.
     pub(crate) fn due(&self) -> BootInstant {
         self.shards.first_due().0
     }
 
-    /// Returns how many calls wait for the lock of `key`.
+    /// Returns the number of calls that wait for the lock of `key`.
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self, key: &Name) -> usize {
         let (shard, hash) = self.shards.of_key(key);
-        shard.poll_state(|slots| {
-            let at = slots.lanes.find(key, hash);
-            at.and_then(|at| slots.lanes.key_state(at)).map_or(0, |(key_state, _)| key_state.waiting())
+        shard.read(|slots| {
+            let at = slots.table.find(key, hash);
+            at.and_then(|at| slots.table.key_state(at)).map_or(0, |(key_state, _)| key_state.waiting())
         })
     }
 
-    /// Returns whether the engine takes no new work.
+    /// Returns `true` if the engine was shut down.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Takes no new work: who waits is refused, who holds goes on. After `patience` those who still hold lose their hold, and what they
-    /// do not let go of in the time of one answer is released all the same. In a forked process it ends, also if it is under way at the
+    /// Shuts the engine down.
+    ///
+    /// Rejects waiting and new calls, and lets holders continue for `grace`. Then marks the
+    /// remaining holds as lost, and releases those that their tasks do not release within one
+    /// response timeout. In a forked process it ends immediately, even if it was running at the
     /// fork.
-    pub(crate) async fn shutdown(&self, retry_state: Duration) {
-        let mut shutting_down = std::pin::pin!(self.shut_down(retry_state));
+    pub(crate) async fn shutdown(&self, grace: Duration) {
+        let mut shutting_down = std::pin::pin!(self.shut_down(grace));
         poll_fn(|cx| if self.is_forked() { Poll::Ready(()) } else { shutting_down.as_mut().poll(cx) }).await;
     }
 
-    async fn shut_down(&self, retry_state: Duration) {
+    async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
         for key in self.keys() {
             self.with_key(&key, KeyState::close);
         }
-        self.wait_for_holders(retry_state).await;
+        self.wait_for_holders(grace).await;
         for key in self.keys() {
             self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
         }
@@ -537,29 +565,31 @@ impl Engine {
         self.settle().await;
     }
 
-    /// WaitGraph until what was asked is answered, and what nobody may have any more is given back: a response timeout, and
-    /// [`SAID_AGAIN`] where something is left then. What went out on a connection that was lost may arrive late; a process that does not
-    /// stay to give it back once more leaves a lock taken for a lease.
+    /// Waits until all requests have replies and all orphaned tokens are cleaned up.
+    ///
+    /// Takes at most one response timeout, and [`WITHDRAW_REPEAT`] if something is left then. A
+    /// command that was sent on a lost connection may arrive late. A process that does not stay to
+    /// clean it up leaves the lock held for a lease.
     async fn settle(&self) {
         self.backend.settle().await;
         let rest = async {
-            for _ in 0..SAID_AGAIN.as_nanos().div_ceil(self.rules.response_timeout.as_nanos().max(1)) {
-                self.backend.settle().await; // over at once where nothing is left
+            for _ in 0..WITHDRAW_REPEAT.as_nanos().div_ceil(self.rules.response_timeout.as_nanos().max(1)) {
+                self.backend.settle().await; // ready immediately if nothing is left
             }
         };
         tokio::select! {
             biased;
             () = rest => {}
-            () = self.backend.sleep(SAID_AGAIN) => {}
+            () = self.backend.sleep(WITHDRAW_REPEAT) => {}
         }
     }
 
-    /// WaitGraph until nobody has a lock, `patience` at most.
-    async fn wait_for_holders(&self, retry_state: Duration) {
+    /// Waits until no task holds a lock, for at most `limit`.
+    async fn wait_for_holders(&self, limit: Duration) {
         let all = async {
             loop {
                 let drained = self.drained.notified();
-                if self.held.load(Ordering::Acquire) == 0 {
+                if self.holders.load(Ordering::Acquire) == 0 {
                     break;
                 }
                 drained.await;
@@ -568,32 +598,34 @@ impl Engine {
         tokio::select! {
             biased;
             () = all => {}
-            () = self.backend.sleep(retry_state) => {}
+            () = self.backend.sleep(limit) => {}
         }
     }
 
-    /// Locks all lanes.
+    /// Locks all shards.
     #[cfg(test)]
     pub(crate) fn lock_shards(&self) -> impl Sized + '_ {
         self.shards.lock_all()
     }
 
-    /// Returns the keys of which something is remembered, those of one shard at a time.
+    /// Returns the keys with state. Locks one shard at a time.
     fn keys(&self) -> impl Iterator<Item = Name> + '_ {
         self.shards.keys()
     }
 }
 
-/// How many lanes are looked at before others have their turn: it takes a third of a millisecond or so.
-const LOOKED_AT: usize = 1_024;
+/// The number of keys that a tick handles before other work can run: about a third of a
+/// millisecond.
+const MAX_KEYS_PER_TICK: usize = 1_024;
 
-/// How far apart the two leaves of what went out on a lost connection are (`protocol::orphans`).
-const SAID_AGAIN: Duration = Duration::from_secs(1);
+/// The time between the two withdrawals of a token that was sent on a lost connection
+/// (`protocol::orphans`).
+const WITHDRAW_REPEAT: Duration = Duration::from_secs(1);
 
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.is_forked() {
-            // Connections, and wakers of tasks, are also those of the process that made them.
+            // Connections and wakers belong to the parent process.
             std::mem::forget(Arc::clone(&self.backend));
             return self.shards.leak();
         }

@@ -1,9 +1,7 @@
-//! Who is told what the server answers to a release: a task that waits for it, the log, or nobody.
+//! Reports the server's reply to a release: to a task that waits for it, or to the log.
 //!
-//! A release that only the log is told of is *unanswered* for as long as a task would wait for it. Their number is bounded, and that
-//! is the back-pressure: beyond the bound a release has a task that waits for it.
-//!
-//! Not here: what is done about an answer (`protocol`), how it is told in the log (`telemetry`).
+//! A background release, which only the log reports, counts until its reply arrives. At most 1,024
+//! count at a time: that is the back-pressure. Beyond the bound, the caller waits for its release.
 
 use tokio::sync::oneshot;
 
@@ -13,96 +11,98 @@ use crate::protocol::deadline::BootInstant;
 use crate::sync::shared::atomic::{AtomicUsize, Ordering};
 use crate::telemetry::CallSpan;
 
-/// Who is to be told the answer to a release.
+/// The recipient of the reply to a release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReleaseReport<'a> {
+    /// None: the reply is ignored.
     None,
-    /// Whoever lets go.
+    /// The caller.
     Caller,
-    /// The log of the call, which has ended by then.
+    /// The log, under the span of the call, which has ended by then.
     Log(&'a CallSpan),
 }
 
-/// Who lets go.
+/// The code that releases the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleasedBy {
-    /// The call whose turn it is, as it is polled: to wake it would have it polled once more for nothing.
+    /// The call itself while it is polled. Waking it would only cause one more poll.
     Call,
-    /// Whoever has its guard.
+    /// The owner of the guard.
     Guard,
 }
 
-/// What letting go has come to.
+/// The outcome of a release.
 #[derive(Debug)]
 pub(crate) enum PendingRelease {
-    /// The server is not asked, or nobody is told what it says.
+    /// Nothing was sent, or the reply is ignored.
     Done,
-    /// The log will be told.
+    /// The log will report the reply.
     Logged,
-    /// The server was asked, and this is told what it says.
-    Asked(oneshot::Receiver<Reply>),
+    /// The release was sent. The receiver gets the reply.
+    Sent(oneshot::Receiver<Reply>),
 }
 
 impl PendingRelease {
-    /// Returns what is told the server's answer, if anything is.
+    /// Returns the receiver of the reply, or `None` if the caller gets none.
     pub(crate) fn answer(self) -> Option<oneshot::Receiver<Reply>> {
         match self {
-            Self::Asked(answer) => Some(answer),
+            Self::Sent(answer) => Some(answer),
             Self::Done | Self::Logged => None,
         }
     }
 }
 
-/// Who is told the answer to a command, beside the rules.
+/// The recipient of a reply, in addition to the protocol.
 #[derive(Debug)]
 pub(crate) enum ReleaseCompletion {
-    /// Somebody who waits for it.
+    /// A task that waits for it.
     Caller(oneshot::Sender<Reply>),
-    /// The log of the call that has let go of this turn.
+    /// The log of the call that released this acquisition.
     Log(SharedAcquisition, CallSpan),
 }
 
 impl ReleaseReport<'_> {
-    /// Begins a release of `turn`.
+    /// Begins a release of `acquisition`.
     pub(super) fn begin(
         self,
         acquisition: &SharedAcquisition,
-        unanswered: &BackgroundReleaseLimit,
+        limit: &BackgroundReleaseLimit,
     ) -> (Option<ReleaseCompletion>, PendingRelease) {
         match self {
             Self::None => (None, PendingRelease::Done),
-            Self::Log(telemetry) if unanswered.one_more() => (
+            Self::Log(telemetry) if limit.try_acquire() => (
                 Some(ReleaseCompletion::Log(SharedAcquisition::clone(acquisition), telemetry.clone())),
                 PendingRelease::Logged,
             ),
             Self::Caller | Self::Log(_) => {
                 let (answer, receiver) = oneshot::channel();
-                (Some(ReleaseCompletion::Caller(answer)), PendingRelease::Asked(receiver))
+                (Some(ReleaseCompletion::Caller(answer)), PendingRelease::Sent(receiver))
             }
         }
     }
 }
 
 impl ReleaseCompletion {
-    /// Gives the answer that came at `now`, with nothing locked: whoever is told is foreign code.
-    pub(super) fn give(self, reply: Reply, now: BootInstant) {
+    /// Delivers the reply that arrived at `now`. Nothing may be locked, since the recipient is
+    /// foreign code.
+    pub(super) fn complete(self, reply: Reply, now: BootInstant) {
         match self {
             Self::Caller(answer) => drop(answer.send(reply)),
             Self::Log(acquisition, telemetry) => {
-                telemetry.let_go_behind(&acquisition.key, &reply, || acquisition.held_for(now))
+                telemetry.record_background_release(&acquisition.key, &reply, || acquisition.held_for(now));
             }
         }
     }
 }
 
-/// How many releases that the log alone is told of have not been answered.
+/// The number of background releases without a reply.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundReleaseLimit(AtomicUsize);
 
 impl BackgroundReleaseLimit {
-    /// Counts one more, unless there are as many as may be.
-    fn one_more(&self) -> bool {
-        let more = |count| (count < MOST_UNANSWERED).then_some(count + 1);
+    /// Counts one more, unless the limit is reached.
+    fn try_acquire(&self) -> bool {
+        let more = |count| (count < MAX_BACKGROUND_RELEASES).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -111,14 +111,14 @@ impl BackgroundReleaseLimit {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// An answer has come; it counts if it is one for the log.
-    pub(super) fn one_less(&self, answer: Option<&ReleaseCompletion>) {
+    /// Stops counting a release whose reply has arrived, if it was a background release.
+    pub(super) fn on_reply(&self, answer: Option<&ReleaseCompletion>) {
         if let Some(ReleaseCompletion::Log(..)) = answer {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Enough that calls hardly ever wait while the server keeps up, and few enough that what may be left behind when it does not is
-/// soon said.
-const MOST_UNANSWERED: usize = 1_024;
+/// Enough that calls rarely wait while the server keeps up, and few enough that, if it does not,
+/// the releases that may fail are soon reported.
+const MAX_BACKGROUND_RELEASES: usize = 1_024;

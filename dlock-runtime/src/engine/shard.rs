@@ -1,6 +1,4 @@
-//! A part of the lanes, behind a lock of its own.
-//!
-//! Not here: what happens to a lane under the lock (`engine`).
+//! Partitions the keys of an engine into shards, each behind its own lock.
 
 use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
@@ -18,25 +16,26 @@ pub(super) struct Shards {
     hasher: Hashing,
 }
 
-/// Random, so that nobody can choose keys that meet; a simulation that is replayed needs the same shards again.
+/// Random, so that a client cannot choose keys that collide. Simulations need the same shards in
+/// each replay.
 #[cfg(not(any(test, dlock_shuttle)))]
 type Hashing = std::hash::RandomState;
 #[cfg(any(test, dlock_shuttle))]
 type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// One of them.
+/// One shard.
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: Mutex<Slots>,
-    /// When the first of its lanes is due, readable without the lock.
+    /// The first deadline of its keys, readable without the lock.
     due: AtomicU64,
 }
 
-/// What its lock guards.
+/// The part of a shard behind its lock.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    pub(super) lanes: KeyTable,
-    /// Empty, and kept for its room.
+    pub(super) table: KeyTable,
+    /// Empty between events. Kept for its capacity.
     pub(super) actions: Vec<Action<AcquisitionRef>>,
 }
 
@@ -47,7 +46,7 @@ impl Shards {
         Self { shards: shards.collect(), hasher: Hashing::default() }
     }
 
-    /// Returns the shard of `key`, and the hash by which it is found there.
+    /// Returns the shard of `key`, and the hash that finds the key in it.
     pub(super) fn of_key(&self, key: &str) -> (&Shard, u32) {
         use std::hash::BuildHasher;
         let hash = self.hasher.hash_one(key);
@@ -56,43 +55,43 @@ impl Shards {
         (shard, u32::try_from(hash & u64::from(HASH)).unwrap_or_default())
     }
 
-    /// Locks all of them.
+    /// Locks all shards.
     #[cfg(test)]
     pub(super) fn lock_all(&self) -> impl Sized + '_ {
         self.shards.iter().map(|shard| lock(&shard.slots)).collect::<Vec<_>>()
     }
 
-    /// Forgets all lanes without dropping them.
+    /// Leaks all keys without dropping them.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.shards));
     }
 
-    /// Returns when something is due first, and in which of them.
+    /// Returns the first deadline and its shard.
     pub(super) fn first_due(&self) -> (BootInstant, Option<&Shard>) {
         let dues = self.shards.iter().map(|shard| (shard.due(), shard));
         dues.min_by_key(|(due, _)| *due).map_or((BootInstant::NEVER, None), |(due, shard)| (due, Some(shard)))
     }
 
-    /// Returns how many lanes there are, and how many of them are due some day.
+    /// Returns the number of keys, and how many of them have a deadline.
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
-        let counts = self.shards.iter().map(|shard| shard.poll_state(|slots| slots.lanes.count()));
-        counts.fold((0, 0), |(lanes, due), more| (lanes + more.0, due + more.1))
+        let counts = self.shards.iter().map(|shard| shard.read(|slots| slots.table.count()));
+        counts.fold((0, 0), |(keys, due), more| (keys + more.0, due + more.1))
     }
 
-    /// Returns the keys of which something is remembered, those of one shard at a time: there may be very many.
+    /// Returns the keys with state. Locks one shard at a time, since there can be very many keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = Name> + '_ {
-        self.shards.iter().flat_map(|shard| lock(&shard.slots).lanes.keys().cloned().collect::<Vec<_>>())
+        self.shards.iter().flat_map(|shard| lock(&shard.slots).table.keys().cloned().collect::<Vec<_>>())
     }
 }
 
 impl Shard {
-    /// Looks at what stands in it, or changes what leaves all times as they are.
-    pub(super) fn poll_state<R>(&self, look: impl FnOnce(&mut Slots) -> R) -> R {
-        look(&mut lock(&self.slots))
+    /// Reads the shard. `read` may change it, unless that changes a deadline.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Slots) -> R) -> R {
+        read(&mut lock(&self.slots))
     }
 
-    /// Changes what stands in it, and notes when something is due next.
+    /// Changes the shard, and publishes its first deadline.
     pub(super) fn change<R>(
         &self,
         effects: &mut Effects,
@@ -100,8 +99,9 @@ impl Shard {
     ) -> R {
         let mut slots = lock(&self.slots);
         let result = change(&mut slots, effects);
-        let due = slots.lanes.first_due().map_or(BootInstant::NEVER, |(due, _)| due);
-        // It is written under the lock alone; who reads it without is told of nothing new where it stays what it was.
+        let due = slots.table.first_due().map_or(BootInstant::NEVER, |(due, _)| due);
+        // Written only under the lock. If it does not change, a reader without the lock needs no
+        // notification.
         if self.due.load(Ordering::Relaxed) != due.nanos()
             && self.due.swap(due.nanos(), Ordering::SeqCst) > due.nanos()
         {
@@ -110,11 +110,11 @@ impl Shard {
         result
     }
 
-    /// Returns when something is due for it first.
+    /// Returns the first deadline.
     pub(super) fn due(&self) -> BootInstant {
         BootInstant::from_nanos(self.due.load(Ordering::SeqCst))
     }
 }
 
-/// Enough that tasks of two dozen cores seldom meet, few enough to look at all of them for the next timer.
+/// Enough that tasks on 24 cores rarely contend, and few enough to scan all for the next deadline.
 const SHARDS: u64 = if cfg!(any(dlock_loom, dlock_shuttle)) { 2 } else { 16 };

@@ -1,4 +1,4 @@
-//! The namespaces that locks of a manager were asked for in, and whether two of them overlap.
+//! The namespaces of the locks that a manager has acquired, and whether two of them overlap.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,14 +10,17 @@ use crate::sync::lock;
 /// The namespaces that are in use.
 #[derive(Debug, Default)]
 pub(crate) struct UsedNamespaces {
-    /// The first, which nearly every manager uses alone.
+    /// The first namespace. Most managers use only one.
     first: OnceCell<Box<str>>,
     others: Mutex<BTreeSet<Box<str>>>,
 }
 
 impl UsedNamespaces {
-    /// Notes that a namespace is used. The first time, returns those in use that can have a key in common with it.
-    pub(crate) fn note(&self, namespace: &str) -> Option<Vec<Box<str>>> {
+    /// Records that a namespace is used.
+    ///
+    /// The first time, returns the namespaces in use that can share a key with it. Otherwise, and
+    /// once 1,024 namespaces are in use, returns `None`.
+    pub(crate) fn record(&self, namespace: &str) -> Option<Vec<Box<str>>> {
         let mut is_new = false;
         let first = self.first.get_or_init(|| {
             is_new = true;
@@ -27,7 +30,7 @@ impl UsedNamespaces {
             return is_new.then(Vec::new);
         }
         let mut others = lock(&self.others);
-        if others.len() >= MOST_NAMESPACES || others.contains(namespace) {
+        if others.len() >= MAX_NAMESPACES || others.contains(namespace) {
             return None;
         }
         let used = std::iter::once(first).chain(others.iter());
@@ -37,7 +40,7 @@ impl UsedNamespaces {
     }
 }
 
-/// Returns whether two namespaces can have one key: `a` with `b:c`, and `a:b` with `c`.
+/// Returns `true` if two namespaces can share a key: `a` with `b:c`, and `a:b` with `c`.
 fn overlap(one: &str, other: &str) -> bool {
     let is_within = |inner: &str, outer: &str| {
         outer.is_empty() || inner.strip_prefix(outer).is_some_and(|behind| behind.starts_with(':'))
@@ -45,8 +48,8 @@ fn overlap(one: &str, other: &str) -> bool {
     is_within(one, other) || is_within(other, one)
 }
 
-/// ExtendedTerms than an application names, where namespaces are not made from what users type.
-const MOST_NAMESPACES: usize = 1_024;
+/// More than an application uses, unless it derives namespaces from user input.
+const MAX_NAMESPACES: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -55,26 +58,26 @@ mod tests {
     #[test]
     fn overlapping_namespaces_are_returned_once_per_pair() {
         let namespaces = UsedNamespaces::default();
-        let note = |namespace| namespaces.note(namespace).map(|found| found.join(","));
+        let record = |namespace| namespaces.record(namespace).map(|found| found.join(","));
 
-        assert_eq!(note("shop").as_deref(), Some(""));
-        assert_eq!(note("shop"), None);
-        assert_eq!(note("shopping").as_deref(), Some(""));
-        assert_eq!(note("shop:eu").as_deref(), Some("shop"));
-        assert_eq!(note("shop:eu"), None);
-        assert_eq!(note("shop:eu:de").as_deref(), Some("shop,shop:eu"));
-        assert_eq!(note("shop:us").as_deref(), Some("shop"));
-        assert_eq!(note("").as_deref(), Some("shop,shop:eu,shop:eu:de,shop:us,shopping"));
-        assert_eq!(note("shop"), None);
+        assert_eq!(record("shop").as_deref(), Some(""));
+        assert_eq!(record("shop"), None);
+        assert_eq!(record("shopping").as_deref(), Some(""));
+        assert_eq!(record("shop:eu").as_deref(), Some("shop"));
+        assert_eq!(record("shop:eu"), None);
+        assert_eq!(record("shop:eu:de").as_deref(), Some("shop,shop:eu"));
+        assert_eq!(record("shop:us").as_deref(), Some("shop"));
+        assert_eq!(record("").as_deref(), Some("shop,shop:eu,shop:eu:de,shop:us,shopping"));
+        assert_eq!(record("shop"), None);
     }
 
     #[test]
-    fn too_many_are_not_noted() {
+    fn namespaces_beyond_the_limit_are_ignored() {
         let namespaces = UsedNamespaces::default();
 
         let noted =
-            (0..3 * MOST_NAMESPACES).filter(|number| namespaces.note(&number.to_string()).is_some()).count();
+            (0..3 * MAX_NAMESPACES).filter(|number| namespaces.record(&number.to_string()).is_some()).count();
 
-        assert_eq!(noted, MOST_NAMESPACES + 1);
+        assert_eq!(noted, MAX_NAMESPACES + 1);
     }
 }

@@ -1,30 +1,30 @@
-//! What threads of one process may do to each other over the engine.
+//! Models of what the threads of one process do concurrently with the engine.
 //!
-//! | | | |
+//! | module | threads | schedules |
 //! |---|---|---|
-//! | `few` | two or three threads, each with a turn | in every order by loom, in drawn ones by shuttle |
-//! | `crowd` | up to seven threads with several turns each, timers, losses and others who want the lock | in orders that shuttle draws |
-//! | `planted` | crowds with a fault that is to be found | the same |
+//! | `small_models` | two or three, each with one acquisition | all (loom), random (shuttle) |
+//! | `large_models` | up to seven, with several acquisitions each, timers, losses, and another process | random (shuttle) |
+//! | `seeded_bugs` | large models with a fault that must be found | random (shuttle) |
 //!
-//! The locks and atomics of the engine are loom's or shuttle's (`sync::shared`); all else is the code that ships. What it uses of
-//! tokio, channels and `Notify`, is taken for correct. `server` is what a crowd has for a backend, `judges` says what must never be,
-//! `tally` counts what must happen.
-//! Not here: what threads may do to each other in a backend.
+//! The engine uses the locks and atomics of loom or shuttle (`sync::shared`). All other code is the
+//! shipped code, and tokio's channels and `Notify` are assumed to be correct. `server` is the
+//! backend of the large models, `invariants` has their checks, and `coverage` counts what must
+//! happen.
 
 #[cfg(dlock_shuttle)]
-mod crowd;
-mod few;
+mod coverage;
 #[cfg(dlock_shuttle)]
-mod judges;
+mod invariants;
 #[cfg(dlock_shuttle)]
-mod planted;
+mod large_models;
+#[cfg(dlock_shuttle)]
+mod seeded_bugs;
 #[cfg(dlock_shuttle)]
 mod server;
-#[cfg(dlock_shuttle)]
-mod tally;
+mod small_models;
 
 #[cfg(dlock_shuttle)]
-pub use tally::tally;
+pub use coverage::coverage;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -50,19 +50,20 @@ use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::token::TokenSource;
 
-/// What is run in many orders.
+/// A model to run in many schedules.
 #[derive(Debug)]
 pub struct Model {
-    /// What it shows.
+    /// The property that the model shows.
     pub name: &'static str,
-    /// Runs it in one order.
+    /// Runs the model in one schedule.
     pub run: fn(),
-    /// What is said where the fault that it has is found; nothing for one that is right.
+    /// Part of the panic message that shows that the seeded fault was found. `None` if the model
+    /// has no fault.
     pub fault: Option<&'static str>,
 }
 
 impl Model {
-    const fn right(name: &'static str, run: fn()) -> Self {
+    const fn sound(name: &'static str, run: fn()) -> Self {
         Self { name, run, fault: None }
     }
 
@@ -70,18 +71,19 @@ impl Model {
         Self { name, run, fault: Some(fault) }
     }
 
-    /// Returns what is said of a run, and whether that is what should be: nothing, or that the fault was found.
+    /// Returns the panic message of a run, and whether it is as expected: none, or that of the
+    /// seeded fault.
     #[must_use]
-    pub fn judge(&self, ran: std::thread::Result<()>) -> (Option<String>, bool) {
-        let said = ran.err().map(|panic| {
-            let said = panic.downcast_ref::<String>().cloned();
-            said.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+    pub fn check(&self, ran: std::thread::Result<()>) -> (Option<String>, bool) {
+        let message = ran.err().map(|panic| {
+            let message = panic.downcast_ref::<String>().cloned();
+            message.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
         });
-        let is_right = match (&said, self.fault) {
-            (Some(said), Some(fault)) => said.contains(fault),
-            (said, fault) => said.is_none() && fault.is_none(),
+        let is_expected = match (&message, self.fault) {
+            (Some(message), Some(fault)) => message.contains(fault),
+            (message, fault) => message.is_none() && fault.is_none(),
         };
-        (said, is_right)
+        (message, is_expected)
     }
 }
 
@@ -89,13 +91,13 @@ impl Model {
 #[must_use]
 pub fn models() -> Vec<Model> {
     #[cfg(dlock_loom)]
-    let crowds = [];
+    let large = [];
     #[cfg(dlock_shuttle)]
-    let crowds = crowd::models().into_iter().chain(planted::models());
-    few::models().into_iter().chain(crowds).collect()
+    let large = large_models::models().into_iter().chain(seeded_bugs::models());
+    small_models::models().into_iter().chain(large).collect()
 }
 
-/// A server that grants all that is asked for, at once.
+/// A server that grants every request immediately.
 #[derive(Debug, Default)]
 struct Grants {
     outbox: Mutex<Vec<Request>>,
@@ -150,7 +152,7 @@ fn wait(engine: &Arc<Engine>) -> AcquireFuture {
 }
 
 fn hold(engine: &Arc<Engine>) -> HoldGuard {
-    block_on(wait(engine)).expect("nobody else has it")
+    block_on(wait(engine)).expect("no other task holds it")
 }
 
 fn is_empty(engine: &Engine) -> bool {

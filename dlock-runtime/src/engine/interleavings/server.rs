@@ -1,9 +1,8 @@
-//! What a crowd has for a backend: a server in memory, which answers at once or by a thread of its own, in the order in which it is
-//! asked.
+//! The backend of the large models: a server in memory, which replies immediately or from its own
+//! thread, in the order of requests.
 //!
-//! It notes which tokens have a lock. What is locked here is no business of the schedules: nothing waits while it is.
-//!
-//! Not here: what a command does (`protocol::record`).
+//! It records which tokens hold a lock. Its mutexes are not part of the schedules, since no thread
+//! waits while one is locked. See `protocol::record` for the commands.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use shuttle::sync::mpsc;
 use tokio::sync::oneshot;
 
-use super::tally::happened;
+use super::coverage::cover;
 use crate::backend::{Backend, Request};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
@@ -25,15 +24,15 @@ use crate::protocol::record::Record;
 use crate::sync::lock;
 use crate::token::{ProcessId, Token, TokenSource};
 
-/// A server, and the way to it.
+/// A server and the connection to it.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Rung where a thread answers that is none of the callers'.
-    bell: Mutex<Option<mpsc::Sender<()>>>,
-    /// How many releases it drops without a word.
+    /// Notifies the thread that replies, if there is one.
+    notify: Mutex<Option<mpsc::Sender<()>>>,
+    /// The number of releases that it still has to drop.
     pub(super) drops: Mutex<usize>,
-    /// Another process that wants the locks.
-    rival: TokenSource,
+    /// The tokens of another process that contends for the locks.
+    competitor: TokenSource,
     grant_lease: Duration,
     state: Mutex<State>,
 }
@@ -41,51 +40,51 @@ pub(super) struct Server {
 #[derive(Debug, Default)]
 struct State {
     outbox: VecDeque<Request>,
-    /// Whether somebody is at it: he does what is added meanwhile.
+    /// Whether a thread replies. It also handles requests that are added meanwhile.
     busy: bool,
     records: BTreeMap<Name, Record>,
-    /// Tokens of ours that have a lock.
-    has: BTreeSet<Token>,
-    /// How often a token of ours was let in, and how often one let go of what it had.
+    /// Tokens of this process that hold a lock.
+    holders: BTreeSet<Token>,
+    /// The number of grants to this process, and of their releases.
     counts: (usize, usize),
-    /// Releases of what the token did not have.
-    vain: usize,
-    /// Who of the rival's waits for its turn.
-    waits: BTreeMap<Token, oneshot::Sender<()>>,
+    /// Releases of tokens that did not hold the lock.
+    spurious: usize,
+    /// Tokens of the other process that wait for a grant.
+    waiting: BTreeMap<Token, oneshot::Sender<()>>,
 }
 
-/// What a grant is told with.
+/// A grant to deliver.
 type GrantNotice = (Name, Token, Grant);
 
 impl Server {
-    /// A server that answers who asks, or, where there is a `bell`, who listens to it.
-    pub(super) fn new(grant_lease: Duration, bell: Option<mpsc::Sender<()>>) -> Self {
+    /// Creates a server that replies immediately, or notifies a thread with `notify`.
+    pub(super) fn new(grant_lease: Duration, notify: Option<mpsc::Sender<()>>) -> Self {
         Self {
-            bell: Mutex::new(bell),
+            notify: Mutex::new(notify),
             drops: Mutex::new(0),
-            rival: TokenSource::new(),
+            competitor: TokenSource::new(),
             grant_lease,
             state: Mutex::default(),
         }
     }
 
-    /// Answers what has been asked so far, and what is asked because of it.
-    pub(super) fn answer_all(&self, engine: &Engine, effects: &mut Effects) {
+    /// Replies to all requests so far, and to those that the replies cause.
+    pub(super) fn reply_all(&self, engine: &Engine, effects: &mut Effects) {
         if std::mem::replace(&mut lock(&self.state).busy, true) {
             return;
         }
         while let Some(request) = self.next() {
             let now = engine.clock.now();
             let (reply, granted) = self.run(&request, now);
-            let abandoned = engine.on_replies(now, now, [(request, reply)], effects);
-            for (key, token) in abandoned {
+            let orphaned = engine.on_replies(now, now, [(request, reply)], effects);
+            for (key, token) in orphaned {
                 self.push(Request::new(key, token, Command::Withdraw));
             }
-            self.tell(engine, granted, effects);
+            self.deliver(engine, granted, effects);
         }
     }
 
-    /// Takes the next request, or notes that nobody is at it any more.
+    /// Takes the next request, or records that no thread replies.
     fn next(&self) -> Option<Request> {
         let mut state = lock(&self.state);
         let next = state.outbox.pop_front();
@@ -122,41 +121,41 @@ impl Server {
             granted.push((Name::clone(key), next, offer));
             true
         });
-        let takes = matches!(command, Command::Acquire { .. } | Command::Enqueue { .. });
-        if takes && matches!(reply, Reply::Owner) {
-            state.is_let_in(token, self.rival.process());
+        let acquires = matches!(command, Command::Acquire { .. } | Command::Enqueue { .. });
+        if acquires && matches!(reply, Reply::Owner) {
+            state.on_granted(token, self.competitor.process());
         }
         match (command, &reply) {
             (Command::Yield { .. }, Reply::Yielded) => {
-                happened("the budget was used up, and another process took the offer", 1);
+                cover("the hand-off budget was used, and another process acquired", 1);
             }
             (Command::Inspect, _) => {
-                happened("the budget was half used up, and it was asked who else waits", 1);
+                cover("half of the hand-off budget was used, and waiters were probed", 1);
             }
             (Command::Yield { .. }, Reply::Owner) => {
-                happened("the budget was used up, and nobody took the offer", 1);
+                cover("the hand-off budget was used, and no other process acquired", 1);
             }
             _ => {}
         }
-        let lets_go =
+        let releases =
             command.is_release() || matches!((command, &reply), (Command::Yield { .. }, Reply::Yielded));
-        if lets_go && state.has.remove(&token) {
+        if releases && state.holders.remove(&token) {
             state.counts.1 += 1;
-        } else if lets_go && command != Command::Withdraw && token.process() != self.rival.process() {
-            state.vain += 1;
+        } else if releases && command != Command::Withdraw && token.process() != self.competitor.process() {
+            state.spurious += 1;
         }
         for (_, next, _) in &granted {
-            state.is_let_in(*next, self.rival.process());
+            state.on_granted(*next, self.competitor.process());
         }
         (reply, granted)
     }
 
-    fn tell(&self, engine: &Engine, granted: Vec<GrantNotice>, effects: &mut Effects) {
+    fn deliver(&self, engine: &Engine, granted: Vec<GrantNotice>, effects: &mut Effects) {
         for (key, token, offer) in granted {
-            if token.process() == self.rival.process() {
-                let waits = lock(&self.state).waits.remove(&token);
-                if let Some(waits) = waits {
-                    let _is_gone = waits.send(());
+            if token.process() == self.competitor.process() {
+                let sender = lock(&self.state).waiting.remove(&token);
+                if let Some(sender) = sender {
+                    let _is_gone = sender.send(());
                 }
             } else {
                 engine.on_grant(&key, token, offer, engine.clock.now(), effects);
@@ -164,47 +163,53 @@ impl Server {
         }
     }
 
-    /// The rival wants the lock. Returns its token and, where it has to wait, what tells it of its turn.
-    pub(super) fn rival_asks(&self, key: &Name, now: BootInstant) -> (Token, Option<oneshot::Receiver<()>>) {
-        let token = self.rival.next();
-        let (told, acquisition) = oneshot::channel();
-        lock(&self.state).waits.insert(token, told);
+    /// The other process contends for the lock. Returns its token and, if it has to wait, the
+    /// receiver of its grant.
+    pub(super) fn competitor_acquires(
+        &self,
+        key: &Name,
+        now: BootInstant,
+    ) -> (Token, Option<oneshot::Receiver<()>>) {
+        let token = self.competitor.next();
+        let (granted, receiver) = oneshot::channel();
+        lock(&self.state).waiting.insert(token, granted);
         let command = Command::Enqueue { lease: super::LONG, mode: EnqueueMode::Join };
         let (reply, _) = self.run_command(key, token, command, now);
-        (token, matches!(reply, Reply::Queued { .. }).then_some(acquisition))
+        (token, matches!(reply, Reply::Queued { .. }).then_some(receiver))
     }
 
-    /// The rival lets go.
-    pub(super) fn rival_releases(&self, engine: &Engine, key: &Name, token: Token) {
+    /// The other process releases the lock.
+    pub(super) fn competitor_releases(&self, engine: &Engine, key: &Name, token: Token) {
         let mut effects = Effects::default();
         let (_, granted) = self.run_command(key, token, Command::Release, engine.clock.now());
-        self.tell(engine, granted, &mut effects);
+        self.deliver(engine, granted, &mut effects);
         effects.wake();
     }
 
-    /// Somebody deletes the key, and the server tells of it.
-    pub(super) fn forget(&self, engine: &Engine, key: &Name) {
+    /// Deletes the key, and sends an invalidation.
+    pub(super) fn delete(&self, engine: &Engine, key: &Name) {
         let mut state = lock(&self.state);
         state.records.remove(key);
-        state.has.clear();
-        state.waits.clear(); // who waited there waits in vain
+        state.holders.clear();
+        state.waiting.clear(); // its waiters get no grant
         drop(state);
         engine.on_invalidation(key);
     }
 
-    /// Nobody is answered by the thread any more but those who have asked.
-    pub(super) fn hang_up(&self) {
-        let bell = lock(&self.bell).take();
-        drop(bell);
+    /// Stops the thread after its last reply.
+    pub(super) fn stop_thread(&self) {
+        let notify = lock(&self.notify).take();
+        drop(notify);
     }
 
-    /// Returns how often a token of ours was let in, how often one let go, and how many releases were in vain.
+    /// Returns the number of grants, of their releases, and of releases of locks that were not
+    /// held.
     pub(super) fn counts(&self) -> (usize, usize, usize) {
         let state = lock(&self.state);
-        (state.counts.0, state.counts.1, state.vain)
+        (state.counts.0, state.counts.1, state.spurious)
     }
 
-    /// Returns whether nothing stands there, and nothing is asked.
+    /// Returns `true` if there is no lock and no request.
     pub(super) fn is_empty(&self, now: BootInstant) -> bool {
         let state = lock(&self.state);
         state.outbox.is_empty() && state.records.values().all(|record| record.is_empty(now))
@@ -212,9 +217,9 @@ impl Server {
 }
 
 impl State {
-    /// A token has a lock from now on.
-    fn is_let_in(&mut self, token: Token, rival: ProcessId) {
-        if token.process() != rival && self.has.insert(token) {
+    /// Records that a token holds a lock.
+    fn on_granted(&mut self, token: Token, competitor: ProcessId) {
+        if token.process() != competitor && self.holders.insert(token) {
             self.counts.0 += 1;
         }
     }
@@ -226,10 +231,10 @@ impl Backend for Server {
     }
 
     fn flush(&self, engine: &Engine, _: BootInstant, effects: &mut Effects) {
-        let bell = lock(&self.bell).clone();
-        match bell {
-            Some(bell) => drop(bell.send(())),
-            None => self.answer_all(engine, effects),
+        let notify = lock(&self.notify).clone();
+        match notify {
+            Some(notify) => drop(notify.send(())),
+            None => self.reply_all(engine, effects),
         }
     }
 
@@ -242,6 +247,6 @@ impl Backend for Server {
     }
 
     fn close(&self) {
-        self.hang_up();
+        self.stop_thread();
     }
 }

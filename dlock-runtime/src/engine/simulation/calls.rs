@@ -1,6 +1,4 @@
-//! What the tasks of a world do: calls of every kind, and bodies that use all that a guard has.
-//!
-//! Not here: when they are dropped (`world`), what is judged of them (`judges`).
+//! The tasks of a simulation: calls of every kind, and bodies that use every method of a guard.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -11,17 +9,17 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use super::executor;
+use super::fault_profile::UNBOUNDED;
 use super::network::{MS, Net, TIMEOUT};
-use super::weather::PATIENT;
 use crate::error::{Error, LossCause};
 use crate::lock::Lock;
 use crate::sync::lock;
 use crate::{LockGuard, LockManager, OnLost, ReleaseMode, in_current_scope};
 
-/// What a body panics with where that is part of the plan.
-pub(super) struct Planned;
+/// The payload of a panic that is part of the simulation.
+pub(super) struct PlannedPanic;
 
-/// Who calls.
+/// A caller in one process.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) net: Arc<Net>,
@@ -29,66 +27,66 @@ pub(super) struct Caller {
     pub(super) manager: LockManager,
 }
 
-/// A lock, and what its options promise.
-struct Asked {
+/// A lock, and what its options guarantee.
+struct LockRequest {
     lock: Lock,
     key: u64,
-    /// How long it may take to get it, in nanoseconds.
+    /// The longest time to acquire it, in nanoseconds.
     limit: u64,
     finishes: bool,
 }
 
 impl Caller {
-    /// Makes call after call.
+    /// Makes calls one after the other.
     pub(super) async fn task(self) {
-        let rounds = lock(&self.net.state).weather.rounds;
+        let rounds = lock(&self.net.state).profile.rounds;
         for _ in 0..rounds {
             self.sleep_up_to(50).await;
             match self.up_to(9) {
                 0..=2 => self.guard().await,
-                3 => self.only_try().await,
+                3 => self.try_once().await,
                 _ => self.run(0).await,
             }
         }
     }
 
-    /// Takes a guard, uses it, and lets go of it in one of four ways.
+    /// Acquires a guard, uses it, and releases, drops, or leaks it.
     pub(super) async fn guard(&self) {
-        let asked = self.asked(0);
+        let request = self.request(0);
         let (from, was_shut) = (self.net.now(), self.is_shut());
-        let got = asked.lock.acquire().await;
-        self.net.judge_time(self.process, "acquire", from, self.until_shut(from, asked.limit, 0));
-        if got.is_ok() && was_shut {
-            self.net.wrong("a manager that is shut down gives a lock away".to_owned());
+        let acquired = request.lock.acquire().await;
+        self.net.check_time(self.process, "acquire", from, self.until_shut(from, request.limit, 0));
+        if acquired.is_ok() && was_shut {
+            self.net.violation("a manager that is shut down grants a lock".to_owned());
         }
-        match got {
-            Ok(guard) => self.with_guard(&asked, guard).await,
-            Err(error) => self.refused(&error, false),
+        match acquired {
+            Ok(guard) => self.with_guard(&request, guard).await,
+            Err(error) => self.on_rejected(&error, false),
         }
     }
 
-    async fn only_try(&self) {
-        let asked = self.asked(0);
-        match self.in_time("try_acquire", TIMEOUT, asked.lock.try_acquire()).await {
-            Ok(Some(guard)) => self.with_guard(&asked, guard).await,
+    async fn try_once(&self) {
+        let request = self.request(0);
+        match self.in_time("try_acquire", TIMEOUT, request.lock.try_acquire()).await {
+            Ok(Some(guard)) => self.with_guard(&request, guard).await,
             Ok(None) => {}
-            Err(error) => self.refused(&error, false),
+            Err(error) => self.on_rejected(&error, false),
         }
     }
 
-    async fn with_guard(&self, asked: &Asked, guard: LockGuard) {
-        let id = self.net.begins(self.process, &guard, false, false);
-        let held = Holding { net: Arc::clone(&self.net), id };
-        self.use_of(&guard, asked, id, 0, true).await;
-        drop(held); // it is over before it is let go of
-        let (forgets, max_hold) = {
-            let weather = &lock(&self.net.state).weather;
-            (weather.forgets, weather.max_hold)
+    async fn with_guard(&self, request: &LockRequest, guard: LockGuard) {
+        let id = self.net.on_begin(self.process, &guard, false, false);
+        let held = GuardUse { net: Arc::clone(&self.net), id };
+        self.use_guard(&guard, request, id, 0, true).await;
+        drop(held); // the use ends before the release
+        let (guard_leaks, max_hold) = {
+            let profile = &lock(&self.net.state).profile;
+            (profile.guard_leaks, profile.max_hold)
         };
-        if max_hold > 0 && self.chance(forgets) {
+        if max_hold > 0 && self.chance(guard_leaks) {
             let mut state = lock(&self.net.state);
-            state.judges.forgotten.insert(self.process);
-            state.happens("a guard forgotten");
+            state.invariants.leaking_processes.insert(self.process);
+            state.cover("a guard leaked");
             drop(state);
             return std::mem::forget(guard);
         }
@@ -102,80 +100,80 @@ impl Caller {
 
     /// Runs a body under a lock.
     pub(super) fn run(&self, depth: u64) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        let asked = self.asked(depth);
-        self.run_under(asked, depth)
+        let request = self.request(depth);
+        self.run_under(request, depth)
     }
 
-    fn run_under(&self, asked: Asked, depth: u64) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+    fn run_under(&self, request: LockRequest, depth: u64) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
             let (from, net) = (self.net.now(), &self.net);
             let (mut entered, mut ended, mut lost_at_its_end) = (None, None, false);
             let (entered_at, ended_at, was_lost) = (&mut entered, &mut ended, &mut lost_at_its_end);
             let was_shut = depth == 0 && self.is_shut();
-            let outcome = asked.lock.run(async |guard: &LockGuard| {
+            let outcome = request.lock.run(async |guard: &LockGuard| {
                 if was_shut {
-                    net.wrong("a manager that is shut down lets a body begin".to_owned());
+                    net.violation("a manager that is shut down starts a body".to_owned());
                 }
                 *entered_at = Some(net.now());
-                net.judge_time(
+                net.check_time(
                     self.process,
-                    "the way to a body",
+                    "the acquisition before a body",
                     from,
-                    self.until_shut(from, asked.limit, depth),
+                    self.until_shut(from, request.limit, depth),
                 );
-                let id = net.begins(self.process, guard, true, asked.finishes);
-                let inner = self.use_of(guard, &asked, id, depth, asked.finishes);
-                Watched { net, guard, id, inner, is_done: false }.await;
+                let id = net.on_begin(self.process, guard, true, request.finishes);
+                let inner = self.use_guard(guard, &request, id, depth, request.finishes);
+                CheckedBody { net, guard, id, inner, is_done: false }.await;
                 *ended_at = Some(net.now());
                 *was_lost = net.may_overlap(guard);
             });
             let outcome = outcome.await;
-            if outcome.is_ok() && depth == 0 && lock(&net.state).weather.keeps_holds {
-                lock(&net.state).happens("a run far away while nothing goes wrong");
+            if outcome.is_ok() && depth == 0 && lock(&net.state).profile.loses_no_hold {
+                lock(&net.state).cover("a run on a distant server without faults");
             }
             match (ended, entered) {
-                (Some(ended), _) => net.judge_time(self.process, "the end of a run", ended, TIMEOUT),
+                (Some(ended), _) => net.check_time(self.process, "the release after a run", ended, TIMEOUT),
                 (None, None) => {
-                    let limit = self.until_shut(from, asked.limit, depth);
-                    net.judge_time(self.process, "a run without a body", from, limit);
+                    let limit = self.until_shut(from, request.limit, depth);
+                    net.check_time(self.process, "a run without a body", from, limit);
                 }
                 _ => {}
             }
             match outcome {
-                Ok(()) if lost_at_its_end && !asked.finishes => {
-                    net.wrong("J2: a body that completes under a lost lock gives its value".to_owned());
+                Ok(()) if lost_at_its_end && !request.finishes => {
+                    net.violation("J2: a body that completes under a lost lock returns its value".to_owned());
                 }
                 Ok(()) => {}
                 Err(error) if entered.is_some() => {
-                    let is_kept = depth == 0 && lock(&net.state).weather.keeps_holds;
+                    let is_kept = depth == 0 && lock(&net.state).profile.loses_no_hold;
                     let knows =
                         matches!(error, Error::Lost { completed, .. } if completed == ended.is_some());
-                    let may_be = knows && !asked.finishes && !is_kept;
+                    let may_be = knows && !request.finishes && !is_kept;
                     if ended.is_some() {
-                        lock(&net.state).happens("a run lost when its body had completed");
+                        lock(&net.state).cover("a run lost after its body completed");
                     }
                     self.expect(may_be, "a run whose body began", &error);
                     let by_fork = matches!(error, Error::Lost { cause: LossCause::Forked, .. });
-                    lock(&net.state).happens(if by_fork { "a run lost by a fork" } else { "a run lost" });
+                    lock(&net.state).cover(if by_fork { "a run lost by a fork" } else { "a run lost" });
                 }
-                Err(error) => self.refused(&error, depth > 0),
+                Err(error) => self.on_rejected(&error, depth > 0),
             }
         })
     }
 
-    /// What a body does, and the code with a guard.
-    fn use_of<'a>(
+    /// Uses a guard, in a body or outside one.
+    fn use_guard<'a>(
         &'a self,
         guard: &'a LockGuard,
-        asked: &'a Asked,
+        request: &'a LockRequest,
         id: u64,
         depth: u64,
         unwatched: bool,
     ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
         Box::pin(async move {
             let (work, nested) = {
-                let weather = &lock(&self.net.state).weather;
-                (weather.work, weather.nested)
+                let profile = &lock(&self.net.state).profile;
+                (profile.work, profile.nested)
             };
             for _ in 0..=self.up_to(2) {
                 match self.up_to(9) {
@@ -183,7 +181,7 @@ impl Caller {
                     4 => {
                         let fence = self.in_time("fencing_token", TIMEOUT, guard.fencing_token()).await;
                         match fence {
-                            Ok(fence) if depth == 0 => self.net.fenced(id, fence.get()),
+                            Ok(fence) if depth == 0 => self.net.on_fenced(id, fence.get()),
                             Ok(_) => {}
                             Err(error) => {
                                 self.expect(
@@ -202,71 +200,72 @@ impl Caller {
                         }
                     }
                     6 => {
-                        // Dropped after so many polls, whatever comes of it.
+                        // Dropped after that many polls.
                         let polls = self.up_to(2);
-                        let _ = Some(Polls { left: polls, inner: Box::pin(guard.fencing_token()) }.await);
+                        let _ =
+                            Some(LimitedPolls { left: polls, inner: Box::pin(guard.fencing_token()) }.await);
                         let lease = Duration::from_millis(500);
-                        let _ = Polls { left: polls, inner: Box::pin(guard.extend(lease)) }.await;
-                        lock(&self.net.state).happens("a request under a hold dropped");
+                        let _ = LimitedPolls { left: polls, inner: Box::pin(guard.extend(lease)) }.await;
+                        lock(&self.net.state).cover("a request under a hold dropped");
                     }
                     7 => self.until_lost(guard, work).await,
                     _ => {}
                 }
                 if unwatched && guard.check().is_ok() {
-                    self.net.believes(id, guard, false);
+                    self.net.check_hold(id, guard, false);
                 }
                 if depth < 2 && !unwatched && self.chance(nested) {
-                    self.call_inside(asked, depth).await;
+                    self.call_inside(request, depth).await;
                 }
-                let panics = lock(&self.net.state).weather.panics;
+                let panics = lock(&self.net.state).profile.panics;
                 if !unwatched && self.chance(panics) {
                     let mut state = lock(&self.net.state);
-                    state.judges.is_cutting = true;
-                    state.happens("a body panics");
+                    state.invariants.is_dropping = true;
+                    state.cover("a body panics");
                     drop(state);
-                    resume_unwind(Box::new(Planned));
+                    resume_unwind(Box::new(PlannedPanic));
                 }
             }
         })
     }
 
-    /// WaitGraph for the loss of the lock, for a while.
+    /// Waits for the loss of the lock, for at most `work` ms.
     async fn until_lost(&self, guard: &LockGuard, work: u64) {
         let from = self.net.now();
         let lost = std::pin::pin!(guard.lost());
         let while_ = self.net.sleep(self.draw_millis(work));
         if let Either::Left((cause, _)) = select(lost, while_).await {
-            lock(&self.net.state).happens("a loss told");
+            lock(&self.net.state).cover("a loss reported");
             if let (LossCause::Expired | LossCause::GrantUnconfirmed | LossCause::MaxHold, Some(held)) =
                 (cause, guard.held())
             {
-                self.net.told_of_loss(self.process, held.root(), from);
+                self.net.check_loss_report(self.process, held.root(), from);
             }
             if guard.check().is_ok() {
-                self.net.wrong("a lock is lost and believed".to_owned());
+                self.net.violation("a lock is lost and valid".to_owned());
             }
         }
     }
 
     /// Makes a call inside a body.
-    async fn call_inside(&self, asked: &Asked, depth: u64) {
-        let same = || Asked { key: asked.key, ..self.asked_of(depth + 1, asked.key) };
+    async fn call_inside(&self, request: &LockRequest, depth: u64) {
+        let same = || LockRequest { key: request.key, ..self.request_for(depth + 1, request.key) };
         match self.up_to(8) {
             0 => {
-                lock(&self.net.state).happens("a call joins");
+                lock(&self.net.state).cover("a call joins");
                 self.run_under(same(), depth + 1).await;
             }
             1 => {
-                lock(&self.net.state).happens("two calls join side by side");
+                lock(&self.net.state).cover("two calls join concurrently");
                 let both = [self.run_under(same(), depth + 1), self.run_under(same(), depth + 1)];
                 futures_util::future::join_all(both).await;
             }
             2 => {
-                lock(&self.net.state).happens("a spawned call joins");
+                lock(&self.net.state).cover("a spawned call joins");
                 let (ended, has_ended) = tokio::sync::oneshot::channel();
-                let (caller, key) = (self.clone(), asked.key);
+                let (caller, key) = (self.clone(), request.key);
                 let inside = in_current_scope(async move {
-                    let same = caller.asked_of(depth + 1, key);
+                    let same = caller.request_for(depth + 1, key);
                     caller.run_under(same, depth + 1).await;
                     let _ = ended.send(());
                 });
@@ -276,69 +275,70 @@ impl Caller {
                 }
             }
             3 => {
-                let error = asked.lock.acquire().await;
+                let error = request.lock.acquire().await;
                 let Err(error) = error else {
-                    return self.net.wrong("a guard joins".to_owned());
+                    return self.net.violation("a guard joins".to_owned());
                 };
                 let is_reentrant = matches!(error, Error::Reentrant { .. });
                 self.expect(is_reentrant, "acquire inside a run of its key", &error);
             }
             _ => {
-                lock(&self.net.state).happens("another lock inside");
+                lock(&self.net.state).cover("another lock inside");
                 self.run(depth + 1).await;
             }
         }
     }
 
-    fn asked(&self, depth: u64) -> Asked {
-        let keys = lock(&self.net.state).weather.keys;
-        self.asked_of(depth, self.up_to(keys - 1))
+    fn request(&self, depth: u64) -> LockRequest {
+        let keys = lock(&self.net.state).profile.keys;
+        self.request_for(depth, self.up_to(keys - 1))
     }
 
-    fn asked_of(&self, depth: u64, key: u64) -> Asked {
-        let weather = lock(&self.net.state).weather.clone();
+    fn request_for(&self, depth: u64, key: u64) -> LockRequest {
+        let profile = lock(&self.net.state).profile.clone();
         let millis = Duration::from_millis;
-        let uneven = self.up_to(1) * weather.uneven;
-        let lease = weather.lease + uneven;
-        let renew = !self.chance(weather.unrenewed);
-        let finishes = self.chance(weather.finish);
+        let uneven = self.up_to(1) * profile.uneven;
+        let lease = profile.lease + uneven;
+        let renew = !self.chance(profile.unrenewed);
+        let finishes = self.chance(profile.finish);
         let mut lock = self.manager.lock(format!("key:{key}")).lease(millis(lease)).renew(renew);
         lock = lock.on_lost(if finishes { OnLost::Finish } else { OnLost::Abort });
-        if self.chance(weather.background) {
+        if self.chance(profile.background) {
             lock = lock.release_mode(ReleaseMode::Background);
         }
-        if weather.max_hold > 0 {
-            lock = lock.max_hold(millis(lease + weather.max_hold));
+        if profile.max_hold > 0 {
+            lock = lock.max_hold(millis(lease + profile.max_hold));
         }
-        let min_hold = if renew { weather.min_hold } else { weather.min_hold.min(lease) };
+        let min_hold = if renew { profile.min_hold } else { profile.min_hold.min(lease) };
         if min_hold > 0 {
             lock = lock.min_hold(millis(min_hold));
         }
-        // A call that is nested and waits for a sibling of its own chain has no other limit than a lease.
+        // A nested call that waits for a sibling of its call chain is limited only by a lease.
         let (lock, limit) = match self.up_to(4) {
             0 if depth > 0 => (lock, TIMEOUT.max(lease * MS)),
             0 => (lock, TIMEOUT),
             1 => {
                 let tries = lock.retry(3).backoff(millis(20), millis(80));
-                // A response timeout for each try, and where room is made for others the time for which they get it.
-                let each = TIMEOUT + if weather.shares { 300 * MS } else { 0 };
+                // A response timeout for each try, and with `yield_to_foreign` the cooldown.
+                let each = TIMEOUT + if profile.yields_to_foreign { 300 * MS } else { 0 };
                 (tries, (4 * each + 3 * 80 * MS).max(if depth > 0 { lease * MS } else { 0 }))
             }
             _ => {
-                let wait = if depth > 0 { weather.wait.min(2_000) } else { weather.wait };
+                let wait = if depth > 0 { profile.wait.min(2_000) } else { profile.wait };
                 (lock.wait(millis(wait)), wait * MS)
             }
         };
-        Asked { lock, key, limit, finishes }
+        LockRequest { lock, key, limit, finishes }
     }
 
     fn is_shut(&self) -> bool {
         self.manager.engine().is_closed()
     }
 
-    /// How long a call may wait that began at `from`: nobody waits any more once the manager is shut down.
+    /// Returns how long a call may wait that began at `from`: at most until the shutdown of its
+    /// manager.
     fn until_shut(&self, from: u64, limit: u64, depth: u64) -> u64 {
-        let since = lock(&self.net.state).judges.shut.get(&self.process).copied();
+        let since = lock(&self.net.state).invariants.shutdown_times.get(&self.process).copied();
         match since.filter(|_| depth == 0 && self.is_shut()) {
             Some(since) => limit.min(since.saturating_sub(from)),
             None => limit,
@@ -348,33 +348,35 @@ impl Caller {
     async fn in_time<T>(&self, what: &str, limit: u64, call: impl Future<Output = T>) -> T {
         let from = self.net.now();
         let result = call.await;
-        self.net.judge_time(self.process, what, from, limit);
+        self.net.check_time(self.process, what, from, limit);
         result
     }
 
-    /// A call did not get its lock.
-    fn refused(&self, error: &Error, is_nested: bool) {
+    /// Checks the error of a call that did not acquire its lock.
+    fn on_rejected(&self, error: &Error, is_nested: bool) {
         let kind = match error {
-            Error::Contended { .. } => "refused: contended",
+            Error::Contended { .. } => "rejected: contended",
             _ if self.manager.engine().is_forked() => {
                 let is_refused = error.is_unavailable() || matches!(error, Error::Reentrant { .. });
                 self.expect(is_refused, "a call in a forked process", error);
-                "refused: forked"
+                "rejected: forked"
             }
-            Error::Unavailable { .. } => "refused: unavailable",
-            Error::Lost { .. } => "refused: lost before its start",
-            Error::Shutdown { .. } if lock(&self.net.state).judges.shut.contains_key(&self.process) => {
-                "refused: shut down"
+            Error::Unavailable { .. } => "rejected: unavailable",
+            Error::Lost { .. } => "rejected: lost before its start",
+            Error::Shutdown { .. }
+                if lock(&self.net.state).invariants.shutdown_times.contains_key(&self.process) =>
+            {
+                "rejected: shut down"
             }
-            Error::Deadlock { .. } if is_nested => "refused: deadlock",
-            _ => return self.expect(false, "a call that gets no lock", error),
+            Error::Deadlock { .. } if is_nested => "rejected: deadlock",
+            _ => return self.expect(false, "a rejected call", error),
         };
-        lock(&self.net.state).happens(kind);
+        lock(&self.net.state).cover(kind);
     }
 
     fn expect(&self, is_expected: bool, what: &str, error: &Error) {
         if !is_expected {
-            self.net.wrong(format!("J8: {what} ends with {error:?}"));
+            self.net.violation(format!("J8: {what} ends with {error:?}"));
         }
     }
 
@@ -396,27 +398,27 @@ impl Caller {
     }
 }
 
-/// The most that a world may take after its weather, if nobody waits in vain.
-pub(super) fn longest(weather: &super::weather::Weather) -> u64 {
-    let calls = u64::try_from(weather.processes).unwrap_or_default() * weather.tasks * weather.rounds;
-    let each = 12 * (weather.work + 100) + weather.min_hold + 4 * weather.lease + weather.max_hold;
-    (calls * each + 10 * (weather.lease + weather.uneven + 2_000)).min(PATIENT / 10) * MS
+/// Returns the longest time after the fault period, in nanoseconds, if no call is stuck.
+pub(super) fn longest(profile: &super::fault_profile::FaultProfile) -> u64 {
+    let calls = u64::try_from(profile.processes).unwrap_or_default() * profile.tasks * profile.rounds;
+    let each = 12 * (profile.work + 100) + profile.min_hold + 4 * profile.lease + profile.max_hold;
+    (calls * each + 10 * (profile.lease + profile.uneven + 2_000)).min(UNBOUNDED / 10) * MS
 }
 
-/// Says that a guard is used no more, whatever ends that.
-struct Holding {
+/// Records the end of a guard's use on drop.
+struct GuardUse {
     net: Arc<Net>,
     id: u64,
 }
 
-impl Drop for Holding {
+impl Drop for GuardUse {
     fn drop(&mut self) {
-        self.net.ends(self.id, true);
+        self.net.on_end(self.id, true);
     }
 }
 
-/// A body, whose every poll is judged, and its end.
-struct Watched<'a, F> {
+/// A body whose polls and end are checked.
+struct CheckedBody<'a, F> {
     net: &'a Arc<Net>,
     guard: &'a LockGuard,
     id: u64,
@@ -424,30 +426,30 @@ struct Watched<'a, F> {
     is_done: bool,
 }
 
-impl<F: Future<Output = ()> + Unpin> Future for Watched<'_, F> {
+impl<F: Future<Output = ()> + Unpin> Future for CheckedBody<'_, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.net.believes(self.id, self.guard, true);
+        self.net.check_hold(self.id, self.guard, true);
         let ended = Pin::new(&mut self.inner).poll(cx);
         self.is_done = ended.is_ready();
         ended
     }
 }
 
-impl<F> Drop for Watched<'_, F> {
+impl<F> Drop for CheckedBody<'_, F> {
     fn drop(&mut self) {
-        self.net.ends(self.id, self.is_done);
+        self.net.on_end(self.id, self.is_done);
     }
 }
 
-/// A future that is polled so often and no more.
-pub(super) struct Polls<F> {
+/// A future that is polled at most `left` times.
+pub(super) struct LimitedPolls<F> {
     pub(super) left: u64,
     pub(super) inner: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for Polls<F> {
+impl<F: Future> Future for LimitedPolls<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {

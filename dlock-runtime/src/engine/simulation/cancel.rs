@@ -1,30 +1,30 @@
-//! Every public future is dropped at every await, in every state that the network can be in, and leaves nothing behind.
+//! Drops every public future at every await, in every state of the network, and checks that nothing
+//! is left.
 //!
 //! | phase | from the n-th request on, for each n |
 //! |---|---|
-//! | answered | nothing is in the way |
-//! | sent | the server executes, and its replies come after the call is gone |
-//! | before it is sent | requests arrive after the call is gone |
+//! | answered | no fault |
+//! | sent | the server executes requests, and its replies arrive after the call was dropped |
+//! | before it is sent | requests arrive after the call was dropped |
 //! | cut | there is no connection |
 //!
-//! A call is polled 0, 1, 2, .. times and then dropped, until it ends by itself first, or waits for somebody else. Then the way is open
-//! again, another process gets the lock in time, and in the end nothing is left in the server and in the engine.
-//!
-//! Not here: drops in bad weather (`world`), the same over a real server (`tests/cancel.rs`).
+//! A call is polled 0, 1, 2, ... times and then dropped, until it completes first, or waits for
+//! another call. Then the network recovers, another process acquires the lock in time, and nothing
+//! is left in the server and in the engine. See `tests/cancel.rs` for the same with a real server.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::calls::Caller;
+use super::fault_profile::FaultProfile;
+use super::model::{EngineSimulation, Event};
 use super::network::{HeldUp, MS, TIMEOUT};
-use super::weather::Weather;
-use super::world::{Event, World};
-use crate::__private::{Body, Call, Site};
+use crate::__private::{Body, Call, Callsite};
 use crate::sync::lock;
 use crate::{LockGuard, Options, ReleaseMode, in_current_scope};
 
-/// A public future, and what is around it.
+/// A public future and its setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Future {
     Acquire,
@@ -77,20 +77,20 @@ const FUTURES: [Future; 22] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AcquisitionState {
+enum NetworkPhase {
     Answered,
     Sent,
     BeforeSent,
     Cut,
 }
 
-/// How a call ended that was polled so often.
+/// How a call ended after its polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndedAcquisition {
+enum CallEnd {
     Dropped,
-    ByItself,
-    /// It waits for somebody else.
-    AcquireFuture,
+    Completed,
+    /// It waits for another call.
+    Waiting,
 }
 
 impl Future {
@@ -161,119 +161,110 @@ impl Future {
             (Self::Inspect, _) => drop(manager.inspect("key:0").await),
             (Self::Ready, _) => drop(manager.ready().await),
             (Self::Shutdown, _) => manager.shutdown(millis(100)).await,
-            (_, None) => unreachable!("it was taken before"),
+            (_, None) => unreachable!("the guard was acquired before"),
         }
     }
 }
 
-/// Makes a call and drops it once it has been polled so often.
-fn drop_after(
-    polls: u64,
-    future: Future,
-    phase: AcquisitionState,
-    from: u64,
-) -> Result<EndedAcquisition, String> {
-    let weather = Weather { lease: 2_000, min_hold: 60, ..Weather::calm() };
-    let mut world = World::new(polls, weather.clone(), false);
-    let (caller, other) = (world.caller(0), world.caller(1));
-    let (ours, theirs) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(None)));
+/// Makes a call and drops it after `polls` polls.
+fn drop_after(polls: u64, future: Future, phase: NetworkPhase, from: u64) -> Result<CallEnd, String> {
+    let profile = FaultProfile { lease: 2_000, min_hold: 60, ..FaultProfile::faultless() };
+    let mut simulation = EngineSimulation::new(polls, profile.clone(), false);
+    let (caller, other) = (simulation.caller(0), simulation.caller(1));
+    let (own_guard, other_guard) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(None)));
     for (is_held, caller, slot) in
-        [(future.holds_before(), &caller, &ours), (future.is_held_elsewhere(), &other, &theirs)]
+        [(future.holds_before(), &caller, &own_guard), (future.is_held_elsewhere(), &other, &other_guard)]
     {
         if is_held {
-            let mut asked = caller.manager.lock("key:0").lease(LEASE);
+            let mut request = caller.manager.lock("key:0").lease(LEASE);
             if future == Future::ReleaseMinHold {
-                asked = asked.min_hold(Duration::from_millis(50));
+                request = request.min_hold(Duration::from_millis(50));
             }
             let slot = Rc::clone(slot);
-            let take = async move { *slot.borrow_mut() = asked.acquire().await.ok() };
-            world.tasks.add(caller.process, Box::pin(take));
-            world.run_until(100 * MS, true)?;
+            let take = async move { *slot.borrow_mut() = request.acquire().await.ok() };
+            simulation.tasks.add(caller.process, Box::pin(take));
+            simulation.run_until(100 * MS, true)?;
         }
     }
     {
-        let mut state = lock(&world.net.state);
+        let mut state = lock(&simulation.net.state);
         let from = state.packets + 1 + from;
         state.held_up = match phase {
-            AcquisitionState::Answered | AcquisitionState::Cut => None,
-            AcquisitionState::Sent => Some((from, HeldUp::Replies)),
-            AcquisitionState::BeforeSent => Some((from, HeldUp::Requests)),
+            NetworkPhase::Answered | NetworkPhase::Cut => None,
+            NetworkPhase::Sent => Some((from, HeldUp::Replies)),
+            NetworkPhase::BeforeSent => Some((from, HeldUp::Requests)),
         };
-        if phase == AcquisitionState::Cut {
-            let (time, process) = (world.net.now() + from * MS, 0);
-            state.at(time, Event::Cut { process, back_in: 3 * TIMEOUT, moved: false });
+        if phase == NetworkPhase::Cut {
+            let (time, process) = (simulation.net.now() + from * MS, 0);
+            state.schedule(time, Event::Disconnect { process, back_in: 3 * TIMEOUT, moved: false });
         }
     }
 
     let is_done = Rc::new(Cell::new(false));
-    let (done, held) = (Rc::clone(&is_done), ours.borrow_mut().take());
+    let (done, held) = (Rc::clone(&is_done), own_guard.borrow_mut().take());
     let call = async move {
         future.make(caller, held).await;
         done.set(true);
     };
-    let task = world.tasks.add(0, Box::pin(call));
-    world.tasks.get_mut(task).expect("it was added").cut_after = Some(polls);
-    world.run_until(world.net.now() + 4 * TIMEOUT, true)?;
-    let ended = match (is_done.get(), world.tasks.get_mut(task).is_some()) {
-        (true, _) => EndedAcquisition::ByItself,
-        (false, true) => EndedAcquisition::AcquireFuture,
-        (false, false) => EndedAcquisition::Dropped,
+    let task = simulation.tasks.add(0, Box::pin(call));
+    simulation.tasks.get_mut(task).expect("it was added").drop_after_polls = Some(polls);
+    simulation.run_until(simulation.net.now() + 4 * TIMEOUT, true)?;
+    let ended = match (is_done.get(), simulation.tasks.get_mut(task).is_some()) {
+        (true, _) => CallEnd::Completed,
+        (false, true) => CallEnd::Waiting,
+        (false, false) => CallEnd::Dropped,
     };
-    drop(world.tasks.take(task));
+    drop(simulation.tasks.take(task));
 
-    lock(&world.net.state).held_up = None;
-    drop(theirs.borrow_mut().take());
-    let since = world.net.now();
+    lock(&simulation.net.state).held_up = None;
+    drop(other_guard.borrow_mut().take());
+    let since = simulation.net.now();
     let next = async move {
         let taken = other.manager.lock("key:0").lease(LEASE).wait(LONG).acquire().await;
-        let bound = if phase == AcquisitionState::Answered { 200 * MS } else { 2_500 * MS };
-        other.net.judge_time(1, "the next one's way to the lock", since, bound);
+        let bound = if phase == NetworkPhase::Answered { 200 * MS } else { 2_500 * MS };
+        other.net.check_time(1, "the next acquisition", since, bound);
         match taken {
             Ok(guard) => drop(guard.release().await),
-            Err(error) => other.net.wrong(format!("the next one gets {error}")),
+            Err(error) => other.net.violation(format!("the next acquisition fails: {error}")),
         }
     };
-    world.tasks.add(1, Box::pin(next));
-    world.run_until(world.net.now() + 10_000 * MS, true)?;
-    world.judge_the_end(&weather)?;
+    simulation.tasks.add(1, Box::pin(next));
+    simulation.run_until(simulation.net.now() + 10_000 * MS, true)?;
+    simulation.check_end(&profile)?;
     Ok(ended)
 }
 
 #[test]
 fn every_public_future_leaves_nothing_wherever_it_is_dropped() {
-    let (mut drops, mut worlds) = (0, 0);
+    let (mut drops, mut runs) = (0, 0);
     for future in FUTURES {
-        for phase in [
-            AcquisitionState::Answered,
-            AcquisitionState::Sent,
-            AcquisitionState::BeforeSent,
-            AcquisitionState::Cut,
-        ] {
-            for from in 0..if phase == AcquisitionState::Answered { 1 } else { MOST_REQUESTS } {
+        for phase in [NetworkPhase::Answered, NetworkPhase::Sent, NetworkPhase::BeforeSent, NetworkPhase::Cut]
+        {
+            for from in 0..if phase == NetworkPhase::Answered { 1 } else { MAX_REQUESTS } {
                 for polls in 0.. {
                     let ended = drop_after(polls, future, phase, from).unwrap_or_else(|wrong| {
                         panic!("{future:?}, {phase:?} from {from}, {polls} polls: {wrong}")
                     });
-                    worlds += 1;
-                    if ended != EndedAcquisition::Dropped {
+                    runs += 1;
+                    if ended != CallEnd::Dropped {
                         break;
                     }
                     drops += 1;
-                    assert!(polls < MOST_POLLS, "{future:?} is polled for ever");
+                    assert!(polls < MAX_POLLS, "{future:?} is polled forever");
                 }
             }
         }
     }
-    println!("cancelled: {} futures dropped at {drops} awaits, in {worlds} worlds", FUTURES.len());
+    println!("cancelled: {} futures dropped at {drops} awaits, in {runs} runs", FUTURES.len());
     assert!(drops > 600, "{drops}");
 }
 
-static SITE: Site = Site::new("annotated", Options::new().lease(LEASE));
+static SITE: Callsite = Callsite::new("annotated", Options::new().lease(LEASE));
 
 const LEASE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(60);
 
-/// No call sends more requests than this before it waits for somebody else.
-const MOST_REQUESTS: u64 = 5;
+/// No call sends more requests before it waits for another call.
+const MAX_REQUESTS: u64 = 5;
 
-const MOST_POLLS: u64 = 200;
+const MAX_POLLS: u64 = 200;

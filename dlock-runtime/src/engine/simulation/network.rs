@@ -1,10 +1,9 @@
-//! What is between the processes of a world and its server: requests and replies that are late, lost, doubled, or come when nobody
-//! expects them any more; and the backend of each process, which owns its commands to their end as that of Redis does.
+//! The network of a simulation, and the backend of each process.
 //!
-//! A connection keeps its order. Where an answer is missed it is given up: what was sent on it is answered [`Reply::Unknown`], and may
-//! run much later.
-//!
-//! Not here: when it happens (`world`), what the server makes of a command (`server`), what is judged (`judges`).
+//! Requests and replies are delayed, lost, or duplicated, and can arrive after the connection was
+//! closed. A connection keeps its order. If a reply is missing, the process closes the connection:
+//! all requests on it get [`Reply::Unknown`], and may run much later. Like the Redis backend, each
+//! backend cleans up its orphaned commands.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,10 +12,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::judges::Judges;
+use super::fault_profile::{FaultProfile, Random};
+use super::invariants::Invariants;
+use super::model::Event;
 use super::server::Server;
-use super::weather::{Random, Weather};
-use super::world::Event;
 use crate::backend::redis::take_leaves;
 use crate::backend::{Backend, Request};
 use crate::clock::SetClock;
@@ -29,12 +28,13 @@ use crate::protocol::orphans::OrphanedTokens;
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
 
-/// How long a server may take for an answer.
+/// The response timeout, in nanoseconds.
 pub(super) const TIMEOUT: u64 = 500 * MS;
 pub(super) const MS: u64 = 1_000_000;
 
-/// All that is not a process's own: the server, the ways to it, and what is known of all of it. Everything happens on one thread, and
-/// nobody calls an engine with this locked.
+/// The shared state of a simulation: the server, the connections, and the checks.
+///
+/// Everything runs on one thread. No engine is called while this is locked.
 pub(super) struct Net {
     pub(super) clock: Arc<SetClock>,
     pub(super) state: Mutex<State>,
@@ -42,26 +42,26 @@ pub(super) struct Net {
 
 pub(super) struct State {
     pub(super) random: Random,
-    pub(super) weather: Weather,
+    pub(super) profile: FaultProfile,
     pub(super) server: Server,
     pub(super) links: Vec<Link>,
-    pub(super) judges: Judges,
+    pub(super) invariants: Invariants,
     pub(super) timers: BTreeMap<u64, Waker>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     what: BTreeMap<u64, Event>,
     count: u64,
     is_up: bool,
-    /// From which packet on they are held up on their way, or their replies are.
+    /// The first packet that is delayed, and whether requests or replies are.
     pub(super) held_up: Option<(u64, HeldUp)>,
-    /// How many packets were sent.
+    /// The number of packets that were sent.
     pub(super) packets: u64,
-    /// How often each thing happened.
-    pub(super) happened: BTreeMap<&'static str, u64>,
-    /// What happened, where somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
+    /// How often each kind of event happened.
+    pub(super) coverage: BTreeMap<&'static str, u64>,
+    /// A line for each event, if a trace was requested.
+    pub(super) trace: Option<Vec<String>>,
 }
 
-/// The way from one process to the server.
+/// The connection of one process, and the state of its backend.
 pub(super) struct Link {
     pub(super) id: ProcessId,
     pub(super) engine: Weak<Engine>,
@@ -72,22 +72,22 @@ pub(super) struct Link {
     epoch: u64,
     last_arrival: u64,
     pending: BTreeMap<u64, (Request, u64)>,
-    abandoned: OrphanedTokens,
+    orphaned: OrphanedTokens,
     pub(super) drive_at: u64,
-    undo_at: u64,
-    /// The latest of its tokens.
+    clean_up_at: u64,
+    /// Its latest token.
     pub(super) latest: Option<Token>,
     settled: Vec<Waker>,
 }
 
-/// What is held up.
+/// The messages that are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldUp {
     Requests,
     Replies,
 }
 
-/// Requests that travel together.
+/// Requests that are sent together.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) process: usize,
@@ -98,16 +98,16 @@ pub(super) struct Packet {
 }
 
 impl Net {
-    pub(super) fn new(seed: u64, weather: Weather, told: bool) -> Arc<Self> {
+    pub(super) fn new(seed: u64, profile: FaultProfile, traced: bool) -> Arc<Self> {
         let random = Random::of_seed(seed ^ 0x5eed);
         let mut server = Server::default();
-        server.drift = weather.drift;
+        server.drift = profile.drift;
         let state = State {
             random,
-            weather,
+            profile,
             server,
             links: Vec::new(),
-            judges: Judges::default(),
+            invariants: Invariants::default(),
             timers: BTreeMap::new(),
             events: BinaryHeap::new(),
             what: BTreeMap::new(),
@@ -115,14 +115,14 @@ impl Net {
             is_up: true,
             held_up: None,
             packets: 0,
-            happened: BTreeMap::new(),
-            story: told.then(Vec::new),
+            coverage: BTreeMap::new(),
+            trace: traced.then(Vec::new),
         };
         Arc::new(Self { clock: Arc::default(), state: Mutex::new(state) })
     }
 
-    /// Joins a process. Returns its backend.
-    pub(super) fn join(self: &Arc<Self>, id: ProcessId) -> Arc<Wire> {
+    /// Adds a process. Returns its backend.
+    pub(super) fn join(self: &Arc<Self>, id: ProcessId) -> Arc<SimulatedBackend> {
         let mut state = lock(&self.state);
         let process = state.links.len();
         state.links.push(Link {
@@ -135,20 +135,20 @@ impl Net {
             epoch: 1,
             last_arrival: 0,
             pending: BTreeMap::new(),
-            abandoned: OrphanedTokens::default(),
+            orphaned: OrphanedTokens::default(),
             drive_at: u64::MAX,
-            undo_at: u64::MAX,
+            clean_up_at: u64::MAX,
             latest: None,
             settled: Vec::new(),
         });
-        Arc::new(Wire { net: Arc::clone(self), process })
+        Arc::new(SimulatedBackend { net: Arc::clone(self), process })
     }
 
     pub(super) fn now(&self) -> u64 {
         self.clock.peek()
     }
 
-    fn poll_state(&self) -> BootInstant {
+    fn read_clock(&self) -> BootInstant {
         crate::clock::Clock::Set(Arc::clone(&self.clock)).now()
     }
 
@@ -156,11 +156,11 @@ impl Net {
         lock(&self.state).links[process].engine.upgrade()
     }
 
-    /// Does what is due in a process, as its driver would.
+    /// Runs what is due in a process, as its driver does.
     pub(super) fn drive(&self, process: usize) {
         lock(&self.state).links[process].drive_at = u64::MAX;
         let Some(engine) = self.engine(process) else { return };
-        let now = self.poll_state();
+        let now = self.read_clock();
         let mut effects = Effects::default();
         let due = engine.tick(now, &mut effects);
         effects.wake();
@@ -168,7 +168,7 @@ impl Net {
         lock(&self.state).arm(process, due.nanos().max(now.nanos()), now.nanos());
     }
 
-    /// Sends what a process has queued; whoever does already looks again.
+    /// Sends the queued requests of a process, unless a caller further up the stack does.
     pub(super) fn send(&self, process: usize, engine: &Engine) {
         {
             let link = &mut lock(&self.state).links[process];
@@ -178,7 +178,7 @@ impl Net {
             }
         }
         loop {
-            let now = self.poll_state();
+            let now = self.read_clock();
             let refused = {
                 let mut state = lock(&self.state);
                 let link = &mut state.links[process];
@@ -191,7 +191,7 @@ impl Net {
                     state.transmit(process, requests, now.nanos(), self.now());
                     continue;
                 }
-                state.happens("refused at once");
+                state.cover("rejected without a connection");
                 requests
             };
             let failure = || Failure::new(FailureKind::Passing, "no connection");
@@ -200,7 +200,7 @@ impl Net {
         }
     }
 
-    /// Tells an engine what it is answered, and notes what is to be undone.
+    /// Delivers replies to an engine, and records orphaned commands.
     fn deliver(
         &self,
         process: usize,
@@ -209,37 +209,37 @@ impl Net {
         sent: BootInstant,
         epoch: Option<u64>,
     ) {
-        let now = self.poll_state();
+        let now = self.read_clock();
         {
             let mut state = lock(&self.state);
-            let list = &mut state.links[process].abandoned;
+            let list = &mut state.links[process].orphaned;
             take_leaves(list, &mut replies, epoch, now);
         }
         let mut effects = Effects::default();
-        let abandoned = engine.on_replies(now, sent, replies, &mut effects);
+        let orphaned = engine.on_replies(now, sent, replies, &mut effects);
         effects.wake();
         let settled = {
             let mut state = lock(&self.state);
-            let list = &mut state.links[process].abandoned;
-            for (key, token) in abandoned {
+            let list = &mut state.links[process].orphaned;
+            for (key, token) in orphaned {
                 match epoch {
                     Some(epoch) => list.add(key, token, epoch),
                     None => list.add_unsent(key, token),
                 }
             }
-            state.arm_undoing(process, self.now());
+            state.arm_clean_up(process, self.now());
             state.settled(process)
         };
         settled.into_iter().for_each(Waker::wake);
     }
 
-    /// Replies arrive at a process.
+    /// Handles replies that arrive at a process.
     pub(super) fn answer(&self, packet: &Packet, replies: Vec<Reply>) {
         let Some(engine) = self.engine(packet.process) else { return };
         let answered = {
             let mut state = lock(&self.state);
             if state.held_up.is_some_and(|(from, _)| packet.number >= from) {
-                state.at(self.now() + MS, Event::ReleaseCompletion(packet.clone(), replies));
+                state.schedule(self.now() + MS, Event::Reply(packet.clone(), replies));
                 return;
             }
             let link = &mut state.links[packet.process];
@@ -249,21 +249,21 @@ impl Net {
                 .collect::<Vec<_>>()
         };
         if answered.is_empty() {
-            return; // the connection was given up before
+            return; // the connection was closed before
         }
         let sent = BootInstant::from_nanos(packet.sent);
         self.deliver(packet.process, &engine, answered, sent, Some(packet.epoch));
     }
 
-    /// A process gives its connection up: nothing that was sent on it will be answered.
-    pub(super) fn cut(&self, process: usize, back_in: u64, moved: bool) {
+    /// Closes the connection of a process. Requests that were sent on it get no reply.
+    pub(super) fn disconnect(&self, process: usize, back_in: u64, moved: bool) {
         let (pending, epoch) = {
             let mut state = lock(&self.state);
             let now = self.now();
             let link = &mut state.links[process];
             let (pending, epoch) = (std::mem::take(&mut link.pending), link.epoch);
             (link.connected, link.epoch, link.last_arrival) = (false, epoch + 1, now);
-            state.at(now + back_in, Event::Connect { process, moved });
+            state.schedule(now + back_in, Event::Connect { process, moved });
             (pending, epoch)
         };
         let Some(engine) = self.engine(process) else { return };
@@ -280,67 +280,67 @@ impl Net {
         }
     }
 
-    /// An answer is late: if it is still missing the connection is given up.
+    /// Closes the connection if the reply is still missing.
     pub(super) fn time_out(&self, process: usize, id: u64) {
         let (is_missing, back_in) = {
             let mut state = lock(&self.state);
-            let most = state.weather.delay;
+            let most = state.profile.delay;
             (state.links[process].pending.contains_key(&id), state.random.millis(most))
         };
         if is_missing {
-            lock(&self.state).happens("an answer too late");
-            self.cut(process, back_in, false);
+            lock(&self.state).cover("a reply too late");
+            self.disconnect(process, back_in, false);
         }
     }
 
-    /// A process has a connection again, if there is a server.
+    /// Reconnects a process, if the server is up.
     pub(super) fn connect(&self, process: usize, moved: bool) {
         {
             let mut state = lock(&self.state);
             if !state.is_up {
-                state.at(self.now() + 20 * MS, Event::Connect { process, moved });
+                state.schedule(self.now() + 20 * MS, Event::Connect { process, moved });
                 return;
             }
             if std::mem::replace(&mut state.links[process].connected, true) {
                 return;
             }
-            state.links[process].abandoned.retry_now(|_| true);
-            state.arm_undoing(process, self.now());
+            state.links[process].orphaned.retry_now(|_| true);
+            state.arm_clean_up(process, self.now());
         }
         if let Some(engine) = self.engine(process) {
             engine.on_reconnect(moved, |_| true);
         }
     }
 
-    /// Requests arrive at the server.
+    /// Handles requests that arrive at the server.
     pub(super) fn arrive(&self, packet: Packet, answered: bool) {
         let now = self.now();
         let mut state = lock(&self.state);
         let is_held_up = |(from, what)| packet.number >= from && what == HeldUp::Requests;
         if state.held_up.is_some_and(is_held_up) || !state.is_up {
             let event = Event::Arrive { packet, answered };
-            return state.at(now + MS, event);
+            return state.schedule(now + MS, event);
         }
-        if now > packet.sent + LATEST {
-            state.happens("run when nobody could undo it any more");
+        if now > packet.sent + LATEST_ARRIVAL {
+            state.cover("executed after its cleanup");
             for (_, key, token, _) in &packet.requests {
-                state.judges.late.insert((Name::clone(key), *token));
+                state.invariants.late.insert((Name::clone(key), *token));
             }
         }
         let mut replies = Vec::new();
         for (_, key, token, command) in &packet.requests {
             let reply = state.run(key, *token, *command, now);
-            state.note(|| format!("server: {key} {token:?} {command:?} -> {reply:?}"));
+            state.trace_line(|| format!("server: {key} {token:?} {command:?} -> {reply:?}"));
             replies.push(reply);
         }
         if answered {
-            let most = state.weather.delay;
-            let delay = state.weather.distance * MS + state.random.millis(most);
-            state.at(now + delay, Event::ReleaseCompletion(packet, replies));
+            let most = state.profile.delay;
+            let delay = state.profile.distance * MS + state.random.millis(most);
+            state.schedule(now + delay, Event::Reply(packet, replies));
         }
     }
 
-    /// A message tells a process of a grant.
+    /// Delivers a grant to a process.
     pub(super) fn on_grant(
         &self,
         process: usize,
@@ -348,52 +348,52 @@ impl Net {
         (key, token): (&Name, Token),
         offer: crate::protocol::foreign_clients::Grant,
     ) {
-        let (Some(engine), is_heard) = (self.engine(process), {
+        let (Some(engine), is_received) = (self.engine(process), {
             let state = lock(&self.state);
             state.links[process].connected && state.links[process].epoch == epoch
         }) else {
             return;
         };
-        if is_heard {
-            let (now, mut effects) = (self.poll_state(), Effects::default());
+        if is_received {
+            let (now, mut effects) = (self.read_clock(), Effects::default());
             engine.on_grant(key, token, offer, now, &mut effects);
             effects.wake();
         }
     }
 
-    /// A process undoes what is due.
-    pub(super) fn undo(&self, process: usize) {
+    /// Cleans up the orphaned commands of a process that are due.
+    pub(super) fn clean_up(&self, process: usize) {
         let Some(engine) = self.engine(process) else { return };
         {
             let mut state = lock(&self.state);
             let now = self.now();
             let link = &mut state.links[process];
-            link.undo_at = u64::MAX;
+            link.clean_up_at = u64::MAX;
             if !link.connected {
-                return; // it is hastened once there is a connection
+                return; // the reconnect schedules it
             }
-            for (key, token) in link.abandoned.due_now(BootInstant::from_nanos(now)) {
+            for (key, token) in link.orphaned.due_now(BootInstant::from_nanos(now)) {
                 link.outbox.push(Request::new(key, token, Command::Withdraw));
             }
-            state.arm_undoing(process, now);
+            state.arm_clean_up(process, now);
         }
         self.send(process, &engine);
     }
 
-    /// Sleeps by the clock of the world.
+    /// Sleeps by the clock of the simulation.
     pub(super) fn sleep(self: &Arc<Self>, nanos: u64) -> Sleep {
         Sleep { net: Arc::clone(self), until: self.now().saturating_add(nanos), timer: None }
     }
 }
 
 impl State {
-    pub(super) fn at(&mut self, time: u64, event: Event) {
+    pub(super) fn schedule(&mut self, time: u64, event: Event) {
         self.count += 1;
         self.events.push(Reverse((time, self.count)));
         self.what.insert(self.count, event);
     }
 
-    /// Returns when the next event is.
+    /// Returns the time of the next event.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.events.peek().map(|Reverse((time, _))| *time)
     }
@@ -403,33 +403,33 @@ impl State {
         Some((time, self.what.remove(&id)?))
     }
 
-    pub(super) fn happens(&mut self, what: &'static str) {
-        *self.happened.entry(what).or_default() += 1;
-        self.note(|| what.to_owned());
+    pub(super) fn cover(&mut self, what: &'static str) {
+        *self.coverage.entry(what).or_default() += 1;
+        self.trace_line(|| what.to_owned());
     }
 
-    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(line());
+    pub(super) fn trace_line(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(line());
         }
     }
 
-    /// Has a process driven when something is due for it.
+    /// Schedules the driver of a process.
     pub(super) fn arm(&mut self, process: usize, due: u64, now: u64) {
         if due >= BootInstant::LAST.nanos() || due >= self.links[process].drive_at {
             return;
         }
         self.links[process].drive_at = due;
-        let most = self.weather.driver_late;
+        let most = self.profile.driver_late;
         let late = self.random.millis(most);
-        self.at(due.max(now) + late, Event::Drive { process, due });
+        self.schedule(due.max(now) + late, Event::Drive { process, due });
     }
 
-    fn arm_undoing(&mut self, process: usize, now: u64) {
-        let due = self.links[process].abandoned.due().nanos();
-        if due < self.links[process].undo_at && due < BootInstant::LAST.nanos() {
-            self.links[process].undo_at = due;
-            self.at(due.max(now), Event::Undo { process });
+    fn arm_clean_up(&mut self, process: usize, now: u64) {
+        let due = self.links[process].orphaned.due().nanos();
+        if due < self.links[process].clean_up_at && due < BootInstant::LAST.nanos() {
+            self.links[process].clean_up_at = due;
+            self.schedule(due.max(now), Event::CleanUp { process });
         }
     }
 
@@ -441,7 +441,7 @@ impl State {
     fn transmit(&mut self, process: usize, requests: Vec<Request>, sent: u64, now: u64) {
         let together = requests.len() == 1 || self.random.chance(60);
         if !together {
-            self.happens("sent one by one");
+            self.cover("sent one by one");
         }
         let mut packets = vec![Vec::new()];
         for request in requests {
@@ -456,7 +456,7 @@ impl State {
                 request.token,
                 request.command,
             ));
-            self.note(|| {
+            self.trace_line(|| {
                 format!(
                     "process {process} sends {:?} {:?} for {}",
                     request.token, request.command, request.key
@@ -478,103 +478,108 @@ impl State {
     ) {
         self.packets += 1;
         let id = requests.first().map_or(0, |(id, ..)| *id);
-        let (delay, lost, doubled) = (self.weather.delay, self.weather.lost, self.weather.doubled);
+        let (delay, lost, doubled) = (self.profile.delay, self.profile.lost, self.profile.doubled);
         let (request_lost, reply_lost) = (self.random.chance(lost), self.random.chance(lost));
-        let arrival = (now + 1_000 + self.weather.distance * MS + self.random.millis(delay))
+        let arrival = (now + 1_000 + self.profile.distance * MS + self.random.millis(delay))
             .max(self.links[process].last_arrival);
         self.links[process].last_arrival = arrival;
         let (number, epoch) = (self.packets, self.links[process].epoch);
         let packet = Packet { process, number, epoch, sent, requests };
-        self.at(now + TIMEOUT, Event::TimeOut { process, id });
+        self.schedule(now + TIMEOUT, Event::TimeOut { process, id });
         if request_lost {
-            // It stands in a socket that nobody reads, perhaps for good.
-            self.happens("a request lost");
+            // It is in a socket that is not read, perhaps forever.
+            self.cover("a request lost");
             if self.random.chance(50) {
-                self.happens("a request run late");
+                self.cover("a request run late");
                 let late = arrival + self.random.millis(2 * TIMEOUT / MS);
-                self.at(late, Event::Arrive { packet, answered: false });
+                self.schedule(late, Event::Arrive { packet, answered: false });
             }
             return;
         }
         if reply_lost {
-            self.happens("a reply lost");
+            self.cover("a reply lost");
         }
-        // Nothing is sent twice over a connection, but by what stands in between; and a yield that is would yield twice.
+        // Only a proxy can duplicate a request. A duplicated yield would yield twice.
         let yields = packet.requests.iter().any(|(.., command)| matches!(command, Command::Yield { .. }));
         if self.random.chance(doubled) && !yields {
-            self.happens("a request doubled");
+            self.cover("a request doubled");
             for (_, key, token, _) in &packet.requests {
-                self.judges.late.insert((Name::clone(key), *token));
+                self.invariants.late.insert((Name::clone(key), *token));
             }
             let late = arrival + self.random.millis(TIMEOUT / MS);
-            self.at(late, Event::Arrive { packet: packet.clone(), answered: false });
+            self.schedule(late, Event::Arrive { packet: packet.clone(), answered: false });
         }
-        self.at(arrival, Event::Arrive { packet, answered: !reply_lost });
+        self.schedule(arrival, Event::Arrive { packet, answered: !reply_lost });
     }
 
-    /// The server does a command, and tells who is granted the lock.
+    /// Executes a command at the server, and schedules the grants that it causes.
     pub(super) fn run(&mut self, key: &Name, token: Token, command: Command, now: u64) -> Reply {
-        let unseen = self.weather.unseen;
-        let hears: Vec<_> = self
+        let missed_subscribers = self.profile.missed_subscribers;
+        let subscribers: Vec<_> = self
             .links
             .iter()
             .map(|link| (link.id, link.connected && link.engine.strong_count() > 0))
-            .filter(|(_, hears)| *hears)
-            .map(|(id, _)| (id, !(unseen > 0 && self.random.chance(unseen))))
+            .filter(|(_, is_connected)| *is_connected)
+            .map(|(id, _)| (id, !(missed_subscribers > 0 && self.random.chance(missed_subscribers))))
             .collect();
         let mut granted = Vec::new();
-        let grant_lease = Duration::from_millis(self.weather.grant_lease);
+        let grant_lease = Duration::from_millis(self.profile.grant_lease);
         let reply = self.server.run((key, token, command), now, grant_lease, |token, offer| {
-            let hears = hears.iter().find(|(id, _)| *id == token.process());
-            granted.extend(hears.map(|_| (token, offer))); // whom the server does not see may hear of it all the same
-            hears.is_some_and(|(_, is_seen)| *is_seen)
+            let subscriber = subscribers.iter().find(|(id, _)| *id == token.process());
+            // A subscriber that the server does not see may still receive the grant.
+            granted.extend(subscriber.map(|_| (token, offer)));
+            subscriber.is_some_and(|(_, is_subscribed)| *is_subscribed)
         });
         for (token, offer) in granted {
             let Some(process) = self.links.iter().position(|link| link.id == token.process()) else {
                 continue;
             };
             let (delay, lost, doubled) =
-                (3 * self.weather.delay, self.weather.grants_lost, self.weather.grants_doubled);
+                (3 * self.profile.delay, self.profile.grants_lost, self.profile.grants_doubled);
             if self.random.chance(lost) {
-                self.happens("a grant lost");
+                self.cover("a grant lost");
                 continue;
             }
             let epoch = self.links[process].epoch;
             let times = if self.random.chance(doubled) { 2 } else { 1 };
             if times == 2 {
-                self.happens("a grant doubled");
+                self.cover("a grant doubled");
             }
             for _ in 0..times {
-                let after = self.weather.distance * MS + self.random.millis(delay);
-                self.at(now + after, Event::Grant { process, epoch, key: Name::clone(key), token, offer });
+                let after = self.profile.distance * MS + self.random.millis(delay);
+                self.schedule(
+                    now + after,
+                    Event::Grant { process, epoch, key: Name::clone(key), token, offer },
+                );
             }
         }
         reply
     }
 
-    /// The server is away, and all connections with it; processes notice it by and by.
-    pub(super) fn goes_down(&mut self, now: u64, back_in: u64, moved: bool) {
+    /// Stops the server, and with it all connections. Each process notices within 30 ms.
+    pub(super) fn stop_server(&mut self, now: u64, back_in: u64, moved: bool) {
         self.is_up = false;
-        self.at(now + back_in, Event::Up);
+        self.schedule(now + back_in, Event::Up);
         for process in 0..self.links.len() {
             let notices = self.random.millis(30);
-            self.at(now + notices, Event::Cut { process, back_in, moved });
+            self.schedule(now + notices, Event::Disconnect { process, back_in, moved });
         }
-        // What has not arrived was in its sockets.
+        // Requests that have not arrived were in its sockets.
         self.what.retain(|_, event| !matches!(event, Event::Arrive { .. }));
         let what = &self.what;
         self.events.retain(|Reverse((_, id))| what.contains_key(id));
     }
 
-    pub(super) fn comes_up(&mut self) {
+    pub(super) fn start_server(&mut self) {
         self.is_up = true;
     }
 
-    /// What was granted of a key so far may not be believed any more, though nobody has been told.
+    /// Excludes all tokens of these keys so far from the checks, since their locks may be lost
+    /// unnoticed.
     pub(super) fn taint(&mut self, keys: &BTreeSet<Name>) {
         for key in keys {
             for link in &self.links {
-                self.judges.tainted.insert((Name::clone(key), link.id.shown()), link.latest);
+                self.invariants.tainted.insert((Name::clone(key), link.id.shown()), link.latest);
             }
         }
     }
@@ -582,30 +587,30 @@ impl State {
 
 impl Link {
     fn is_settled(&self) -> bool {
-        self.outbox.is_empty() && self.pending.is_empty() && self.abandoned.is_empty()
+        self.outbox.is_empty() && self.pending.is_empty() && self.orphaned.is_empty()
     }
 }
 
-/// What an undone command may still come after (`abandon`).
-pub(super) const LATEST: u64 = TIMEOUT + 1_000 * MS;
+/// How long after it was sent a command is still cleaned up (`protocol::orphans`).
+pub(super) const LATEST_ARRIVAL: u64 = TIMEOUT + 1_000 * MS;
 
 /// The backend of one process.
-pub(super) struct Wire {
+pub(super) struct SimulatedBackend {
     net: Arc<Net>,
     process: usize,
 }
 
-impl std::fmt::Debug for Wire {
+impl std::fmt::Debug for SimulatedBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wire").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("SimulatedBackend").field("process", &self.process).finish_non_exhaustive()
     }
 }
 
-impl Backend for Wire {
+impl Backend for SimulatedBackend {
     fn push(&self, request: Request) {
         let mut state = lock(&self.net.state);
         let now = self.net.now();
-        state.judge_push(self.process, &request, now);
+        state.check_push(self.process, &request, now);
         let link = &mut state.links[self.process];
         let next = match request.command {
             Command::Yield { next, .. } => next,
@@ -618,11 +623,11 @@ impl Backend for Wire {
     fn flush(&self, engine: &Engine, _now: BootInstant, _effects: &mut Effects) {
         {
             let mut state = lock(&self.net.state);
-            let gathers = state.weather.gathers;
-            if state.random.chance(gathers) {
+            let batches = state.profile.batches;
+            if state.random.chance(batches) {
                 if !std::mem::replace(&mut state.links[self.process].send_is_due, true) {
                     let after = state.random.millis(1);
-                    state.at(self.net.now() + after, Event::Send { process: self.process });
+                    state.schedule(self.net.now() + after, Event::Send { process: self.process });
                 }
                 return;
             }
@@ -642,7 +647,7 @@ impl Backend for Wire {
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let mut retry_state = self.net.sleep(TIMEOUT);
+        let mut timeout = self.net.sleep(TIMEOUT);
         Box::pin(std::future::poll_fn(move |cx| {
             {
                 let link = &mut lock(&self.net.state).links[self.process];
@@ -651,16 +656,16 @@ impl Backend for Wire {
                 }
                 link.settled.push(cx.waker().clone());
             }
-            Pin::new(&mut retry_state).poll(cx)
+            Pin::new(&mut timeout).poll(cx)
         }))
     }
 
     fn close(&self) {
-        // Nothing is pushed any more, and nobody is left who could be told.
+        // Nothing is pushed after this, and no task is left to notify.
     }
 }
 
-/// A sleep by the clock of the world.
+/// A sleep by the clock of the simulation.
 pub(super) struct Sleep {
     net: Arc<Net>,
     until: u64,
@@ -679,7 +684,7 @@ impl Future for Sleep {
         let timer = *this.timer.get_or_insert_with(|| {
             state.count += 1;
             let timer = state.count;
-            state.at(this.until, Event::Timer { timer });
+            state.schedule(this.until, Event::Timer { timer });
             timer
         });
         let replaced = state.timers.insert(timer, cx.waker().clone());

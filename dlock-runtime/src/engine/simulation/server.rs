@@ -1,7 +1,4 @@
-//! The server of a world: records as `protocol::record` has them, a clock of its own, and what becomes of them when it is not as safe as
-//! the promises suppose.
-//!
-//! Not here: how it is reached (`network`).
+//! The server of a simulation: the records of `protocol::record`, a clock, and loss of data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +15,9 @@ use crate::token::Token;
 pub(super) struct Server {
     records: BTreeMap<Name, Record>,
     counters: BTreeMap<Name, u64>,
-    /// What a replica has.
+    /// The state of a replica.
     replica: BTreeMap<Name, Record>,
-    /// How much faster than ours its clock goes, in millionths.
+    /// How much faster its clock runs, in parts per million.
     pub(super) drift: i64,
 }
 
@@ -35,11 +32,11 @@ impl Server {
         (key, token, command): (&Name, Token, Command),
         now: u64,
         grant_lease: Duration,
-        told: impl FnMut(Token, Grant) -> bool,
+        on_grant: impl FnMut(Token, Grant) -> bool,
     ) -> Reply {
         let now = self.time(now);
         let record = self.records.entry(Name::clone(key)).or_default();
-        let reply = record.run(token, command, now, grant_lease, told);
+        let reply = record.run(token, command, now, grant_lease, on_grant);
         if record.is_empty(now) {
             self.records.remove(key);
         }
@@ -54,12 +51,12 @@ impl Server {
         }
     }
 
-    /// Returns who holds the lock at `now`.
+    /// Returns the token that holds the lock at `now`.
     pub(super) fn holder(&self, key: &Name, now: u64) -> Option<Token> {
         self.records.get(key)?.tokens(self.time(now)).first().copied()
     }
 
-    /// Returns all that hold something or wait for it.
+    /// Returns all tokens that hold a lock or wait for one.
     pub(super) fn tokens(&self, now: u64) -> Vec<(Name, Token)> {
         let of = |(key, record): (&Name, &Record)| {
             record
@@ -75,7 +72,7 @@ impl Server {
         self.replica = self.records.clone();
     }
 
-    /// The replica is the master from now on.
+    /// Promotes the replica to primary.
     pub(super) fn promote(&mut self) {
         self.records = self.replica.clone();
     }

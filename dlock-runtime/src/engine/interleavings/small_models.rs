@@ -1,13 +1,13 @@
-//! Two or three threads, each with a turn or two: few enough to try every order of what they do.
+//! Models of two or three threads, small enough to try all schedules.
 //!
-//! | | |
+//! | threads | property |
 //! |---|---|
-//! | guard and waiter | who lets go on one thread wakes who waits on another, or who gives up passes it on |
-//! | renewer and guard | a deadline that is moved on, and one that is looked at |
-//! | loss and looker | who listens for a loss is told, whenever it comes |
-//! | release twice | one of two releases of one hold is asked of the server |
+//! | guard and waiter | a release wakes a waiter on another thread; a waiter that gives up passes the lock on |
+//! | renewal and guard | a deadline that moves while it is read |
+//! | loss and observer | an observer receives a loss, whenever it happens |
+//! | two releases | one of two releases of one hold is sent to the server |
 //!
-//! Not here: longer runs of more threads (`crowd`).
+//! See `large_models` for more threads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use crate::sync::lock;
 
 pub(super) fn models() -> Vec<Model> {
     vec![
-        Model::right("a waiter is woken by who lets go", waiter_is_woken),
-        Model::right("two who wait are woken one after the other", two_waiters_are_woken),
-        Model::right("a waiter that gives up passes its turn on", waiter_gives_up),
-        Model::right("a loss is told to who listens", loss_is_told),
-        Model::right("a deadline that is moved on is believed", deadline_moves_on),
-        Model::right("a hold is released once", released_once),
+        Model::sound("a release wakes a waiter", waiter_is_woken),
+        Model::sound("two waiters are woken one after the other", two_waiters_are_woken),
+        Model::sound("a waiter that gives up passes the lock on", waiter_gives_up),
+        Model::sound("an observer receives a loss", observer_receives_loss),
+        Model::sound("an extended deadline is valid", extended_deadline_is_valid),
+        Model::sound("a hold is released once", released_once),
         Model::faulty(
-            "a waiter that looks first and leaves its waker later sleeps for ever",
-            "it is its turn, and it sleeps",
+            "a waiter that registers its waker after the check sleeps forever",
+            "granted, and still asleep",
             waiter_registers_too_late,
         ),
     ]
@@ -50,7 +50,7 @@ fn waiter_is_woken() {
     });
     drop(held);
 
-    waits.join().expect("it has had its turn");
+    waits.join().expect("it acquired the lock");
     assert!(is_empty(&engine));
 }
 
@@ -63,7 +63,7 @@ fn two_waiters_are_woken() {
         let (engine, inside) = (Arc::clone(engine), Arc::clone(&inside));
         thread::spawn(move || {
             let held = hold(&engine);
-            assert!(!inside.swap(true, Ordering::SeqCst), "two have it");
+            assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
             thread::yield_now();
             inside.store(false, Ordering::SeqCst);
             drop(held);
@@ -73,7 +73,7 @@ fn two_waiters_are_woken() {
     drop(held);
 
     for one in both {
-        one.join().expect("it has had its turn");
+        one.join().expect("it acquired the lock");
     }
     assert!(is_empty(&engine));
 }
@@ -91,13 +91,13 @@ fn waiter_gives_up() {
         drop(other);
     });
     drop(held);
-    gives_up.join().expect("it has gone");
+    gives_up.join().expect("it gave up");
 
-    assert!(is_empty(&engine), "a turn that nobody wants is kept");
+    assert!(is_empty(&engine), "an unwanted grant is kept");
     drop(hold(&engine));
 }
 
-fn loss_is_told() {
+fn observer_receives_loss() {
     let (engine, _) = engine();
     let held = hold(&engine);
     let (acquisition, other) = (SharedAcquisition::clone(held.root()), Arc::clone(&engine));
@@ -105,9 +105,9 @@ fn loss_is_told() {
     let loses = thread::spawn(move || {
         other.with_key(acquisition.key.name(), |key_state, cx| key_state.mark_lost(LossCause::NotOwner, cx));
     });
-    let looker = held.root().observer();
+    let observer = held.root().observer();
     let cause = block_on(std::future::poll_fn(|cx| {
-        let lost = looker.poll_state(cx.waker(), |phase| match phase {
+        let lost = observer.poll_state(cx.waker(), |state| match state {
             AcquisitionState::Lost(lost) => Some(lost.cause),
             _ => None,
         });
@@ -119,23 +119,23 @@ fn loss_is_told() {
     loses.join().expect("it is lost");
 }
 
-fn deadline_moves_on() {
+fn extended_deadline_is_valid() {
     let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
     let deadline = move |sent: u64| Deadline::of_lease(at(sent), Duration::from_secs(10));
     let acquisition = Acquisition::new(key());
     let other = SharedAcquisition::clone(&acquisition);
 
     let renews = thread::spawn(move || {
-        let acquisition = AcquisitionRef(other);
-        drop(acquisition.grant((deadline(0), BootInstant::NEVER), false, 1, at(0)));
-        acquisition.extend(deadline(20), BootInstant::NEVER);
-        acquisition.extend(deadline(10), BootInstant::NEVER); // an answer that was overtaken
+        let other = AcquisitionRef(other);
+        drop(other.grant((deadline(0), BootInstant::NEVER), false, 1, at(0)));
+        other.extend(deadline(20), BootInstant::NEVER);
+        other.extend(deadline(10), BootInstant::NEVER); // a reply that was overtaken
     });
     let is_held = acquisition
-        .poll_state(None, |phase| matches!(phase, AcquisitionState::HoldGuard { .. }).then_some(()))
+        .poll_state(None, |state| matches!(state, AcquisitionState::Held { .. }).then_some(()))
         .is_some();
     if is_held {
-        assert!(acquisition.check_valid(at(5)).is_ok(), "what is held has a deadline");
+        assert!(acquisition.check_valid(at(5)).is_ok(), "a hold has a deadline");
     }
     renews.join().expect("it is renewed");
 
@@ -147,40 +147,39 @@ fn released_once() {
     let held = Arc::new(hold(&engine));
     let other = Arc::clone(&held);
 
-    let releases = thread::spawn(move || drop(other.let_go(ReleaseReport::None)));
-    drop(held.let_go(ReleaseReport::None));
+    let releases = thread::spawn(move || drop(other.release(ReleaseReport::None)));
+    drop(held.release(ReleaseReport::None));
     releases.join().expect("it is released");
 
     assert_eq!(*lock(&grants.released), 1);
     assert!(is_empty(&engine));
 }
 
-/// What `AcquireFuture` must not do: between the look and the waker the turn may come.
+/// What `AcquireFuture` must not do: a grant can come between the check and the registration.
 fn waiter_registers_too_late() {
     let acquisition = Acquisition::new(key());
     let other = SharedAcquisition::clone(&acquisition);
 
-    let admits = thread::spawn(move || {
+    let grants = thread::spawn(move || {
         let deadline = Deadline::of_lease(BootInstant::START, LONG);
         AcquisitionRef(other).grant((deadline, BootInstant::NEVER), false, 1, BootInstant::START).wake();
     });
-    let bell = Arc::<Bell>::default();
-    let is_held =
-        |phase: &mut AcquisitionState| matches!(phase, AcquisitionState::HoldGuard { .. }).then_some(());
+    let flag = Arc::<FlagWaker>::default();
+    let is_held = |state: &mut AcquisitionState| matches!(state, AcquisitionState::Held { .. }).then_some(());
     let sleeps = acquisition.poll_state(None, is_held).is_none();
     if sleeps {
-        acquisition.poll_state(Some(&Waker::from(Arc::clone(&bell))), |_| None::<()>);
+        acquisition.poll_state(Some(&Waker::from(Arc::clone(&flag))), |_| None::<()>);
     }
-    admits.join().expect("it is admitted");
+    grants.join().expect("it is granted");
 
-    assert!(!sleeps || bell.0.load(Ordering::SeqCst), "it is its turn, and it sleeps");
+    assert!(!sleeps || flag.0.load(Ordering::SeqCst), "granted, and still asleep");
 }
 
-/// Whether somebody was woken.
+/// Records whether it was woken.
 #[derive(Debug, Default)]
-struct Bell(AtomicBool);
+struct FlagWaker(AtomicBool);
 
-impl Wake for Bell {
+impl Wake for FlagWaker {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
