@@ -1,10 +1,11 @@
-//! Locks in the memory of this process: the same contract as a server, under tokio's clock.
+//! Locks in the memory of this process: the same contract as a server, on tokio's clock.
 //!
-//! A world is what a server would be: the keys, and the managers that are connected to it. It has no thread. Whoever asks it
-//! something first brings it up to date ([`Backend::advance`]): everything that came due in any of its managers is done, in its
-//! order and at its time. Whoever waits keeps the time with a timer of his own, so paused time works.
+//! A [`MemoryStore`] replaces the server: it contains the keys and the managers that are connected
+//! to it. It has no thread. Each request first brings the store up to date ([`Backend::advance`]):
+//! all deadlines of all managers that have passed run in order, each at its own time. Waiting tasks
+//! use their own timers, so paused tokio time works.
 //!
-//! Not here: what a command does (`protocol::record`).
+//! See also `protocol::record`, which implements the commands.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -29,43 +30,45 @@ use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
 #[cfg(feature = "testing")]
-use crate::testing::ledger::Ledger;
+use crate::testing::recorder::Recorder;
 use crate::timer::Timer;
 use crate::token::{ProcessId, Token, TokenSource};
 
-/// What a server would be.
+/// The keys and connected managers that replace a server.
 pub(crate) struct MemoryStore {
     clock: Arc<TokioClock>,
     records: Mutex<HashMap<Name, Record>>,
     counters: Mutex<HashMap<Name, u64>>,
     managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
-    /// What the test kit notes and decides.
+    /// Records and decisions of the testing API.
     #[cfg(feature = "testing")]
-    pub(crate) ledger: Ledger,
-    /// Held while what came due is done, so that it is done once and in order. No task is woken meanwhile.
+    pub(crate) recorder: Recorder,
+    /// Held while overdue deadlines run, so that each runs once and in order. No task is woken
+    /// meanwhile.
     catching_up: Mutex<()>,
-    /// Nothing comes due in any manager before this time, in nanoseconds of the clock: whoever comes earlier need not look.
+    /// The earliest deadline of all managers, in nanoseconds of the clock. Before it,
+    /// [`Backend::advance`] has nothing to do.
     next: AtomicU64,
-    /// Held while `next` is changed. Who raises it reads under it when things are due, and who lowers it has noted that before he
-    /// asks for it, so nothing is missed.
+    /// Held while `next` changes. To raise `next`, the deadlines are read under this lock. A caller
+    /// that lowers it has recorded its deadline before it locks, so no deadline is missed.
     changing_next: Mutex<()>,
 }
 
-/// The worlds that are shared by name.
+/// The stores that are shared by name.
 static NAMED: PerProcess<Mutex<HashMap<String, Weak<MemoryStore>>>> = PerProcess::new();
 
 impl MemoryStore {
-    /// Returns the world of that name, or one of its own.
+    /// Returns the shared store of that name, or a new private store if there is no name.
     pub(crate) fn of_name(name: Option<&str>) -> Arc<Self> {
         let Some(name) = name else { return Arc::new(Self::new()) };
         let mut named = lock(NAMED.get());
-        if let Some(world) = named.get(name).and_then(Weak::upgrade) {
-            return world;
+        if let Some(store) = named.get(name).and_then(Weak::upgrade) {
+            return store;
         }
-        named.retain(|_, world| world.strong_count() > 0);
-        let world = Arc::new(Self::new());
-        named.insert(name.to_owned(), Arc::downgrade(&world));
-        world
+        named.retain(|_, store| store.strong_count() > 0);
+        let store = Arc::new(Self::new());
+        named.insert(name.to_owned(), Arc::downgrade(&store));
+        store
     }
 
     fn new() -> Self {
@@ -75,7 +78,7 @@ impl MemoryStore {
             counters: Mutex::default(),
             managers: Mutex::default(),
             #[cfg(feature = "testing")]
-            ledger: Ledger::default(),
+            recorder: Recorder::default(),
             catching_up: Mutex::default(),
             next: AtomicU64::new(BootInstant::NEVER.nanos()),
             changing_next: Mutex::default(),
@@ -86,15 +89,16 @@ impl MemoryStore {
     pub(crate) fn join(self: &Arc<Self>, settings: &Settings) -> Arc<Engine> {
         let tokens = TokenSource::new();
         let process = tokens.process();
-        let backend = Memory { world: Arc::clone(self), process, outbox: Mutex::default() };
+        let backend = Memory { store: Arc::clone(self), process, outbox: Mutex::default() };
         let clock = Clock::Tokio(Arc::clone(&self.clock));
-        let rules = ProtocolConfig { tracking: false, ..settings.rules }; // nobody changes a key here behind our back
+        // Without tracking: only this crate changes the keys of the store.
+        let rules = ProtocolConfig { tracking: false, ..settings.rules };
         let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, rules, settings.lease));
         lock(&self.managers).insert(process, Arc::downgrade(&engine));
         engine
     }
 
-    /// Does one command. Whom it grants the lock is added to `granted`.
+    /// Runs one command. Tokens that are granted the lock are added to `granted`.
     fn run(
         &self,
         request: &Request,
@@ -104,19 +108,19 @@ impl MemoryStore {
     ) -> Reply {
         let Request { key, token, command, .. } = request;
         #[cfg(feature = "testing")]
-        if let Some(refused) = self.ledger.refusal(token.process()) {
+        if let Some(refused) = self.recorder.refusal(token.process()) {
             return refused;
         }
-        let told = |next: Token, offer| {
+        let notify = |next: Token, offer| {
             let engine = self.manager(next.process());
             #[cfg(feature = "testing")]
-            let engine = engine.filter(|_| self.ledger.refusal(next.process()).is_none());
+            let engine = engine.filter(|_| self.recorder.refusal(next.process()).is_none());
             granted.extend(engine.clone().map(|engine| (engine, next, offer)));
             engine.is_some()
         };
         let mut records = lock(&self.records);
         let record = records.entry(Name::clone(key)).or_default();
-        let reply = record.run(*token, *command, now, grant_lease, told);
+        let reply = record.run(*token, *command, now, grant_lease, notify);
         if record.is_empty(now) {
             records.remove(key);
         }
@@ -142,14 +146,15 @@ impl MemoryStore {
         lock(&self.managers).get(&process).and_then(Weak::upgrade)
     }
 
-    /// Returns every manager that is connected.
+    /// Returns every connected manager.
     pub(crate) fn managers(&self) -> Vec<Arc<Engine>> {
         let mut managers = lock(&self.managers);
         managers.retain(|_, engine| engine.strong_count() > 0);
         managers.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the manager in which something comes due first, if that is by `now`, and notes when that is.
+    /// Returns the manager with the earliest deadline if that is at most `now`, and stores the
+    /// earliest deadline.
     fn first_due(&self, now: BootInstant) -> Option<(BootInstant, Arc<Engine>)> {
         let changing = lock(&self.changing_next);
         let managers = self.managers();
@@ -157,29 +162,29 @@ impl MemoryStore {
         let due = first.map_or(BootInstant::NEVER, |(due, _)| due);
         self.next.store(due.nanos(), Ordering::SeqCst);
         let first = first.filter(|(due, _)| *due <= now).map(|(due, engine)| (due, Arc::clone(engine)));
-        // The last of an engine's references may be one of these, and its end takes locks.
+        // These may be the last references to an engine, and dropping an engine acquires locks.
         drop(changing);
         drop(managers);
         first
     }
 }
 
-/// What the test kit looks at and does.
+/// Access for the testing API.
 #[cfg(feature = "testing")]
 impl MemoryStore {
-    /// Returns whether somebody holds the lock of `key`.
+    /// Returns `true` if the lock of `key` is held.
     pub(crate) fn is_held(&self, key: &Name, now: BootInstant) -> bool {
         lock(&self.records).get(key).is_some_and(|record| !record.is_empty(now))
     }
 
-    /// Deletes what stands under `key`, and tells who held it at once.
+    /// Deletes the record of `key` and notifies its holder immediately.
     pub(crate) fn delete(&self, key: &Name, now: BootInstant) -> bool {
         let deleted = lock(&self.records).remove(key);
         let holder = deleted.and_then(|record| record.tokens(now).into_iter().next());
         let Some(token) = holder else { return false };
         if let Some(engine) = self.manager(token.process()) {
             let mut effects = Effects::default();
-            // As if he had just asked.
+            // As if the holder had just requested a fencing token.
             let asked = Request::new(Name::clone(key), token, Command::Fence);
             engine.on_replies(now, now, [(asked, Reply::NotOwner)], &mut effects);
             effects.wake();
@@ -194,10 +199,10 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// One manager's connection to a world.
+/// The connection of one manager to a store.
 #[derive(Debug)]
 struct Memory {
-    world: Arc<MemoryStore>,
+    store: Arc<MemoryStore>,
     process: ProcessId,
     outbox: Mutex<Outbox>,
 }
@@ -205,12 +210,13 @@ struct Memory {
 #[derive(Debug, Default)]
 struct Outbox {
     requests: VecDeque<Request>,
-    /// Whether somebody is at it: he does what is added meanwhile, so that requests are done in their order.
+    /// Whether a call is processing the queue. It also processes what is added meanwhile, which
+    /// keeps the order.
     busy: bool,
 }
 
 impl Memory {
-    /// Takes the next request, or notes that nobody is at it any more.
+    /// Takes the next request, or records that no call processes the queue.
     fn next(&self) -> Option<Request> {
         let mut outbox = lock(&self.outbox);
         let next = outbox.requests.pop_front();
@@ -231,11 +237,11 @@ impl Backend for Memory {
         while let Some(request) = self.next() {
             let key = Name::clone(&request.key);
             let mut granted = Vec::new();
-            let reply = self.world.run(&request, now, engine.rules.grant_lease, &mut granted);
+            let reply = self.store.run(&request, now, engine.rules.grant_lease, &mut granted);
             let abandoned = engine.on_replies(now, now, [(request, reply)], effects);
             #[cfg(feature = "testing")]
-            let abandoned = self.world.ledger.abandon(abandoned);
-            // There is always an answer here, so there is hardly ever anything to undo, and nothing in its way.
+            let abandoned = self.store.recorder.abandon(abandoned);
+            // Every command is answered here, so there is almost never anything to clean up.
             for (key, token) in abandoned {
                 self.push(Request::new(key, token, Command::Withdraw));
             }
@@ -247,12 +253,12 @@ impl Backend for Memory {
     }
 
     fn advance(&self, now: BootInstant) {
-        if now.nanos() < self.world.next.load(Ordering::SeqCst) {
-            return; // nearly always
+        if now.nanos() < self.store.next.load(Ordering::SeqCst) {
+            return; // the usual case
         }
         let mut effects = Effects::default();
-        let catching_up = lock(&self.world.catching_up);
-        while let Some((due, engine)) = self.world.first_due(now) {
+        let catching_up = lock(&self.store.catching_up);
+        while let Some((due, engine)) = self.store.first_due(now) {
             engine.tick(due, &mut effects);
         }
         drop(catching_up);
@@ -260,13 +266,13 @@ impl Backend for Memory {
     }
 
     fn due_earlier(&self, due: BootInstant) {
-        let _changing = lock(&self.world.changing_next);
-        self.world.next.fetch_min(due.nanos(), Ordering::SeqCst);
+        let _changing = lock(&self.store.changing_next);
+        self.store.next.fetch_min(due.nanos(), Ordering::SeqCst);
     }
 
     #[cfg(feature = "testing")]
     fn admitted(&self, key: &Name) {
-        self.world.ledger.admitted(key, self.process);
+        self.store.recorder.admitted(key, self.process);
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -278,7 +284,7 @@ impl Backend for Memory {
     }
 
     fn close(&self) {
-        // What was pushed has been done: nobody is told of anything any more.
-        lock(&self.world.managers).remove(&self.process);
+        // Every pushed request has run. Later events are not delivered to this manager.
+        lock(&self.store.managers).remove(&self.process);
     }
 }

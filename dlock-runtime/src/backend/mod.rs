@@ -1,19 +1,28 @@
-//! Where locks live: the contract of every backend, in words and as a trait.
+//! Backends that store locks, and the contract that they share.
 //!
-//! A backend takes [`Request`]s, does each [`Command`] atomically on one key, and answers each exactly once by
-//! [`Engine::replies`](crate::engine::Engine::replies):
+//! A backend takes [`Request`]s and runs each [`Command`] atomically on one key. It answers each
+//! request exactly once, through [`Engine::on_replies`](crate::engine::Engine::on_replies), with:
 //!
-//! - with what the server said, or
-//! - [`Reply::Refused`](crate::protocol::command::Reply::Refused) when the command did not run and will not, or
-//! - [`Reply::Unknown`](crate::protocol::command::Reply::Unknown) when it may have run, or may still run.
+//! - the server's reply, or
+//! - [`Reply::Refused`](crate::protocol::command::Reply::Refused) if the command did not run and
+//!   never will, or
+//! - [`Reply::Unknown`](crate::protocol::command::Reply::Unknown) if the command may have run or
+//!   may still run.
 //!
-//! `sent` in the answer was read **before** that very command left. A command is owned to its end, whoever waits for it; where its
-//! outcome stays unknown and nobody waits for it any more, the engine says so and the backend undoes it. Requests on one key leave in
-//! the order in which they were pushed. A grant is told to the manager that the token belongs to, by
-//! [`Engine::granted`](crate::engine::Engine::granted); a waiter that cannot be told is passed over. Where a backend cannot be told
-//! of grants itself, it queues nobody: it answers an enqueue as if it were a peek. Every key has a time to live at every instant.
+//! Guarantees of a backend:
 //!
-//! One contract suite runs over all of them: `tests/contract`.
+//! - The backend reads `sent` **before** it sends the command.
+//! - A command runs to its end even if its caller is dropped. If its outcome stays unknown and no
+//!   caller waits for it, the engine returns its token, and the backend cleans up.
+//! - Requests for one key are sent in the order in which they were pushed.
+//! - A grant is delivered to the manager that owns the token, through
+//!   [`Engine::on_grant`](crate::engine::Engine::on_grant). A waiter that cannot be notified is
+//!   passed over.
+//! - A backend that cannot receive grants does not queue waiters: it handles an enqueue as a single
+//!   try.
+//! - Every key has a time to live at every instant.
+//!
+//! The contract suite in `tests/contract` runs against every backend.
 
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -37,58 +46,62 @@ pub(crate) struct Request {
     pub(crate) key: Name,
     pub(crate) token: Token,
     pub(crate) command: Command,
-    /// Whether it is about a hold of whose changes the server is to tell: its renewal leaves it so.
+    /// Whether the server must track changes of this hold. A renewal leaves the tracking as it is.
     pub(crate) is_tracked: bool,
-    /// Who is told the answer himself, beside the engine.
+    /// Receives the reply in addition to the engine.
     pub(crate) answer: Option<ReleaseCompletion>,
-    /// The ballot that the answer is a vote in, where several servers have one.
+    /// The quorum operation that the reply is a vote in, if several servers vote.
     pub(crate) ballot: Option<usize>,
 }
 
 impl Request {
-    /// A command that nobody waits for beside the engine.
+    /// Creates a command whose reply only the engine receives.
     pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
         Self { key, token, command, is_tracked: false, answer: None, ballot: None }
     }
 
-    /// Returns the same for one of several servers: who waits for the answer is told what comes of all.
+    /// Returns a copy for one of several servers. The caller receives the combined outcome instead.
     pub(crate) fn for_one_of_many(&self) -> Self {
         Self { key: Name::clone(&self.key), answer: None, ..*self }
     }
 
-    /// Returns whether somebody may wait for what comes of it; nobody does for a release in the background.
+    /// Returns `true` unless the request is a release in the background, whose caller does not
+    /// wait.
     pub(crate) fn is_awaited(&self) -> bool {
         !matches!(self.answer, Some(ReleaseCompletion::Log(..)))
     }
 }
 
-/// A place where locks live.
+/// A store of locks.
 pub(crate) trait Backend: Debug + Send + Sync {
-    /// Takes a request. Called while a lane is locked: it queues and returns.
+    /// Queues a request and returns. Called while the state of a key is locked.
     fn push(&self, request: Request);
 
-    /// Sets off what was pushed. Called with no lane locked.
+    /// Sends the queued requests. Called while no key is locked.
     fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects);
 
-    /// Brings the backend up to `now` where it has no thread of its own. Called with nothing locked, before anything is asked.
+    /// Brings a backend that has no thread of its own up to `now`. Called with no lock held, before
+    /// each request.
     fn advance(&self, _now: BootInstant) {}
 
-    /// Tells a backend that keeps the time that something has come due earlier than it thinks.
+    /// Notifies the backend that a deadline is earlier than the ones before.
     fn due_earlier(&self, _due: BootInstant) {}
 
-    /// A lock of `namespace` is asked for, for the first time.
+    /// Notifies the backend of the first request for a lock in `namespace`.
     fn uses(&self, _namespace: &str) {}
 
-    /// A task was let in: it holds the lock of `key` now. Called while a lane is locked.
+    /// Notifies the backend that a task acquired the lock of `key`. Called while the key is locked.
     #[cfg(feature = "testing")]
     fn admitted(&self, _key: &Name) {}
 
-    /// WaitGraph; works on a runtime without timers too, where the backend has a thread of its own.
+    /// Sleeps for `time`. If the backend has its own thread, works on a runtime without timers.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// WaitGraph until everything pushed so far is answered and undone, which takes a response timeout at most.
+    /// Waits until every pushed request is answered and cleaned up, at most for the response
+    /// timeout.
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// The engine is gone: what was pushed still goes out, then the backend ends.
+    /// Ends the backend after the engine is dropped. Requests that were pushed before are still
+    /// sent.
     fn close(&self);
 }

@@ -1,17 +1,16 @@
-//! What wakes the driver when something is due.
+//! Wakes the driver at a deadline.
 //!
-//! On Linux that is a timer of the kernel, on the clock that leases are measured by (`timerfd_create(2)`): what came due while the machine
-//! was suspended is dealt with as soon as it is not, and what is due is not dealt with a millisecond or two later, as by the timers of a
-//! runtime. Redirect, where the kernel gives no timer, and in simulations it is those.
-//!
-//! Not here: what is due, and when (`engine`).
+//! On Linux, this is a kernel timer on the clock that measures leases (`timerfd_create(2)`).
+//! Deadlines that passed during a suspend are handled right after the resume. A runtime's timer
+//! fires 1 to 2 ms late; the kernel timer does not. In simulations, on other systems, and if the
+//! kernel offers no timer, the runtime's timers are used.
 
 use std::time::Duration;
 
 use crate::clock::boot_time;
 use crate::protocol::deadline::BootInstant;
 
-/// The alarm of a driver.
+/// The timer of a driver.
 #[derive(Debug)]
 pub(super) struct BootTimer {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -19,7 +18,7 @@ pub(super) struct BootTimer {
 }
 
 impl BootTimer {
-    /// One that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Panics
     ///
@@ -31,17 +30,9 @@ impl BootTimer {
         }
     }
 
-    /// Sleeps until `due`, or for a shorter time. Dropping it is harmless: the next sleep may be until another time.
+    /// Sleeps until `due`, or for a shorter time. Can be dropped at any time; the next sleep may
+    /// have another deadline.
     pub(super) async fn until(&mut self, due: BootInstant) {
-        self.ring(due, LONGEST_SLEEP).await;
-    }
-
-    /// The same for what may come later, by as long as the machine was suspended.
-    pub(super) async fn until_about(&mut self, due: BootInstant) {
-        self.ring(due, Duration::MAX).await;
-    }
-
-    async fn ring(&mut self, due: BootInstant, longest: Duration) {
         if due == BootInstant::NEVER {
             return std::future::pending().await;
         }
@@ -51,7 +42,7 @@ impl BootTimer {
         {
             return;
         }
-        tokio::time::sleep(due.since(boot_time()).min(longest)).await;
+        tokio::time::sleep(due.since(boot_time()).min(LONGEST_SLEEP)).await;
     }
 }
 
@@ -64,9 +55,11 @@ fn is_simulated() -> bool {
     false
 }
 
-/// The timers of a runtime do not count the time that the machine is suspended, so no sleep by them is longer while something is due:
-/// after a resume a loss is told within this, and a body is not polled before. Shorter would be dear: a virtual machine that wakes up
-/// from idling pays more than a renewal costs.
+/// The longest sleep on a runtime timer while a deadline is pending.
+///
+/// Runtime timers do not count suspended time. After a resume, a loss is reported within this time,
+/// and the body is not polled before. A shorter time costs too much: on a virtual machine, a
+/// wake-up from idle costs more than a renewal.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -82,9 +75,7 @@ mod kernel {
 
     use crate::protocol::deadline::BootInstant;
 
-    /// A timer of the kernel, on the boot clock.
-    ///
-    /// The runtime waits for it, and reads from it, as from a pipe.
+    /// A kernel timer on the boot clock. The runtime polls and reads it like a pipe.
     #[derive(Debug)]
     pub(super) struct KernelTimer {
         fd: pipe::Receiver,
@@ -98,13 +89,13 @@ mod kernel {
             Ok(Self { fd: pipe::Receiver::from_owned_fd_unchecked(fd)?, set_for: BootInstant::NEVER })
         }
 
-        /// Returns at `due`; at once where that is past.
+        /// Returns at `due`, or immediately if it has passed.
         pub(super) async fn until(&mut self, due: BootInstant) -> io::Result<()> {
             self.set(due)?;
             loop {
                 self.fd.readable().await?;
                 match self.fd.try_read(&mut [0; 8]) {
-                    // It was what it had been set for before that was due.
+                    // The earlier setting fired before it was replaced.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     read => {
                         self.set_for = BootInstant::NEVER;
@@ -135,39 +126,40 @@ mod tests {
 
     use super::*;
 
-    fn soon(millis: u64) -> BootInstant {
+    fn after(millis: u64) -> BootInstant {
         boot_time().plus(Duration::from_millis(millis))
     }
 
     #[tokio::test]
-    async fn it_rings_when_it_is_due_and_not_before_whatever_it_was_set_for_before() {
-        let mut alarm = BootTimer::new();
-        let never = soon(3_600_000);
+    async fn timer_fires_at_its_deadline_after_earlier_settings() {
+        let mut timer = BootTimer::new();
+        let never = after(3_600_000);
         for millis in [0, 1, 5, 20] {
-            assert!(alarm.until(never).now_or_never().is_none());
-            let early = soon(1);
-            assert!(alarm.until(early).now_or_never().is_none());
-            tokio::time::sleep(Duration::from_millis(3)).await; // nobody asks for it, and it rings
+            assert!(timer.until(never).now_or_never().is_none());
+            let early = after(1);
+            assert!(timer.until(early).now_or_never().is_none());
+            tokio::time::sleep(Duration::from_millis(3)).await; // it fires while it is not polled
 
-            let due = soon(millis);
-            alarm.until(due).await;
+            let due = after(millis);
+            timer.until(due).await;
 
             assert!(boot_time() >= due, "{millis} ms");
         }
-        assert!(alarm.until(soon(3_600_000)).now_or_never().is_none());
-        assert!(alarm.until(BootInstant::NEVER).now_or_never().is_none());
+        assert!(timer.until(after(3_600_000)).now_or_never().is_none());
+        assert!(timer.until(BootInstant::NEVER).now_or_never().is_none());
     }
 
-    /// How late it rings mostly, by the best of some tries: others may want the processor.
+    /// Returns how late the timer fires: the best median of 20 tries, because other processes use
+    /// the processor.
     #[cfg(target_os = "linux")]
-    async fn late(alarm: &mut BootTimer) -> Duration {
+    async fn late(timer: &mut BootTimer) -> Duration {
         let mut best = Duration::MAX;
         for _ in 0..20 {
             let mut late = Vec::new();
             for number in 0..11 {
                 let due = boot_time().plus(Duration::from_micros(2_000 + 137 * number));
                 while boot_time() < due {
-                    alarm.until(due).await;
+                    timer.until(due).await;
                 }
                 late.push(boot_time().since(due));
             }
@@ -179,22 +171,22 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn it_rings_without_the_delay_of_timers_of_a_runtime() {
-        let (ours, of_runtime) =
+    async fn kernel_timer_is_more_precise_than_the_runtime_timer() {
+        let (kernel, runtime) =
             (late(&mut BootTimer::new()).await, late(&mut BootTimer { timer: None }).await);
 
-        assert!(ours < Duration::from_micros(400) && ours < of_runtime, "{ours:?}, {of_runtime:?}");
+        assert!(kernel < Duration::from_micros(400) && kernel < runtime, "{kernel:?}, {runtime:?}");
     }
 
     #[tokio::test]
-    async fn where_there_is_no_timer_it_rings_a_little_later() {
-        let mut alarm = BootTimer {
+    async fn runtime_timer_is_used_without_a_kernel_timer() {
+        let mut timer = BootTimer {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             timer: None,
         };
-        let due = soon(5);
+        let due = after(5);
 
-        alarm.until(due).await;
+        timer.until(due).await;
 
         assert!(boot_time() >= due);
     }

@@ -1,6 +1,6 @@
-//! What is to be undone: commands without an answer, of servers that have one list.
+//! Cleanup after commands without a reply, for servers that share one queue.
 //!
-//! Not here: when an effect is known to be undone (`protocol::orphans`), who sends the leaves (`servers`).
+//! See also `protocol::orphans`, which decides when a cleanup is complete.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,22 +16,23 @@ use crate::protocol::orphans::OrphanedTokens;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// A list of what is to be undone.
+/// The tokens that must be cleaned up.
 #[derive(Debug, Default)]
 pub(super) struct CleanupQueue {
     list: Mutex<OrphanedTokens>,
-    /// Told when something is to be undone, or can be.
+    /// Notified when a token is added or can be retried.
     pub(super) more: Notify,
 }
 
 impl CleanupQueue {
-    /// Notes what is to be undone, of commands that went out on the connection of `epoch`; of none where they were not sent.
-    pub(super) fn add(&self, abandoned: Vec<(Name, Token)>, epoch: Option<u64>) {
-        if abandoned.is_empty() {
+    /// Adds tokens of commands that were sent on the connection `epoch`. `None`: they were not
+    /// sent.
+    pub(super) fn add(&self, orphaned: Vec<(Name, Token)>, epoch: Option<u64>) {
+        if orphaned.is_empty() {
             return;
         }
         let mut list = lock(&self.list);
-        for (key, token) in abandoned {
+        for (key, token) in orphaned {
             match epoch {
                 Some(epoch) => list.add(key, token, epoch),
                 None => list.add_unsent(key, token),
@@ -41,28 +42,35 @@ impl CleanupQueue {
         self.more.notify_one();
     }
 
-    /// Takes out of `replies` those to leaves of what is to be undone.
-    pub(super) fn left(&self, replies: &mut Vec<(Request, Reply)>, epoch: Option<u64>, now: BootInstant) {
-        let is_said_again = take_leaves(&mut lock(&self.list), replies, epoch, now);
-        if is_said_again {
-            self.more.notify_one(); // who undoes has looked when nothing was known of when that is due
+    /// Removes the replies to withdrawals of queued tokens from `replies`.
+    pub(super) fn on_withdrawal_replies(
+        &self,
+        replies: &mut Vec<(Request, Reply)>,
+        epoch: Option<u64>,
+        now: BootInstant,
+    ) {
+        let is_retried = take_leaves(&mut lock(&self.list), replies, epoch, now);
+        if is_retried {
+            self.more.notify_one(); // the cleanup task does not know this deadline yet
         }
     }
 
-    /// Returns the leaves that are due; each is answered by [`left`](Self::left).
-    pub(super) fn due_leaves(&self) -> Vec<Request> {
+    /// Returns the withdrawals that are due. Their replies go to
+    /// [`on_withdrawal_replies`](Self::on_withdrawal_replies).
+    pub(super) fn due_withdrawals(&self) -> Vec<Request> {
         let due = lock(&self.list).due_now(boot_time());
-        let leave = |(key, token)| Request::new(key, token, Command::Withdraw);
-        due.into_iter().map(leave).collect()
+        let withdrawal = |(key, token)| Request::new(key, token, Command::Withdraw);
+        due.into_iter().map(withdrawal).collect()
     }
 
-    /// Has leaves that got no answer said at once, of keys that `concerns` takes: their server is there again.
+    /// Retries unanswered withdrawals of keys for which `concerns` returns `true`, because their
+    /// server is reachable again.
     pub(super) fn retry_now(&self, concerns: impl Fn(&str) -> bool) {
         lock(&self.list).retry_now(concerns);
         self.more.notify_one();
     }
 
-    /// Returns in how long the next leave is due.
+    /// Returns the time until the next withdrawal is due.
     pub(super) fn due_in(&self) -> Duration {
         lock(&self.list).due().since(boot_time())
     }
@@ -72,8 +80,10 @@ impl CleanupQueue {
     }
 }
 
-/// Takes the replies to leaves of what stands in the list out of `replies`. Those to a release that somebody waits for are noted and
-/// stay: he is to be told. Returns whether something of the list may be said again.
+/// Removes the replies to withdrawals of listed tokens from `replies`.
+///
+/// Replies to a release that a caller waits for are recorded, but stay in `replies`. Returns `true`
+/// if a listed token may be retried.
 pub(crate) fn take_leaves(
     list: &mut OrphanedTokens,
     replies: &mut Vec<(Request, Reply)>,
@@ -85,7 +95,8 @@ pub(crate) fn take_leaves(
     }
     let mut noted = false;
     replies.retain(|(request, reply)| {
-        // What was not sent is refused, and a refusal proves nothing: no epoch will do.
+        // A request that was not sent is refused, and a refusal proves nothing, so any epoch is
+        // correct.
         let is_noted =
             request.command.is_release() && list.left(request.token, reply, epoch.unwrap_or_default(), now);
         noted |= is_noted;
@@ -105,28 +116,28 @@ mod tests {
     use crate::token::TokenSource;
 
     #[test]
-    fn who_undoes_is_woken_when_a_leave_is_to_be_said_again() {
+    fn cleanup_is_woken_to_retry_a_withdrawal() {
         let refused = || Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"));
-        for (reply, epoch, is_said_again) in
+        for (reply, epoch, is_retried) in
             [(refused(), 1, true), (Reply::NotOwner, 2, true), (Reply::NotOwner, 1, false)]
         {
-            let (undoing, token) = (CleanupQueue::default(), TokenSource::new().next());
-            undoing.add(vec![("k".into(), token)], Some(1));
-            assert!(undoing.more.notified().now_or_never().is_some());
+            let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
+            cleanup.add(vec![("k".into(), token)], Some(1));
+            assert!(cleanup.more.notified().now_or_never().is_some());
 
             let mut replies: Vec<_> =
-                undoing.due_leaves().into_iter().map(|leave| (leave, reply.clone())).collect();
-            undoing.left(&mut replies, Some(epoch), boot_time());
+                cleanup.due_withdrawals().into_iter().map(|withdrawal| (withdrawal, reply.clone())).collect();
+            cleanup.on_withdrawal_replies(&mut replies, Some(epoch), boot_time());
 
             assert!(replies.is_empty());
-            assert_eq!(undoing.more.notified().now_or_never().is_some(), is_said_again, "{reply:?}");
+            assert_eq!(cleanup.more.notified().now_or_never().is_some(), is_retried, "{reply:?}");
         }
     }
 
     #[test]
-    fn who_waits_for_a_release_is_answered_though_its_token_is_to_be_undone_already() {
-        let (undoing, token) = (CleanupQueue::default(), TokenSource::new().next());
-        undoing.add(vec![("k".into(), token)], Some(1)); // an enqueue without an answer, sent before the release
+    fn a_release_is_answered_though_its_token_is_being_cleaned_up() {
+        let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
+        cleanup.add(vec![("k".into(), token)], Some(1)); // an enqueue without an answer, sent before the release
         let (answer, _receiver) = oneshot::channel();
         let release = Request {
             answer: Some(ReleaseCompletion::Caller(answer)),
@@ -136,9 +147,9 @@ mod tests {
         let mut replies =
             vec![(release, unknown.clone()), (Request::new("k".into(), token, Command::Withdraw), unknown)];
 
-        undoing.left(&mut replies, Some(1), BootInstant::START);
+        cleanup.on_withdrawal_replies(&mut replies, Some(1), BootInstant::START);
 
-        let told: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
-        assert_eq!(told, [Command::Release]);
+        let remaining: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
+        assert_eq!(remaining, [Command::Release]);
     }
 }

@@ -1,6 +1,4 @@
-//! What the engine's side and the driver's share: what is queued, what is to be undone, and when to wake.
-//!
-//! Not here: who takes it and sends it (`driver`, `servers`).
+//! The state that the engine's side and the driver share: queued requests, cleanup, and wake-ups.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,44 +19,46 @@ use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
-/// What both sides use.
+/// The state that both sides share.
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     outbox: Mutex<Vec<Request>>,
-    /// Tells the driver that something is in the outbox, or due.
+    /// Wakes the driver when a request is queued or a deadline changes.
     pub(super) wake: Notify,
-    /// AtomicDeadline when the driver sleeps, as far as it has been told; 0 while it is awake.
+    /// When the driver's sleep ends, in nanoseconds, lowered by earlier deadlines; 0 while it is
+    /// awake.
     asleep_until: AtomicU64,
-    /// What is to be undone, on whichever server the key lives.
-    pub(super) undoing: CleanupQueue,
-    /// The same, where each server has a list of its own.
-    pub(super) undoing_of_servers: OnceCell<Vec<Arc<CleanupQueue>>>,
-    /// How many connections there were, to all servers: no two have one epoch.
+    /// Tokens to clean up, on any server.
+    pub(super) cleanup: CleanupQueue,
+    /// The same, if each server has its own queue.
+    pub(super) cleanup_of_servers: OnceCell<Vec<Arc<CleanupQueue>>>,
+    /// The number of connections so far, to all servers. Each connection has its own epoch.
     epochs: AtomicU64,
-    /// How many requests have not been answered.
+    /// The number of unanswered requests.
     pending: AtomicUsize,
     pub(super) settled: Notify,
     /// The runtime of the driver.
     runtime: Mutex<Option<Handle>>,
-    /// Told when the driver is on another one.
+    /// Notified when the driver moves to another runtime.
     moved: Notify,
-    /// The namespaces whose keys are used.
+    /// The namespaces of the keys in use.
     pub(super) namespaces: Namespaces,
 }
 
 impl CommandQueue {
-    /// Starts with the manager's own namespace.
+    /// Creates a queue with the manager's own namespace.
     pub(super) fn new(namespace: &str) -> Self {
         Self { namespaces: Namespaces::new(namespace), ..Self::default() }
     }
 
-    /// Runs a task on the runtime of the driver; on none while it moves, and then whatever needs it is dropped.
+    /// Spawns a task on the driver's runtime. While the driver moves, there is no runtime, and the
+    /// task is dropped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let runtime = self.runtime()?;
         Some(runtime.spawn(in_one_process(task)).abort_handle())
     }
 
-    /// The driver is on `runtime` from now on, or on none for a moment.
+    /// Records that the driver runs on `runtime`, or on none while it moves.
     pub(super) fn moves_to(&self, runtime: Option<Handle>) {
         *lock(&self.runtime) = runtime;
         self.moved.notify_waiters();
@@ -68,7 +68,7 @@ impl CommandQueue {
         lock(&self.runtime).clone()
     }
 
-    /// WaitGraph, by the timers of the driver's runtime, and of the next one where that ends.
+    /// Sleeps on the driver's runtime, and if that ends, on the next one.
     pub(super) async fn sleep(self: Arc<Self>, time: Duration) {
         let since = Instant::now();
         loop {
@@ -88,7 +88,7 @@ impl CommandQueue {
         lock(&self.outbox).push(request);
     }
 
-    /// Queues requests that the driver is to send.
+    /// Queues requests and wakes the driver.
     pub(super) fn push_all(&self, requests: Vec<Request>) {
         if requests.is_empty() {
             return;
@@ -99,8 +99,8 @@ impl CommandQueue {
         self.wake.notify_one();
     }
 
-    /// Something is due at `due`: a driver that would sleep for longer is woken, and sleeps no longer than until then.
-    pub(super) fn wakes_by(&self, due: BootInstant) {
+    /// Wakes the driver if it would sleep beyond `due`, and lowers the end of its sleep to `due`.
+    pub(super) fn wake_by(&self, due: BootInstant) {
         let sleeps_longer = |until: u64| due.nanos() < until;
         if sleeps_longer(self.asleep_until.load(Ordering::SeqCst))
             && sleeps_longer(self.asleep_until.fetch_min(due.nanos(), Ordering::SeqCst))
@@ -109,68 +109,71 @@ impl CommandQueue {
         }
     }
 
-    /// The driver is awake: it is told until when it was to sleep, and of nothing until it does again.
-    pub(super) fn wakes_up(&self) -> BootInstant {
+    /// Marks the driver as awake, and returns when its sleep would have ended. It is not woken
+    /// until it sleeps again.
+    pub(super) fn mark_awake(&self) -> BootInstant {
         BootInstant::from_nanos(self.asleep_until.swap(0, Ordering::SeqCst))
     }
 
-    /// The driver sleeps from now on; what has come due earlier meanwhile it finds out itself.
-    pub(super) fn falls_asleep(&self, until: BootInstant) {
+    /// Marks the driver as asleep. The driver itself checks for deadlines that were set meanwhile.
+    pub(super) fn mark_asleep(&self, until: BootInstant) {
         self.asleep_until.store(until.nanos(), Ordering::SeqCst);
     }
 
-    /// Returns whether somebody waits for the answer to what is queued.
-    pub(super) fn is_awaited(&self) -> bool {
+    /// Returns `true` if a caller waits for a queued request.
+    pub(super) fn has_awaited(&self) -> bool {
         lock(&self.outbox).iter().any(Request::is_awaited)
     }
 
-    /// Returns whether nothing is under way but what is queued.
+    /// Returns `true` if every pending request is still queued.
     pub(super) fn is_alone(&self) -> bool {
         let queued = lock(&self.outbox).len();
         queued >= self.pending.load(Ordering::Acquire)
     }
 
-    /// Returns the key of what is queued first.
+    /// Returns the key of the first queued request.
     pub(super) fn first_key(&self) -> Option<Name> {
         lock(&self.outbox).first().map(|request| Name::clone(&request.key))
     }
 
-    /// Returns whether what is queued is worth a write of its own, though others are under way.
-    pub(super) fn is_much(&self) -> bool {
+    /// Returns `true` if the queued requests justify their own write although others are in flight.
+    pub(super) fn is_over_batch_size(&self) -> bool {
         let queued = lock(&self.outbox).len();
-        queued >= MUCH && queued * PARTS >= self.pending.load(Ordering::Acquire)
+        queued >= BATCH_SIZE && queued * BATCH_FRACTION >= self.pending.load(Ordering::Acquire)
     }
 
     pub(super) fn take(&self) -> Vec<Request> {
         std::mem::take(&mut *lock(&self.outbox))
     }
 
-    /// Returns the epoch of a new connection: from 1, and never the same again.
+    /// Returns the epoch of a new connection: starts at 1 and is never reused.
     pub(super) fn next_epoch(&self) -> u64 {
         self.epochs.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// So many requests less are pending.
+    /// Subtracts `count` from the pending requests.
     pub(super) fn answered(&self, count: usize) {
         if count > 0 && self.pending.fetch_sub(count, Ordering::AcqRel) == count {
             self.settled.notify_waiters();
         }
     }
 
-    /// Returns whether something is not answered or not undone yet.
+    /// Returns `true` if a request is unanswered or a token must be cleaned up.
     pub(super) fn has_more(&self) -> bool {
-        let of_servers = self.undoing_of_servers.get().into_iter().flatten();
+        let of_servers = self.cleanup_of_servers.get().into_iter().flatten();
         self.pending.load(Ordering::Acquire) > 0
-            || !self.undoing.is_empty()
-            || of_servers.into_iter().any(|undoing| !undoing.is_empty())
+            || !self.cleanup.is_empty()
+            || of_servers.into_iter().any(|cleanup| !cleanup.is_empty())
     }
 }
 
-/// The pairs of 64 tasks are a third more by writes of 8 to 32 than by none, and 16 are as good as any of these.
-pub(super) const MUCH: usize = 16;
+/// With 64 tasks, separate writes of 8 to 32 requests raise the throughput by a third. Within this
+/// range, 16 is as good as any.
+pub(super) const BATCH_SIZE: usize = 16;
 
-/// A thousand tasks gain nothing by writes of 16, and a sixth by those of an eighth of all.
-const PARTS: usize = 8;
+/// With 1,000 tasks, writes of 16 gain nothing. Writes of an eighth of all pending requests gain a
+/// sixth.
+const BATCH_FRACTION: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -185,48 +188,48 @@ mod tests {
     }
 
     #[test]
-    fn much_is_what_is_worth_a_write_beside_all_that_is_under_way() {
+    fn a_batch_is_large_relative_to_the_pending_requests() {
         let shared = CommandQueue::default();
         let push = |count: usize| (0..count).for_each(|_| shared.push(acquire("key")));
 
-        push(MUCH - 1);
-        assert!(!shared.is_much());
+        push(BATCH_SIZE - 1);
+        assert!(!shared.is_over_batch_size());
         push(1);
-        assert!(shared.is_much());
+        assert!(shared.is_over_batch_size());
 
-        for _ in 0..PARTS {
-            assert_eq!(shared.take().len(), MUCH);
-            push(MUCH);
+        for _ in 0..BATCH_FRACTION {
+            assert_eq!(shared.take().len(), BATCH_SIZE);
+            push(BATCH_SIZE);
         }
-        assert!(!shared.is_much(), "there is more under way than it is worth");
-        shared.answered(MUCH);
-        assert!(shared.is_much());
+        assert!(!shared.is_over_batch_size(), "too much is in flight for a separate write");
+        shared.answered(BATCH_SIZE);
+        assert!(shared.is_over_batch_size());
     }
 
     #[test]
-    fn a_driver_is_woken_once_for_what_comes_due_earlier_and_then_only_for_what_comes_due_before_that() {
+    fn a_sleeping_driver_is_woken_only_for_earlier_deadlines() {
         let (shared, at) = (CommandQueue::default(), |ms: u64| BootInstant::from_nanos(ms * 1_000_000));
         let is_woken = || shared.wake.notified().now_or_never().is_some();
         let due = |ms| {
-            shared.wakes_by(at(ms));
+            shared.wake_by(at(ms));
             is_woken()
         };
 
-        assert!(!due(1), "it is awake, and looks itself");
-        shared.falls_asleep(at(500));
+        assert!(!due(1), "it is awake, and checks itself");
+        shared.mark_asleep(at(500));
         assert!(!due(500) && !due(700));
         assert!(due(100));
-        assert!(!due(100) && !due(300), "it has been told of what comes first");
+        assert!(!due(100) && !due(300), "it knows an earlier deadline");
         assert!(due(50));
 
-        assert_eq!(shared.wakes_up(), at(50));
+        assert_eq!(shared.mark_awake(), at(50));
         assert!(!due(20));
-        shared.falls_asleep(BootInstant::NEVER);
+        shared.mark_asleep(BootInstant::NEVER);
         assert!(due(600));
     }
 
     #[test]
-    fn a_sleep_goes_on_where_the_driver_goes() {
+    fn a_sleep_continues_on_the_next_runtime() {
         let (shared, first, second) = (Arc::new(CommandQueue::default()), runtime(), runtime());
         shared.moves_to(Some(first.handle().clone()));
         let mut sleep = Box::pin(Arc::clone(&shared).sleep(Duration::from_millis(20)));
@@ -234,7 +237,7 @@ mod tests {
 
         drop(first);
         shared.moves_to(None);
-        assert_eq!((&mut sleep).now_or_never(), None, "there is nobody to wake it");
+        assert_eq!((&mut sleep).now_or_never(), None, "there is no runtime to wake it");
         shared.moves_to(Some(second.handle().clone()));
 
         second.block_on(sleep);

@@ -1,14 +1,12 @@
-//! The driver of a manager's connections: it keeps the engine's time, and gives what is queued to the servers.
+//! The driver of a manager's connections: it runs the engine's timers and sends queued requests.
 //!
 //! ```text
-//!  engine --outbox, due--> driver --requests--> servers (a node is ready: they leave at once; down: refused at once)
-//!    ^                       | abandon list: leaves that are due                |
-//!    +--------------------- answers, grants, losses ---------------------------+
+//!  engine --outbox, deadlines--> driver --requests--> topology (node ready: sent; down: refused)
+//!    ^                             | cleanup queue: withdrawals that are due  |
+//!    +------------------------ replies, grants, losses ----------------------+
 //! ```
 //!
-//! When the engine is gone it sends what is left, undoes what nobody can have any more, and ends.
-//!
-//! Not here: where it runs (`home`), who serves a key (`servers`), connections (`node`), what an answer means (`protocol`).
+//! After the engine is dropped, the driver sends the remaining requests, cleans up, and ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,15 +25,17 @@ use crate::io::Io;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootInstant;
 
-/// The driver.
+/// The driver of one manager.
 pub(super) struct Driver {
     pub(super) shared: Arc<CommandQueue>,
     pub(super) engine: Weak<Engine>,
-    pub(super) servers: Topology,
+    pub(super) topology: Topology,
     pub(super) response_timeout: Duration,
-    /// Whether it shares its thread with tasks that ask for locks: it lets all that are ready do so before it sends.
-    gathers: bool,
-    /// How often somebody wanted to send since one began to; 0 while nobody does.
+    /// Whether the driver shares its thread with tasks that request locks. If so, it yields to all
+    /// ready tasks before it sends.
+    yields_first: bool,
+    /// The number of calls that wanted to send since the current one started; 0 if no call is
+    /// sending.
     sending: AtomicUsize,
 }
 
@@ -43,26 +43,36 @@ impl Driver {
     pub(super) fn new(
         shared: Arc<CommandQueue>,
         engine: Weak<Engine>,
-        servers: Topology,
+        topology: Topology,
         response_timeout: Duration,
         io: Io,
     ) -> Arc<Self> {
-        let gathers = io == Io::Runtime;
-        Arc::new(Self { shared, engine, servers, response_timeout, gathers, sending: AtomicUsize::new(0) })
+        let yields_first = io == Io::Runtime;
+        Arc::new(Self {
+            shared,
+            engine,
+            topology,
+            response_timeout,
+            yields_first,
+            sending: AtomicUsize::new(0),
+        })
     }
 
-    /// Returns whether somebody may want something of it yet.
+    /// Returns `true` if the engine still exists or requests are unfinished.
     pub(super) fn is_needed(&self) -> bool {
         self.engine.strong_count() > 0 || self.shared.has_more()
     }
 
-    /// Sends what is queued, or has it sent. It leaves here and now where somebody waits for it and nothing is under way, or where it is
-    /// much: so the server is at work on one part while the tasks of the next one ask. Else it is gathered by the driver, which costs
-    /// less for each: a release in the background leaves together with what its task asks for next.
+    /// Sends the queued requests, or leaves them to the driver.
+    ///
+    /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if the
+    /// batch is large: the server then works on one part while tasks request the next. Otherwise
+    /// the driver collects them, which costs less per request: a release in the background is sent
+    /// together with the next request of its task.
     pub(super) fn flush(&self) {
-        let leaves_now = match self.servers.traffic(&self.shared) {
-            LoadHint::Idle => self.shared.is_awaited() || self.shared.is_much(),
-            LoadHint::Busy => self.shared.is_much(),
+        let leaves_now = match self.topology.traffic(&self.shared) {
+            LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
+            LoadHint::Busy => self.shared.is_over_batch_size(),
             LoadHint::OfTheDriver => false,
         };
         if leaves_now {
@@ -72,16 +82,18 @@ impl Driver {
         }
     }
 
-    /// Gives what is queued to the servers, unless somebody is about it, who looks again then: requests leave in the order in which they
-    /// were pushed, and nobody waits for another. On the way wakers may run that push more.
+    /// Sends the queued requests, unless another call is sending; that call then checks again.
+    ///
+    /// Requests leave in the order in which they were pushed, and no call waits for another. Wakers
+    /// that push more requests may run meanwhile.
     fn send(&self) {
         let mut seen = 1;
         if self.sending.fetch_add(seen, Ordering::AcqRel) > 0 {
             return;
         }
         let sending = SendGuard(self);
-        for _ in 0..IN_ONE_GO {
-            self.servers.take(self.shared.take());
+        for _ in 0..MAX_ROUNDS {
+            self.topology.take(self.shared.take());
             seen = self.sending.fetch_sub(seen, Ordering::AcqRel) - seen;
             if seen == 0 {
                 return std::mem::forget(sending);
@@ -89,34 +101,34 @@ impl Driver {
         }
     }
 
-    /// Runs until the engine is gone and what it left is dealt with, or until the first attempt to connect has failed; `first` is
-    /// told how it ended.
+    /// Runs until the engine is dropped and its work is done, or until the first attempt to connect
+    /// fails. `first` receives the outcome of that attempt.
     ///
     /// # Errors
     ///
-    /// Fails if what serves the keys panicked.
+    /// Fails if a task of the topology panicked.
     pub(super) async fn run(
         self: Arc<Self>,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
-        let serving = self.servers.run(first);
+        let serving = self.topology.run(first);
         tokio::pin!(serving);
         tokio::select! {
             biased;
             ended = &mut serving => return ended,
-            () = self.undo() => {}
+            () = self.clean_up() => {}
             () = self.drive() => {}
         }
-        let _ = tokio::time::timeout(self.response_timeout + LAST_WORDS, self.wind_up()).await;
+        let _ = tokio::time::timeout(self.response_timeout + WIND_DOWN_MARGIN, self.wind_up()).await;
         Ok(())
     }
 
-    /// Gives what is queued to whom it belongs and does what comes due, until the engine is gone.
+    /// Sends queued requests and runs deadlines until the engine is dropped.
     async fn drive(&self) {
-        let mut alarm = None;
+        let mut timer = None;
         loop {
             let wake = self.shared.wake.notified();
-            let told = self.shared.wakes_up();
+            let previous = self.shared.mark_awake();
             let now = boot_time();
             let due = match self.engine.upgrade() {
                 Some(engine) => {
@@ -128,46 +140,47 @@ impl Driver {
                 None => return,
             };
             self.send();
-            let until = asleep_until(told, now, due);
-            self.shared.falls_asleep(until);
+            let until = wake_time(previous, now, due);
+            self.shared.mark_asleep(until);
             if self.engine.upgrade().is_some_and(|engine| engine.due() < until) {
-                continue; // something came due earlier while we were not looking
+                continue; // an earlier deadline was set meanwhile
             }
             if due <= now {
-                tokio::task::yield_now().await; // much is due: what came in is dealt with between
+                // More is due. Received replies are handled first.
+                tokio::task::yield_now().await;
                 continue;
             }
             tokio::select! {
                 biased;
-                () = wake => if self.gathers {
+                () = wake => if self.yields_first {
                     tokio::task::yield_now().await;
                 },
-                () = alarm.get_or_insert_with(BootTimer::new).until(until) => {}
+                () = timer.get_or_insert_with(BootTimer::new).until(until) => {}
             }
         }
     }
 
-    /// Undoes the effect of commands without an answer, as soon as they are known and there is a connection.
-    async fn undo(&self) {
+    /// Cleans up after commands without a reply, once they are known and there is a connection.
+    async fn clean_up(&self) {
         loop {
-            let more = self.shared.undoing.more.notified();
+            let more = self.shared.cleanup.more.notified();
             tokio::select! {
                 () = more => {}
-                () = self.until_due_leaves(LONGEST_IDLE) => {}
+                () = self.wait_for_withdrawals(MAX_IDLE) => {}
             }
         }
     }
 
-    /// Queues the leaves that can be sent, and waits for those that come next.
-    async fn until_due_leaves(&self, longest: Duration) {
-        let wait = self.servers.undo(&self.shared, longest);
+    /// Queues the withdrawals that are due, and sleeps until the next.
+    async fn wait_for_withdrawals(&self, longest: Duration) {
+        let wait = self.topology.clean_up(&self.shared, longest);
         tokio::time::sleep(wait).await;
     }
 
-    /// Sends what is left, and undoes what nobody can have any more.
+    /// Sends the remaining requests, and cleans up.
     async fn wind_up(&self) {
         loop {
-            let (settled, more) = (self.shared.settled.notified(), self.shared.undoing.more.notified());
+            let (settled, more) = (self.shared.settled.notified(), self.shared.cleanup.more.notified());
             let wake = self.shared.wake.notified();
             self.send();
             if !self.shared.has_more() {
@@ -177,21 +190,23 @@ impl Driver {
                 () = settled => {}
                 () = more => {}
                 () = wake => {}
-                () = self.until_due_leaves(BETWEEN_LOOKS) => {}
+                () = self.wait_for_withdrawals(CLEANUP_INTERVAL) => {}
             }
         }
     }
 }
 
-/// Returns until when the driver sleeps from `now` on, where something is due at `due` and it has been `told` of a time before.
+/// Returns when the driver wakes next, given the next deadline `due` and the earlier deadline
+/// `previous` that it slept until.
 ///
-/// What it was told of is looked at then, though it may be done by now. A task that takes lock after lock would have it woken for each of
-/// them, twice: for the limit of the answer, and for the check of a hold that is a tenth of a second old, which few live to see.
-fn asleep_until(told: BootInstant, now: BootInstant, due: BootInstant) -> BootInstant {
-    if told > now { told.min(due) } else { due }
+/// If `previous` is still ahead, the driver wakes for it even though it may be obsolete. Otherwise,
+/// a task that acquires one lock after another would wake the driver twice per lock: for the
+/// response timeout, and for the check of a hold after 100 ms, which few holds reach.
+fn wake_time(previous: BootInstant, now: BootInstant, due: BootInstant) -> BootInstant {
+    if previous > now { previous.min(due) } else { due }
 }
 
-/// Leaves it to the driver to send what is queued, where who was about it has been at it for long, or has panicked.
+/// Leaves the queued requests to the driver if the sending call has looped too often or panicked.
 struct SendGuard<'a>(&'a Driver);
 
 impl Drop for SendGuard<'_> {
@@ -201,17 +216,18 @@ impl Drop for SendGuard<'_> {
     }
 }
 
-/// How often who sends looks whether others have come meanwhile: it may be a task that has its own work to do.
-const IN_ONE_GO: usize = 4;
+/// How often a sending call checks for new requests: it may be a task with its own work to do.
+const MAX_ROUNDS: usize = 4;
 
-/// How often a driver whose engine is gone looks whether it can undo more.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// How often a driver without an engine checks whether it can clean up more.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// With nothing to undo, and nothing that would tell of it otherwise.
-const LONGEST_IDLE: Duration = Duration::from_secs(3600);
+/// The sleep if there is nothing to clean up. New work wakes the driver earlier.
+const MAX_IDLE: Duration = Duration::from_secs(3600);
 
-/// How much longer than an answer takes a driver whose engine is gone goes on: there is a second leave after a second.
-const LAST_WORDS: Duration = Duration::from_millis(2_500);
+/// How long a driver without an engine runs beyond the response timeout. A second withdrawal
+/// follows the first after one second.
+const WIND_DOWN_MARGIN: Duration = Duration::from_millis(2_500);
 
 #[cfg(test)]
 mod tests {
@@ -220,7 +236,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::command_queue::MUCH;
+    use crate::backend::redis::command_queue::BATCH_SIZE;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
 
     const LONG: Duration = Duration::from_secs(20);
@@ -231,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_sleeps_until_what_it_was_told_of_unless_that_has_passed_or_something_is_due_before() {
+    fn driver_sleeps_until_the_earlier_deadline_that_is_ahead() {
         let at = |ms: u64| BootInstant::from_nanos(ms * 1_000_000);
         let (now, due) = (at(100), at(600));
 
-        for (told, until) in [
+        for (previous, until) in [
             (BootInstant::START, due), // it was awake
             (at(99), due),
             (now, due),
@@ -243,24 +259,24 @@ mod tests {
             (at(700), due),
             (BootInstant::NEVER, due),
         ] {
-            assert_eq!(asleep_until(told, now, due), until, "{told:?}");
+            assert_eq!(wake_time(previous, now, due), until, "{previous:?}");
         }
-        assert_eq!(asleep_until(at(200), now, BootInstant::NEVER), at(200));
-        assert_eq!(asleep_until(at(200), now, at(50)), at(50), "it is due");
+        assert_eq!(wake_time(at(200), now, BootInstant::NEVER), at(200));
+        assert_eq!(wake_time(at(200), now, at(50)), at(50), "it is due");
     }
 
-    /// Returns whether the driver has been told to look.
+    /// Returns `true` if the driver has been woken.
     fn is_left_to_the_driver(driver: &Driver) -> bool {
         driver.shared.wake.notified().now_or_never().is_some()
     }
 
     #[test]
-    fn a_waker_that_asks_again_and_again_is_left_to_the_driver() {
-        let rig = TestNode::down(LONG); // what is sent is answered on the spot
+    fn repeated_requests_of_a_waker_are_left_to_the_driver() {
+        let rig = TestNode::down(LONG); // every request is answered immediately
         let driver = driver_of(&rig);
         let (again, depth) = (Arc::downgrade(&driver), AtomicUsize::new(0));
         rig.on_reply(move |_, _| {
-            assert_eq!(depth.fetch_add(1, Ordering::SeqCst), 0, "nobody sends inside of who sends");
+            assert_eq!(depth.fetch_add(1, Ordering::SeqCst), 0, "sending is not reentrant");
             let driver = again.upgrade().expect("the test has it");
             driver.shared.push(acquire("again"));
             driver.send();
@@ -270,14 +286,14 @@ mod tests {
         driver.shared.push(acquire("first"));
         driver.send();
 
-        assert_eq!(rig.told().len(), IN_ONE_GO);
+        assert_eq!(rig.told().len(), MAX_ROUNDS);
         assert!(is_left_to_the_driver(&driver));
         driver.send();
-        assert_eq!(rig.told().len(), 2 * IN_ONE_GO, "it can be sent again");
+        assert_eq!(rig.told().len(), 2 * MAX_ROUNDS, "it can be sent again");
     }
 
     #[test]
-    fn a_panic_of_who_sends_leaves_the_rest_to_the_driver() {
+    fn a_panic_while_sending_leaves_the_rest_to_the_driver() {
         let rig = TestNode::down(LONG);
         let driver = driver_of(&rig);
         rig.on_reply(|key, _| assert_ne!(key, "first", "this panic is part of the test"));
@@ -292,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn much_leaves_here_and_now_and_little_is_gathered_while_something_is_under_way() {
+    async fn a_large_batch_is_sent_at_once_and_a_small_one_is_collected() {
         let mut rig = TestNode::new(LONG).await;
         let driver = driver_of(&rig);
         rig.hold();
@@ -300,10 +316,10 @@ mod tests {
         driver.flush();
         assert_eq!(rig.asked().await, "under way");
 
-        for number in 1..MUCH {
+        for number in 1..BATCH_SIZE {
             driver.shared.push(acquire(&number.to_string()));
             driver.flush();
-            assert!(is_left_to_the_driver(&driver), "it is gathered");
+            assert!(is_left_to_the_driver(&driver), "it is collected");
         }
         driver.shared.push(acquire("the last of them"));
         driver.flush();
@@ -312,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_threads_push_leaves_in_the_order_of_each() {
+    async fn requests_of_each_thread_are_sent_in_order() {
         const EACH: usize = 500;
         let mut rig = TestNode::new(LONG).await;
         let driver = driver_of(&rig);
@@ -328,7 +344,7 @@ mod tests {
                 });
             }
         });
-        driver.send(); // as the driver would, where one has been at it for long
+        driver.send(); // as the driver does if a sending call has looped too often
 
         let mut next = std::collections::HashMap::new();
         for _ in 0..3 * EACH {

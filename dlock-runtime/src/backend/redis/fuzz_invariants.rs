@@ -1,4 +1,4 @@
-//! What holds whatever a server says: see `crate::hostile`.
+//! Properties that hold for every possible reply of a server; see `crate::hostile`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use redis::Value;
 use crate::backend::Request;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::codec::Redacted;
-use crate::backend::redis::node::connect::GrantMessage;
+use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::topology;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode, FailureKind, Reply};
@@ -16,16 +16,16 @@ use crate::token::{PREFIX, Token};
 
 const SECRET: &str = "Sesame7f3a";
 
-/// Reads a value as the answer to each command of each layout.
+/// Decodes a value as the reply to each command in each encoding.
 pub(crate) fn read_value(value: &Value) {
     let server = Redacted::new("h:1");
     server.hide(SECRET);
     let token = Token::of_numbers(1, 1).expect("a small number");
-    for layout in [LockEncoding::Native, LockEncoding::Plain, LockEncoding::Redisson(Publish::Auto)] {
+    for encoding in [LockEncoding::Native, LockEncoding::Plain, LockEncoding::Redisson(Publish::Auto)] {
         for command in commands(token) {
             let request = Request::new("k".into(), token, command);
-            let reply = layout.decode(&request, value, &server);
-            let is_had = matches!(
+            let reply = encoding.decode(&request, value, &server);
+            let succeeded = matches!(
                 reply,
                 Reply::Owner
                     | Reply::Queued { .. }
@@ -34,8 +34,8 @@ pub(crate) fn read_value(value: &Value) {
                     | Reply::Info(Some(_))
             );
             assert!(
-                !is_had || is_good(layout, &request, value),
-                "{command:?} is {reply:?} by {value:?} in {layout:?}"
+                !succeeded || is_good(encoding, &request, value),
+                "{command:?} is {reply:?} by {value:?} in {encoding:?}"
             );
             if let Reply::Refused(failure) | Reply::Unknown(failure) = &reply {
                 assert!(is_clean(&failure.reason), "{:?}", failure.reason);
@@ -51,16 +51,18 @@ pub(crate) fn read_value(value: &Value) {
     topology::read_value(value);
 }
 
-/// Returns whether a server that has done a command may say so: by `OK`, by a number from 1 on or one first in a list, or by text;
-/// whether a hold is ours, by the holder's token where locks are strings.
-fn is_good(layout: LockEncoding, request: &Request, value: &Value) -> bool {
+/// Returns `true` if `value` is a valid success reply to the request.
+///
+/// These are `OK`, a number of at least 1, a list that starts with one, or text. For a hold where
+/// locks are strings, the value must start with the token of the holder.
+fn is_good(encoding: LockEncoding, request: &Request, value: &Value) -> bool {
     match (request.command, value) {
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => true,
         (Command::Fence | Command::RaiseFence { .. }, Value::BulkString(text)) => !text.is_empty(),
         (Command::Verify, Value::BulkString(text)) => {
-            !matches!(layout, LockEncoding::Redisson(_)) && text.starts_with(&request.token.written())
+            !matches!(encoding, LockEncoding::Redisson(_)) && text.starts_with(&request.token.written())
         }
-        (Command::Verify, value) => matches!((layout, value), (LockEncoding::Redisson(_), Value::Int(1))),
+        (Command::Verify, value) => matches!((encoding, value), (LockEncoding::Redisson(_), Value::Int(1))),
         (Command::Inspect, Value::Array(parts)) => matches!(parts.first(), Some(Value::BulkString(_))),
         (_, Value::Array(parts)) => matches!(parts.first(), Some(Value::Int(1..))),
         (_, Value::Int(number)) => *number > 0,
@@ -68,7 +70,7 @@ fn is_good(layout: LockEncoding, request: &Request, value: &Value) -> bool {
     }
 }
 
-/// Returns whether what is shown has no secret, no token and nothing that a terminal obeys.
+/// Returns `true` if the text contains no secret, no token, and no control character.
 fn is_clean(shown: &str) -> bool {
     let tokens = shown
         .match_indices(PREFIX)
@@ -101,7 +103,7 @@ fn commands(next: Token) -> Vec<Command> {
     ]
 }
 
-/// Reads what was published.
+/// Parses a published message.
 pub(crate) fn read_message(message: &[u8]) {
     topology::read_message(message);
     let Some(GrantMessage { token, offer, key }) = GrantMessage::parse(message) else { return };

@@ -1,20 +1,23 @@
-//! Locks on Redis. The only folder that names the `redis` crate; its errors leave as failures in words.
+//! Locks on Redis.
 //!
-//! | room | owns |
+//! This is the only module that uses the `redis` crate. Its errors leave the module as
+//! [`Failure`]s.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `driver` | the engine's time, and when something is sent |
-//! | `alarm` | what wakes the driver when something is due |
-//! | `home` | where the driver runs |
-//! | `servers` | who serves the keys: one server, the masters of a cluster, servers that vote; and where each is |
-//! | `node` | one server as far as we can reach it: its connections, and what goes over them |
-//! | `layout` | how locks stand in a server: the commands and scripts, and what is answered |
+//! | `driver` | runs the engine's timers and decides when requests are sent |
+//! | `boot_timer` | wakes the driver at a deadline |
+//! | `runtime` | the thread or runtime that the driver runs on |
+//! | `topology` | finds the server of a key: one server, the primaries of a cluster, or a quorum |
+//! | `node` | one server: its connections, and the requests and messages on them |
+//! | `encoding` | how locks are stored in a server: commands, scripts, and replies |
 //! | `namespaces` | the names of channels |
-//! | `answers` | who is told what a node's server says |
-//! | `undoing` | what commands without an answer may have done |
-//! | `shared` | what the engine's side and the driver's both use |
-//! | `examine` | what `doctor` asks the servers |
-//! | `hostile` | what holds whatever a server says |
-//! | `simulation` | the tests of all this on a simulated network |
+//! | `reply_sink` | receives the replies and messages of a node |
+//! | `cleanup` | cleans up after commands without a reply |
+//! | `command_queue` | the state that the engine's side and the driver share |
+//! | `probe` | the checks that `doctor` runs against the servers |
+//! | `fuzz_invariants` | properties that hold for every possible reply |
+//! | `simulation` | tests of this module on a simulated network |
 
 mod boot_timer;
 mod cleanup;
@@ -44,7 +47,7 @@ use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls;
 use crate::backend::redis::reply_sink::EngineSink;
@@ -57,11 +60,11 @@ use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
+use crate::config::node_spec::NodeSpec;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::sentinel::SentinelEndpoint;
 #[cfg(feature = "tls")]
 use crate::config::url::ConnectSpec;
-use crate::config::url::Server;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
@@ -78,15 +81,17 @@ pub(crate) use crate::backend::redis::encoding::codec::counter;
 
 pub(crate) use crate::backend::redis::probe::{examine, examine_by_sentinels, examine_cluster};
 
-/// The engine's side.
+/// The engine's side of the backend.
 struct Redis {
     shared: Arc<CommandQueue>,
-    /// Set before anybody can ask for anything.
+    /// Set before the first request.
     driver: OnceCell<Arc<Driver>>,
     response_timeout: Duration,
 }
 
-/// Checks that the certificates for servers over TLS can be read and used, on a thread that has timers whatever the caller's runtime has.
+/// Checks that the certificates for TLS can be read and used.
+///
+/// Runs on its own thread, because the caller's runtime may have no timers.
 ///
 /// # Errors
 ///
@@ -100,13 +105,13 @@ pub(crate) async fn check_certificates(target: &ConnectSpec) -> Result<()> {
     probe::on_a_thread(async move { tls::check(&certificates, limit).await }).await?
 }
 
-/// Connects to a server.
-pub(crate) async fn connect(server: Server, settings: &Settings) -> Result<Arc<Engine>> {
+/// Connects to one server.
+pub(crate) async fn connect(server: NodeSpec, settings: &Settings) -> Result<Arc<Engine>> {
     let route = ConnectTarget::new(server, settings)?;
     start_one(Discovery::Fixed(Arc::new(route)), settings).await
 }
 
-/// Connects to the master that sentinels name.
+/// Connects to the primary that Sentinel reports.
 pub(crate) async fn connect_by_sentinels(
     watched: SentinelEndpoint,
     settings: &Settings,
@@ -115,47 +120,50 @@ pub(crate) async fn connect_by_sentinels(
     start_one(Discovery::Sentinel(Box::new(sentinels)), settings).await
 }
 
-/// Connects to the masters of a cluster.
+/// Connects to the primaries of a cluster.
 pub(crate) async fn connect_to_cluster(seeds: ClusterEndpoint, settings: &Settings) -> Result<Arc<Engine>> {
     let shown = format!("the cluster of {seeds}");
-    start(&shown, settings, rules_of(settings, true), |answers, process| {
-        Ok(Topology::Cluster(Cluster::new(seeds, settings, answers, process)?))
+    start(&shown, settings, rules_of(settings, true), |sink, process| {
+        Ok(Topology::Cluster(Cluster::new(seeds, settings, sink, process)?))
     })
     .await
 }
 
-/// Connects to servers of which a majority decides.
+/// Connects to the servers of a quorum.
 pub(crate) async fn connect_to_quorum(voters: QuorumEndpoint, settings: &Settings) -> Result<Arc<Engine>> {
     let shown = format!("the quorum of {voters}");
-    let rules = ProtocolConfig { wakeup_jitter: encoding::HOLD_BACK, ..settings.rules };
-    start(&shown, settings, rules, |answers, process| {
-        Ok(Topology::Quorum(Quorum::new(voters, settings, answers, process)?))
+    let rules = ProtocolConfig { wakeup_jitter: encoding::WAKEUP_JITTER, ..settings.rules };
+    start(&shown, settings, rules, |sink, process| {
+        Ok(Topology::Quorum(Quorum::new(voters, settings, sink, process)?))
     })
     .await
 }
 
-/// Connects to one server, wherever it is.
-async fn start_one(whereabouts: Discovery, settings: &Settings) -> Result<Arc<Engine>> {
-    let shown = whereabouts.to_string();
-    let moves = !matches!(whereabouts, Discovery::Fixed(_));
-    start(&shown, settings, rules_of(settings, moves), |answers, process| {
-        let (shared, engine) = (Arc::clone(&answers.shared), Weak::clone(&answers.engine));
-        let answers = Arc::new(answers);
-        Ok(Topology::One(Arc::new(Node::new(whereabouts, shared, engine, answers, process, settings))))
+/// Connects to the server that `discovery` finds.
+async fn start_one(discovery: Discovery, settings: &Settings) -> Result<Arc<Engine>> {
+    let shown = discovery.to_string();
+    let moves = !matches!(discovery, Discovery::Fixed(_));
+    start(&shown, settings, rules_of(settings, moves), |sink, process| {
+        let (shared, engine) = (Arc::clone(&sink.shared), Weak::clone(&sink.engine));
+        let sink = Arc::new(sink);
+        Ok(Topology::One(Arc::new(Node::new(discovery, shared, engine, sink, process, settings))))
     })
     .await
 }
 
-/// Returns the rules where a key has one master at a time. Where that may become another one, servers hand messages on to each other, also
-/// to whom the one that published them did not see, and passed over. Where the driver shares its threads with bodies it may not come to a
-/// confirmation that is due later.
+/// Returns the protocol configuration for keys that have one primary at a time.
+///
+/// If the primary can change (`moves`), servers forward messages to each other, so a waiter that
+/// the publishing server passed over may still receive a grant. Such a grant is no proof. If the
+/// driver shares its threads with lock bodies, a confirmation that is due later may be delayed, so
+/// grants are confirmed first.
 fn rules_of(settings: &Settings, moves: bool) -> ProtocolConfig {
     let (wakeup_jitter, confirm_grants_first) =
         (LockEncoding::wakeup_jitter(settings.layout), settings.io == Io::Runtime);
     ProtocolConfig { grants_are_proof: !moves, confirm_grants_first, wakeup_jitter, ..settings.rules }
 }
 
-/// Starts a driver of what `serving` makes, and waits for its first connection.
+/// Starts a driver for the topology that `serving` creates, and waits for its first connection.
 async fn start(
     shown: &str,
     settings: &Settings,
@@ -169,9 +177,9 @@ async fn start(
     let process = tokens.process();
     let of_engine = Arc::clone(&backend);
     let engine = Arc::new(Engine::new(of_engine, Clock::Boot, tokens, rules, settings.lease));
-    let answers = EngineSink { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
-    let servers = serving(answers, process)?;
-    let driver = Driver::new(shared, Arc::downgrade(&engine), servers, response_timeout, settings.io);
+    let sink = EngineSink { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
+    let topology = serving(sink, process)?;
+    let driver = Driver::new(shared, Arc::downgrade(&engine), topology, response_timeout, settings.io);
     let _ = backend.driver.set(Arc::clone(&driver));
     let (first, connected) = oneshot::channel();
     match settings.io {
@@ -185,7 +193,8 @@ async fn start(
             let text = format!("no connection to {shown}");
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
-        // It panicked on its way: tokio tells in no other way that a runtime lacks something.
+        // The driver panicked: tokio does not report in any other way that a runtime lacks i/o or
+        // timers.
         (Err(_), Io::Runtime) => Err(runtime::unfit("cannot drive connections")),
     }
 }
@@ -212,7 +221,7 @@ impl Backend for Redis {
     }
 
     fn due_earlier(&self, due: BootInstant) {
-        self.shared.wakes_by(due);
+        self.shared.wake_by(due);
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -221,7 +230,7 @@ impl Backend for Redis {
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let retry_state = self.sleep(self.response_timeout);
+            let time_limit = self.sleep(self.response_timeout);
             let settled = async {
                 loop {
                     let settled = self.shared.settled.notified();
@@ -233,7 +242,7 @@ impl Backend for Redis {
             };
             tokio::select! {
                 () = settled => {}
-                () = retry_state => {}
+                () = time_limit => {}
             }
         })
     }
@@ -248,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_proof_of_a_grant_only_where_the_master_of_a_key_cannot_become_another() {
+    fn grants_are_proof_only_if_the_primary_cannot_change() {
         let settings = Settings::default();
 
         assert!(rules_of(&settings, false).grants_are_proof);
@@ -256,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_who_else_waits_only_where_that_is_known() {
+    fn waiters_are_probed_only_if_the_encoding_has_a_queue() {
         let (native, redisson) =
             (Settings::default(), Settings { layout: crate::Layout::Redisson, ..Settings::default() });
 
@@ -265,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_confirmed_at_once_where_bodies_may_block_what_would_confirm_it_later() {
+    fn grants_are_confirmed_first_if_bodies_may_block_the_driver() {
         let settings = Settings::default();
 
         assert!(!rules_of(&settings, false).confirm_grants_first);

@@ -1,15 +1,18 @@
 //! The namespaces whose keys a manager uses, and the names of their channels.
 //!
 //! ```text
-//!  dlock:grant:<SHA-1 of what the manager's tokens begin with>    a lock is granted to a waiter of that manager
-//!  dlock:free:<key>                                                a lock is released, in layouts without a queue
+//!  dlock:grant:<SHA-1 of the prefix of the manager's tokens>  a waiter of that manager is granted a lock
+//!  dlock:free:<key>                                           a lock is released, in a quorum
 //! ```
 //!
-//! A channel begins with the namespace of the key, so that an ACL keeps namespaces apart; with an empty one it begins with `:`. The namespace
-//! is read from the name of the key: the longest one in use here that the name begins with. Where namespaces overlap, as `a` and `a:b` do,
-//! two managers may read a name differently. Then a grant is not received, the waiter is passed over, and it finds out by its next check.
+//! A channel name starts with the namespace of the key, so an ACL keeps namespaces apart. With an
+//! empty namespace, it starts with `:`. The namespace of a key is the longest one in use here that
+//! its name starts with. If namespaces overlap, as `a` and `a:b` do, two managers may derive
+//! different namespaces from one name. Then a grant is not received, the waiter is passed over, and
+//! the waiter finds out at its next check.
 //!
-//! A channel of grants does not show the tokens of its manager: whoever lists channels learns nothing that a grant could be forged with.
+//! A grant channel does not reveal the tokens of its manager: a client that lists the channels
+//! learns nothing that helps to forge a grant.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +24,7 @@ use tokio::sync::Notify;
 use crate::sync::lock;
 use crate::token::ProcessId;
 
-/// A namespace, and what the names of its channels begin with.
+/// A namespace and the prefixes of its channel names.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: Arc<str>,
@@ -39,12 +42,12 @@ impl Namespace {
         &self.name
     }
 
-    /// Returns what the channels of grants begin with. Scripts add the rest.
+    /// Returns the prefix of the grant channels. Scripts append the rest.
     pub(crate) fn grants(&self) -> &str {
         &self.grants
     }
 
-    /// Returns what the channels of releases begin with. Scripts add the key.
+    /// Returns the prefix of the release channels. Scripts append the key.
     pub(crate) fn releases(&self) -> &str {
         &self.releases
     }
@@ -61,14 +64,14 @@ impl Namespace {
     }
 }
 
-/// The namespaces that a manager uses: its own, and those that its locks name.
+/// The namespaces that a manager uses: its own, and those of its locks.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     own: Arc<Namespace>,
     others: Mutex<HashMap<Box<str>, Arc<Namespace>>>,
-    /// Read instead of the map where there is nothing in it, as nearly always.
+    /// Read instead of the map, which is almost always empty.
     has_others: AtomicBool,
-    /// Notified of a namespace that is used for the first time.
+    /// Notified when a namespace is used for the first time.
     pub(crate) added: Notify,
 }
 
@@ -89,7 +92,7 @@ impl Namespaces {
         &self.own
     }
 
-    /// Adds a namespace that is used, unless there are too many.
+    /// Adds a namespace. Has no effect if there are already 1,024 others.
     pub(crate) fn add(&self, name: &str) {
         if name == &*self.own.name {
             return;
@@ -105,7 +108,7 @@ impl Namespaces {
         self.added.notify_waiters();
     }
 
-    /// Returns all of them.
+    /// Returns all namespaces.
     pub(crate) fn all(&self) -> Vec<Arc<Namespace>> {
         std::iter::once(&self.own).chain(lock(&self.others).values()).cloned().collect()
     }
@@ -128,7 +131,8 @@ impl Namespaces {
     }
 }
 
-/// Returns whether a grant of `key` may come over `channel`: users of a namespace grant its own locks alone.
+/// Returns `true` if a grant of `key` may arrive on `channel`: users of a namespace can grant only
+/// its own locks.
 pub(crate) fn may_grant(channel: &str, key: &str) -> bool {
     let namespace = channel.rsplit_once(GRANTS).map(|(namespace, _)| namespace);
     namespace.is_some_and(|namespace| {
@@ -137,13 +141,15 @@ pub(crate) fn may_grant(channel: &str, key: &str) -> bool {
     })
 }
 
-/// What stands behind the namespace in a channel of grants. An ACL user needs `&dlock:grant:*`.
+/// Follows the namespace in the name of a grant channel. An ACL user needs `&dlock:grant:*`.
 const GRANTS: &str = ":grant:";
 
-/// What stands behind the namespace in a channel of releases. An ACL user needs `&dlock:free:*` if servers vote.
+/// Follows the namespace in the name of a release channel. For a quorum, an ACL user needs
+/// `&dlock:free:*`.
 const RELEASES: &str = ":free:";
 
-/// More than an application names: where namespaces are made from what users type, subscriptions must not grow without end.
+/// More than an application uses. If namespaces are built from user input, subscriptions must not
+/// grow without bound.
 const MOST_NAMESPACES: usize = 1_024;
 
 #[cfg(test)]
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_is_there_once_and_there_are_not_too_many() {
+    fn namespaces_are_unique_and_bounded() {
         let namespaces = named("dlock", &["dlock", "shop", "shop", ""]);
         assert_eq!(namespaces.all().len(), 3);
 
@@ -216,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_comes_over_a_channel_of_its_own_namespace() {
+    fn grants_are_accepted_only_from_their_own_namespace() {
         assert!(may_grant("dlock:grant:abc", "dlock:order:7"));
         assert!(may_grant("shop:grant:abc", "shop:eu:7"));
         assert!(may_grant("a:grant:b:grant:abc", "a:grant:b:7"));

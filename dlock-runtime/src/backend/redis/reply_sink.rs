@@ -1,9 +1,7 @@
-//! Who is told what a node's server says.
+//! Receivers of the replies and messages of a node.
 //!
-//! A server that serves all keys tells the engine. Where several serve them together, what one of them says is not the last word,
-//! and somebody stands in between.
-//!
-//! Not here: how answers come in (`batch`), how grants and bells do (`hearing`), what they mean (`protocol`).
+//! The replies of a server that serves all keys go to the engine. If several servers serve the keys
+//! together, one reply is not final, and the topology receives it first.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +9,7 @@ use redis::Value;
 
 use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::node::connect::GrantMessage;
+use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::clock::boot_time;
@@ -22,55 +20,59 @@ use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
-/// Who is told what a node's server says.
+/// Receives the replies and messages of a node.
 pub(super) trait ReplySink: Send + Sync {
-    /// Requests that were sent together, at `sent`, are answered; each exactly once. `epoch` is the connection that they went out on;
-    /// there is none for those that did not.
+    /// Called with the replies to requests that were sent together at `sent`; each request is
+    /// answered exactly once.
+    ///
+    /// `epoch` identifies the connection that they were sent on. `None`: they were not sent.
     fn on_replies(&self, replies: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>);
 
-    /// A message says that a token of ours was granted its lock.
+    /// Called when a message reports that a token of this manager was granted its lock.
     fn on_grant(&self, grant: GrantMessage);
 
-    /// The bell of a key rings: its lock may have been let go of.
+    /// Called when a message reports that the lock of `key` may have been released.
     fn on_key_event(&self, key: &Name);
 
-    /// Messages may have been missed; where the node `moved`, to another server than before, so may what was written.
+    /// Called after a reconnect: messages may have been missed. If the node `moved` to another
+    /// server, writes may have been lost too.
     fn connected(&self, moved: bool);
 
-    /// There is no connection any more, or still none.
+    /// Called when the connection is lost or cannot be made.
     fn disconnected(&self) {}
 
-    /// Returns who takes requests that the server sends elsewhere; where there is nobody, that is an answer like any other.
+    /// Returns the handler of redirected requests. `None`: a redirect is a reply like any other.
     fn redirects(&self) -> Option<&dyn RedirectHandler> {
         None
     }
 }
 
-/// Who takes requests that one of several servers did not run, since they belong to another.
+/// Handles requests that one of several servers did not run because another server owns their key.
 pub(super) trait RedirectHandler {
-    /// Reads an answer; `None` where it is one to the request.
+    /// Parses a redirect. Returns `None` if `answer` is a reply to the request itself.
     fn read(&self, answer: &Value) -> Option<Redirect>;
 
-    /// Takes over requests that came by `passage`.
-    fn follow(&self, sent_away: Vec<(Request, Redirect)>, passage: RouteHistory);
+    /// Takes over redirected requests with the route that they have taken.
+    fn follow(&self, sent_away: Vec<(Request, Redirect)>, history: RouteHistory);
 }
 
-/// The engine, for a server that serves all keys.
+/// Delivers to the engine, for a server that serves all keys.
 pub(super) struct EngineSink {
     pub(super) shared: Arc<CommandQueue>,
     pub(super) engine: Weak<Engine>,
 }
 
 impl EngineSink {
-    /// Tells the engine, and returns what is to be undone.
-    pub(super) fn tell(&self, replies: Vec<(Request, Reply)>, sent: BootInstant) -> Vec<(Name, Token)> {
+    /// Delivers replies to the engine, and returns the tokens that must be cleaned up.
+    pub(super) fn deliver(&self, replies: Vec<(Request, Reply)>, sent: BootInstant) -> Vec<(Name, Token)> {
         let (now, mut effects) = (boot_time(), Effects::default());
         let left = if let Some(engine) = self.engine.upgrade() {
             engine.on_replies(now, sent, replies, &mut effects)
         } else {
-            // Nobody is left to have what was granted; the log is still told.
+            // The engine is dropped, so grants have no owner. Releases are still reported to the
+            // log.
             let left = replies.into_iter().flat_map(|(mut request, reply)| {
-                let left = effect_of(&request, &reply);
+                let left = possible_effects(&request, &reply);
                 effects.answer(request.answer.take(), reply, now);
                 left
             });
@@ -82,13 +84,13 @@ impl EngineSink {
 }
 
 impl ReplySink for EngineSink {
-    /// Hands answers on: those to a leave of an abandoned token to the list, all others to the engine, and notes what is to be
-    /// undone.
+    /// Delivers replies to withdrawals of orphaned tokens to the cleanup queue, and all others to
+    /// the engine. Queues what must be cleaned up.
     fn on_replies(&self, mut replies: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>) {
         let count = replies.len();
-        self.shared.undoing.left(&mut replies, epoch, boot_time());
-        let abandoned = self.tell(replies, sent);
-        self.shared.undoing.add(abandoned, epoch);
+        self.shared.cleanup.on_withdrawal_replies(&mut replies, epoch, boot_time());
+        let orphaned = self.deliver(replies, sent);
+        self.shared.cleanup.add(orphaned, epoch);
         self.shared.answered(count);
     }
 
@@ -112,29 +114,30 @@ impl ReplySink for EngineSink {
 }
 
 impl EngineSink {
-    /// Says that keys which `concerns` takes can be asked for again; where they `moved`, at another server than before.
+    /// Reports that keys for which `concerns` returns `true` are reachable again; if they `moved`,
+    /// on another server.
     pub(super) fn on_reconnect(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
-        self.shared.undoing.retry_now(&concerns);
+        self.shared.cleanup.retry_now(&concerns);
         if let Some(engine) = self.engine.upgrade() {
             engine.on_reconnect(moved, concerns);
         }
     }
 }
 
-/// The tokens under which a command may have left something in the server.
-fn effect_of(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
-    // What is kept is kept though everybody is gone: that is what it is for.
+/// Returns the tokens under which a command may have left an effect in the server.
+fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
+    // A retained hold is meant to outlive its manager, so it is not cleaned up.
     let leaves_nothing = matches!(
         request.command,
         Command::Verify | Command::Inspect | Command::Ping | Command::SetTtl { .. }
     );
     let nothing =
         matches!(reply, Reply::Contended | Reply::NotQueued { .. } | Reply::Absent | Reply::NotOwner);
-    let lets_go = request.command.is_release();
-    let undone =
-        (lets_go || matches!(request.command, Command::ForceRelease)) && matches!(reply, Reply::Owner);
-    let never_ran = matches!(reply, Reply::Refused(_)) && !lets_go;
-    if leaves_nothing || nothing || undone || never_ran {
+    let is_release = request.command.is_release();
+    let is_released =
+        (is_release || matches!(request.command, Command::ForceRelease)) && matches!(reply, Reply::Owner);
+    let never_ran = matches!(reply, Reply::Refused(_)) && !is_release;
+    if leaves_nothing || nothing || is_released || never_ran {
         return Vec::new();
     }
     let next = match request.command {
@@ -151,11 +154,11 @@ mod tests {
     use crate::token::TokenSource;
 
     #[test]
-    fn who_only_looked_leaves_nothing_whatever_he_was_told() {
+    fn read_only_commands_leave_no_effect() {
         for command in [Command::Verify, Command::Inspect, Command::Ping] {
             let request = Request::new("k".into(), TokenSource::of_process(1).next(), command);
             for reply in [Reply::Owner, Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))] {
-                assert!(effect_of(&request, &reply).is_empty(), "{command:?}: {reply:?}");
+                assert!(possible_effects(&request, &reply).is_empty(), "{command:?}: {reply:?}");
             }
         }
     }

@@ -1,14 +1,13 @@
-//! Where the driver runs: on a thread of its own, or on the runtime that connects for as long as that lives.
+//! The thread or runtime that the driver runs on.
 //!
 //! ```text
-//!  io=thread    a thread ------------------------------------------------------------> until it is not needed
-//!  io=runtime   a task of the runtime that connects --the runtime ends, and it is needed--> a thread
+//!  io=thread    a thread ------------------------------------------------> until it is not needed
+//!  io=runtime   a task of the connecting runtime --runtime ends, still needed--> a thread
 //! ```
 //!
-//! On a thread leases are renewed while the application's threads are busy, and after the runtime that made the manager has ended.
-//! A driver that panics is started again: a lock manager that hangs is worse.
-//!
-//! Not here: what it does (`driver`).
+//! On its own thread, the driver renews leases while the application's threads are busy, and after
+//! the runtime that created the manager has ended. A driver that panics is restarted, because a
+//! lock manager that hangs is worse.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,14 +24,14 @@ use crate::fork::in_one_process;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::telemetry;
 
-/// Told how the first attempt to connect ended.
+/// Receives the outcome of the first attempt to connect.
 pub(super) type First = oneshot::Sender<std::result::Result<(), Failure>>;
 
-/// Starts a driver on a thread of its own.
+/// Starts a driver on its own thread.
 ///
 /// # Errors
 ///
-/// Fails if there can be no thread.
+/// Fails if the thread cannot be created.
 pub(super) fn on_a_thread(driver: Arc<Driver>, first: Option<First>) -> std::result::Result<(), Failure> {
     let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -48,23 +47,24 @@ pub(super) fn on_a_thread(driver: Arc<Driver>, first: Option<First>) -> std::res
         };
         driver.shared.moves_to(Some(runtime.handle().clone()));
         let mut first = first;
-        // A task of its own: what runs inside `block_on` is woken by a system call even from its own thread.
+        // Runs as a spawned task: the future inside `block_on` is woken by a system call even from
+        // its own thread.
         while let Err(error) =
             runtime.block_on(runtime.spawn(Arc::clone(&driver).run(first.take()))).and_then(|ended| ended)
         {
             telemetry::actor_failed(&error);
-            std::thread::sleep(BEFORE_A_RESTART);
+            std::thread::sleep(RESTART_DELAY);
         }
     });
     let failed = |error| Failure::new(FailureKind::Passing, format!("no i/o thread: {error}"));
     thread.map(drop).map_err(failed)
 }
 
-/// Starts a driver on the runtime that this is called on.
+/// Starts a driver on the current runtime.
 ///
 /// # Errors
 ///
-/// Fails if it is called on none.
+/// Fails if there is no current runtime.
 pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First) -> Result<()> {
     let runtime = Handle::try_current().map_err(|_| unfit("is no tokio runtime"))?;
     driver.shared.moves_to(Some(runtime.clone()));
@@ -72,7 +72,7 @@ pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First) -> Result<()> {
     Ok(())
 }
 
-/// Says that the runtime that connects is not fit for `io=runtime`.
+/// Returns the error of a runtime that does not support `io=runtime`.
 pub(super) fn unfit(how: &str) -> Error {
     let problem =
         format!("the runtime that connects {how}: build it with `enable_all()`, or leave `io=runtime` out");
@@ -80,8 +80,9 @@ pub(super) fn unfit(how: &str) -> Error {
 }
 
 async fn run(driver: Arc<Driver>, first: First) {
-    // Dropped last: what runs on a thread then finds nothing of ours at work here.
-    let mut home = RuntimeHandle(Some(Arc::clone(&driver)));
+    // Dropped last: a driver that continues on a thread then finds no task of this one running
+    // here.
+    let mut handle = RuntimeHandle(Some(Arc::clone(&driver)));
     let mut first = Some(first);
     loop {
         let is_first = first.is_some();
@@ -89,21 +90,22 @@ async fn run(driver: Arc<Driver>, first: First) {
         let ended = AssertUnwindSafe(running).catch_unwind().await;
         match ended {
             Ok(Ok(())) => break,
-            // Its tasks are dropped, and so will this one be.
+            // The runtime ends: it has dropped the driver's tasks and will drop this one.
             Ok(Err(error)) if error.is_cancelled() => return,
             Ok(Err(error)) => telemetry::actor_failed(&error),
             Err(_) => telemetry::actor_failed(&"the driver panicked"),
         }
-        // A runtime without timers, or without i/o, will not have them the next time; who connects is told by what is dropped.
+        // A runtime without timers or i/o will not gain them later. Dropping `first` reports the
+        // failure to the connecting caller.
         if is_first && driver.engine.strong_count() == 0 {
             break;
         }
-        tokio::time::sleep(BEFORE_A_RESTART).await;
+        tokio::time::sleep(RESTART_DELAY).await;
     }
-    home.0 = None;
+    handle.0 = None;
 }
 
-/// Where the driver was before its runtime ended: when this is dropped with it, it goes on on a thread.
+/// The driver on a runtime. If the runtime ends and drops this, the driver continues on a thread.
 struct RuntimeHandle(Option<Arc<Driver>>);
 
 impl Drop for RuntimeHandle {
@@ -112,7 +114,7 @@ impl Drop for RuntimeHandle {
         driver.shared.moves_to(None);
         #[cfg(test)]
         if crate::simulated::is_on() {
-            return; // its machine has crashed
+            return; // the simulated host has crashed
         }
         if driver.is_needed()
             && let Err(failure) = on_a_thread(driver, None)
@@ -122,5 +124,5 @@ impl Drop for RuntimeHandle {
     }
 }
 
-/// An actor that fails at once each time must not become a busy loop.
-const BEFORE_A_RESTART: Duration = Duration::from_millis(100);
+/// Prevents a busy loop if the driver fails immediately each time.
+const RESTART_DELAY: Duration = Duration::from_millis(100);

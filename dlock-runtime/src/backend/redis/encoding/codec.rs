@@ -1,4 +1,4 @@
-//! Commands as a Redis understands them, and its answers as the engine does; where locks are strings.
+//! Encodes commands for Redis and decodes its replies, for locks that are strings.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,15 +19,17 @@ use crate::protocol::foreign_clients::FleetHold;
 use crate::sync::lock;
 use crate::token::{PREFIX, Token};
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
-/// besides: `write` in any case where the answer is "ours", or `read` the key last.
+/// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
+///
+/// `extra` is an additional action of the script. `write` writes the key whenever the reply is
+/// [`Reply::Owner`]; `read` reads the key last.
 pub(crate) fn encode(
-    layout: LockEncoding,
+    encoding: LockEncoding,
     request: &Request,
     namespaces: &Namespaces,
     grant_lease: Duration,
     loaded: Option<&Loaded>,
-    besides: Option<&str>,
+    extra: Option<&str>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -40,7 +42,8 @@ pub(crate) fn encode(
             return;
         }
         Command::Verify => {
-            // As in the scripts: no more than shows that a value is longer than a full queue. Another client may have written 512 MB.
+            // As in the scripts: reads one byte more than a full queue has. Another client may have
+            // written 512 MB.
             let mut get = Cmd::with_capacity(4, key.len() + 24);
             get.arg("GETRANGE").arg(&**key).arg(0).arg(LONGEST_VALUE);
             pipeline.add_command(get);
@@ -61,15 +64,15 @@ pub(crate) fn encode(
         Command::Fence | Command::RaiseFence { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 1),
     };
-    let mut call = script.call(layout, loaded);
+    let mut call = script.call(encoding, loaded);
     call.arg(keys).arg(&**key);
     if let Command::Fence | Command::RaiseFence { .. } = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
-    if tells(*command) {
+    if publishes(*command) {
         let namespace = namespaces.of_key(key);
-        call.arg(if layout == LockEncoding::Plain { namespace.releases() } else { namespace.grants() });
+        call.arg(if encoding == LockEncoding::Plain { namespace.releases() } else { namespace.grants() });
     }
     match command {
         Command::Acquire { .. }
@@ -92,11 +95,11 @@ pub(crate) fn encode(
         }
         Command::ReleaseWithFleetHold { fleet_hold } => {
             call.arg(millis(grant_lease));
-            tell(*fleet_hold, &mut call);
+            add_fleet_hold(*fleet_hold, &mut call);
         }
         Command::Yield { next, fleet_hold } => {
             call.arg(millis(grant_lease)).arg(&next.written()[..]);
-            tell(*fleet_hold, &mut call);
+            add_fleet_hold(*fleet_hold, &mut call);
         }
         Command::Fence => {
             call.arg(millis(COUNTER_LIFE));
@@ -105,13 +108,14 @@ pub(crate) fn encode(
             call.arg(millis(COUNTER_LIFE)).arg(*fence);
         }
     }
-    if let Some(besides) = besides {
-        call.arg(besides);
+    if let Some(extra) = extra {
+        call.arg(extra);
     }
     pipeline.add_command(call);
 }
 
-/// Reads an answer. One that no Redis would give may stand for a command that ran: it is "unknown".
+/// Decodes a reply. The command of an unexpected reply may have run, so the result is
+/// [`Reply::Unknown`].
 pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
     let reply = match (request.command, value) {
         (_, Value::ServerError(error)) => return server.reply(error),
@@ -127,11 +131,11 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
             _ => None,
         },
         (Command::Verify, Value::BulkString(value)) => {
-            let is_ours = value.len() <= LONGEST_VALUE && value.starts_with(&request.token.written());
-            Some(if is_ours { Reply::Owner } else { Reply::NotOwner })
+            let is_owner = value.len() <= LONGEST_VALUE && value.starts_with(&request.token.written());
+            Some(if is_owner { Reply::Owner } else { Reply::NotOwner })
         }
         (Command::Inspect, Value::Int(0)) => Some(Reply::Info(None)),
-        (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Info(Some(sight))),
+        (Command::Inspect, Value::Array(seen)) => record_info(seen).map(|info| Reply::Info(Some(info))),
         (
             Command::Acquire { .. }
             | Command::Enqueue { .. }
@@ -153,36 +157,36 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
     reply.unwrap_or_else(|| no_answer(server))
 }
 
-/// Returns what an answer means that no Redis would give.
+/// Returns the result for an unexpected reply.
 pub(crate) fn no_answer(server: &Redacted) -> Reply {
-    let reason = format!("redis at {server} gave an answer that no redis gives");
+    let reason = format!("redis at {server} gave an unexpected reply");
     Reply::Unknown(Failure::new(FailureKind::Passing, reason))
 }
 
-/// Reads a fencing token; one above `last` is none.
+/// Parses a fencing token. Returns `None` if it is above `last`.
 pub(crate) fn fenced(text: &[u8], last: u64) -> Option<Reply> {
     let token = std::str::from_utf8(text).ok()?.parse().ok()?;
     (token <= last).then_some(Reply::Fenced(token))
 }
 
-/// Returns what it means that `counter` has no next number up to `last`.
+/// Returns the result if `counter` has no next number up to `last`.
 pub(crate) fn no_fence(counter: &str, last: u64, server: &Redacted) -> Reply {
     let reason = format!(
-        "its counter `{}` in redis at {server} is no number below {last}; delete that key to restart at the server's time, \
+        "its counter `{}` in redis at {server} is not a number below {last}: delete that key to restart at the server's time, \
          and have the resource forget the highest token it has seen",
         printable(counter)
     );
     Reply::Refused(Failure::new(FailureKind::FencingCounter, reason))
 }
 
-/// Reads what an inspection saw.
-fn sight(seen: &[Value]) -> Option<RecordInfo> {
+/// Parses the reply to an inspection.
+fn record_info(seen: &[Value]) -> Option<RecordInfo> {
     let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
     Some(RecordInfo { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
 }
 
-/// Returns what a server says in text.
+/// Returns the text of a reply.
 pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -191,13 +195,13 @@ pub(crate) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Returns whether the script is not known to the server, so that nothing ran.
+/// Returns `true` if the server does not know the script, so nothing ran.
 pub(crate) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
-/// Returns whether an answer says that this user may not do it. A server that has a command renamed or taken away, as clouds do, does
-/// not know it.
+/// Returns `true` if the user may not run the command. Hosted services rename or remove commands;
+/// such a command is unknown to the server.
 pub(crate) fn is_forbidden(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if forbids(error))
 }
@@ -205,18 +209,19 @@ pub(crate) fn is_forbidden(value: &Value) -> bool {
 fn forbids(error: &ServerError) -> bool {
     let words =
         ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
-    says(error, "NOPERM")
+    has_code(error, "NOPERM")
         || unknown_command(error).is_some()
-        || error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
+        || error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
 }
 
-/// Returns whether an answer says that this server will not do at all: another must be found, or it must come to itself.
+/// Returns `true` if the server cannot be used at all now: another server is needed, or it must
+/// recover.
 pub(crate) fn is_out_of_service(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
-    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| says(error, code))
+    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| has_code(error, code))
 }
 
-/// A server, as it may be shown: its address, and what must not appear in what it says.
+/// A server as it may appear in texts: its address, and the secrets to remove from its error texts.
 pub(crate) struct Redacted {
     address: Arc<str>,
     /// The passwords that were sent last.
@@ -240,7 +245,8 @@ impl Redacted {
         Self { address: address.into(), secrets: Mutex::default() }
     }
 
-    /// Notes a password before it is sent. Where they change, each of our connections may have been made with another one.
+    /// Records a password before it is sent. If passwords change, connections may use different
+    /// ones.
     pub(crate) fn hide(&self, password: &str) {
         let password = printable(password); // as it would be shown
         let mut secrets = lock(&self.secrets);
@@ -252,39 +258,41 @@ impl Redacted {
         }
     }
 
-    /// Turns an error that a server answered with into a reply.
+    /// Converts an error reply.
     pub(crate) fn reply(&self, error: &ServerError) -> Reply {
         let failure = self.failure(error);
-        // A script that called what it may not has done what stands before.
+        // A script that was rejected at a forbidden command has executed the commands before it.
         let is_half_done = forbids(error) && error.code() != "NOPERM";
-        let is_refused = failure.kind != FailureKind::Passing || PASSING.iter().any(|code| says(error, code));
+        let is_refused =
+            failure.kind != FailureKind::Passing || PASSING.iter().any(|code| has_code(error, code));
         let did_not_run = is_refused && !is_half_done;
         if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
     }
 
-    /// Turns what a server said into a failure.
+    /// Converts an error reply to a failure.
     pub(crate) fn failure(&self, error: &ServerError) -> Failure {
-        let kind = if says(error, "WRONGTYPE") {
+        let kind = if has_code(error, "WRONGTYPE") {
             FailureKind::WrongKind
-        } else if LASTING.iter().any(|code| says(error, code)) || forbids(error) {
+        } else if LASTING.iter().any(|code| has_code(error, code)) || forbids(error) {
             FailureKind::Lasting
         } else {
             FailureKind::Passing
         };
-        Failure::new(kind, format!("redis at {self} answered: {}{}", self.said(error), hint(error)))
+        Failure::new(kind, format!("redis at {self} answered: {}{}", self.error_text(error), hint(error)))
     }
 
-    /// Returns the words of an error that a server answered with.
-    pub(crate) fn said(&self, error: &ServerError) -> String {
+    /// Returns the text of an error reply.
+    pub(crate) fn error_text(&self, error: &ServerError) -> String {
         let details = error.details().unwrap_or_default();
-        // Which line of our script it was concerns nobody who reads this.
+        // The line number in a script is of no use to the reader.
         let details = details.split(" script: ").next().unwrap_or_default();
         self.clean(&format!("{} {details}", error.code()))
     }
 
-    /// Returns `text` without secrets, tokens and control characters, cut to a length that a log line bears.
+    /// Returns `text` without secrets, tokens, and control characters, cut to 200 characters.
     ///
-    /// What is taken out must not let what stands around it become a secret: control characters go first, and all else leaves a mark.
+    /// Removing text must not join its surroundings to a secret. So control characters are removed
+    /// first, and everything else is replaced by `***`.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut text = printable(text);
         for secret in &*lock(&self.secrets) {
@@ -295,7 +303,7 @@ impl Redacted {
             let mut clean = parts.next().unwrap_or_default().to_owned();
             for part in parts {
                 clean.push_str(MARK);
-                clean.push_str(part.trim_start_matches(is_of_a_token));
+                clean.push_str(part.trim_start_matches(is_token_char));
             }
             text = clean;
         }
@@ -307,28 +315,28 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !is_unprintable(*c)).collect()
 }
 
-fn is_of_a_token(c: char) -> bool {
+fn is_token_char(c: char) -> bool {
     c.is_ascii_hexdigit() || matches!(c, '-' | ':')
 }
 
-/// Returns what whoever reads an error should do, where the server's words do not say it. It follows from what the server names, and is
-/// nothing where the cause is not known.
+/// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
+/// unknown.
 fn hint(error: &ServerError) -> String {
     if matches!(error.code(), "MOVED" | "ASK") {
-        "; it is one of a cluster: write `redis+cluster://host:port`".to_owned()
-    } else if says(error, "READONLY") {
-        "; it is a replica: name the master, or the sentinels by `redis+sentinel://host,host,host/master-name`".to_owned()
+        "; it is part of a cluster: write `redis+cluster://host:port`".to_owned()
+    } else if has_code(error, "READONLY") {
+        "; it is a replica: name the primary, or the sentinels with `redis+sentinel://host,host,host/master-name`".to_owned()
     } else if let Some(command) = unknown_command(error) {
         match &*command {
             "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
-            "ROLE" => "; this service has no `ROLE`, by which a master is told from a replica: write `redis://host:port`, \
+            "ROLE" => "; this service has no `ROLE`, which distinguishes a primary from a replica: write `redis://host:port`, \
                        without sentinels and cluster"
                 .to_owned(),
             command => format!("; this service has no `{command}`, which locks need"),
         }
     } else if is_lacking(error) {
-        "; this service lacks a command that locks need, and `dlock doctor` names it".to_owned()
-    } else if forbids(error) && error.details().is_some_and(|said| said.contains("'wait'")) {
+        "; this service lacks a command that locks need; `dlock doctor` names it".to_owned()
+    } else if forbids(error) && error.details().is_some_and(|text| text.contains("'wait'")) {
         "; allow it `+wait`, or leave out `replica_acks`".to_owned()
     } else if forbids(error) {
         "; `dlock doctor` says what to allow".to_owned()
@@ -337,11 +345,11 @@ fn hint(error: &ServerError) -> String {
     }
 }
 
-/// Returns the name of a command that the server does not know, in capitals, if it names one.
+/// Returns the name, in capitals, of the command that the server does not know, if it names one.
 fn unknown_command(error: &ServerError) -> Option<String> {
-    let said = format!("{} {}", error.code(), error.details().unwrap_or_default());
+    let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
     let (_, rest) =
-        ["nknown command ", "nsupported command "].iter().find_map(|words| said.split_once(words))?;
+        ["nknown command ", "nsupported command "].iter().find_map(|words| text.split_once(words))?;
     let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '`' | '"'))?;
     let name = rest.get(1..)?.split(quote).next()?;
     let is_name = !name.is_empty() && name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphabetic());
@@ -351,29 +359,32 @@ fn unknown_command(error: &ServerError) -> Option<String> {
 /// Returns `true` if a script called a command that the server does not have.
 fn is_lacking(error: &ServerError) -> bool {
     let words = ["nknown Redis command", "nknown command called from script"];
-    error.details().is_some_and(|said| words.iter().any(|words| said.contains(words)))
+    error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
 }
 
-/// Returns `true` if the server lacks `EVALSHA`, or does not let this user call it: nothing ran, and `EVAL` may do.
+/// Returns `true` if `EVALSHA` is missing or forbidden: nothing ran, and `EVAL` may work.
 pub(crate) fn lacks_evalsha(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     let is_not_allowed = || {
         error.code() == "NOPERM"
-            && error.details().is_some_and(|said| said.to_ascii_lowercase().contains("'evalsha'"))
+            && error.details().is_some_and(|text| text.to_ascii_lowercase().contains("'evalsha'"))
     };
     unknown_command(error).is_some_and(|name| name == "EVALSHA") || is_not_allowed()
 }
 
-/// Returns whether an error has this code. Older servers put the code of an error inside a script behind one of their own.
-fn says(error: &ServerError, code: &str) -> bool {
+/// Returns `true` if an error has this code. Older servers put the code of an error inside a script
+/// after another code.
+fn has_code(error: &ServerError, code: &str) -> bool {
     error.code() == code
         || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
 }
 
-/// Returns the name of a lock's fencing counter. No key has this name, since none contains [`MARKER`].
+/// Returns the name of a lock's fencing counter. No lock has this name, because lock names do not
+/// contain [`MARKER`].
 ///
-/// It is in the lock's own slot of a cluster, unless the name has a `}` and no hash tag: no other name is in the slot of such a name by
-/// its text. Without a namespace, `order` and `{order}` share a counter, which rises for both.
+/// The counter is in the cluster slot of its lock, unless the name contains `}` and no hash tag: no
+/// other name is in the slot of such a name by its text. Without a namespace, `order` and `{order}`
+/// share a counter, which rises for both.
 pub(crate) fn counter(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     if tag.is_some_and(|tag| !tag.is_empty()) {
@@ -383,14 +394,14 @@ pub(crate) fn counter(key: &str) -> String {
     }
 }
 
-/// Returns whether the script of a command publishes, and is given what channels begin with.
-fn tells(command: Command) -> bool {
+/// Returns `true` if the script of a command publishes, so it needs the prefix of the channels.
+fn publishes(command: Command) -> bool {
     command.is_release() || matches!(command, Command::ForceRelease | Command::Yield { .. })
 }
 
-/// Adds what stands behind the lease in the message to the waiter who gets the lock.
-fn tell(streak: FleetHold, call: &mut Cmd) {
-    if let Some(held) = streak.millis() {
+/// Appends the fleet hold, which follows the lease in the message to the next holder.
+fn add_fleet_hold(fleet_hold: FleetHold, call: &mut Cmd) {
+    if let Some(held) = fleet_hold.millis() {
         call.arg(format!("+{held}"));
     }
 }
@@ -399,16 +410,17 @@ pub(crate) fn time_to_live(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// Whole milliseconds, never none: Redis refuses a time to live of zero.
+/// Returns whole milliseconds, at least 1: Redis rejects a time to live of zero.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// A counter that nobody asked for a token in this time is forgotten; it restarts above every token it gave.
+/// A fencing counter that is unused for this time expires. It restarts above every token that it
+/// issued.
 const COUNTER_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Errors that a Redis gives before it runs anything, and that may pass. Any other error may come from something in between, after
-/// the command has run.
+/// Temporary errors that Redis returns before it runs a command. Any other error may come from a
+/// proxy after the command has run.
 const PASSING: [&str; 11] = [
     "LOADING",
     "READONLY",
@@ -423,10 +435,10 @@ const PASSING: [&str; 11] = [
     "NOSCRIPT",
 ];
 
-/// Errors that will be the same next time.
+/// Errors that a retry does not change.
 const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
 
-/// A shorter one stands in many words by chance, and its place among them would betray it.
+/// Shorter secrets appear in many words by chance, and the marks would reveal them.
 const SHORTEST_SECRET: usize = 4;
 
 /// As many as two reconnects use.
@@ -434,7 +446,7 @@ const KEPT_SECRETS: usize = 4;
 
 const LONGEST_REASON: usize = 200;
 
-/// Stands for what is not shown.
+/// Replaces removed text.
 const MARK: &str = "***";
 
 #[cfg(test)]
@@ -442,17 +454,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_stands_in_its_locks_slot() {
+    fn a_counter_is_in_the_slot_of_its_lock() {
         assert_eq!(counter("dlock:order:7"), "{dlock:order:7}##token");
         assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7##token");
     }
 
     #[test]
-    fn a_refusal_says_what_to_write() {
+    fn an_error_contains_a_hint() {
         let server = Redacted::new("h:1");
-        for (code, said, hint) in [
+        for (code, text, hint) in [
             ("MOVED", "15123 h:2", "`redis+cluster://host:port`"),
-            ("READONLY", "You can't write against a read only replica.", "name the master"),
+            ("READONLY", "You can't write against a read only replica.", "name the primary"),
             ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
             ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
             ("ERR", "unknown command 'WAIT', with args beginning with: '0' '1' ", "leave out `replica_acks`"),
@@ -463,13 +475,13 @@ mod tests {
             ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
             ("ERR", "Unknown Redis command called from script", "lacks a command"),
         ] {
-            let answer = redis::parse_redis_value(format!("-{code} {said}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
+            let answer = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
 
             let failure = server.failure(&error);
 
             assert!(
-                failure.reason.contains(said.trim_end()) && failure.reason.contains(hint),
+                failure.reason.contains(text.trim_end()) && failure.reason.contains(hint),
                 "{}",
                 failure.reason
             );
@@ -477,15 +489,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_command_alone_is_no_reason_to_name_sentinels() {
+    fn an_unknown_command_does_not_hint_at_sentinels() {
         let server = Redacted::new("h:1");
-        for said in
+        for text in
             ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
         {
-            let answer = redis::parse_redis_value(format!("-ERR {said}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is no error") };
+            let answer = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
 
-            assert!(!server.failure(&error).reason.contains("sentinel"), "{said}");
+            assert!(!server.failure(&error).reason.contains("sentinel"), "{text}");
         }
     }
 
@@ -506,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_lasts_and_only_a_script_may_have_begun_before() {
+    fn forbidden_commands_fail_permanently() {
         let server = Redacted::new("h:1");
         for (line, has_run) in [
             ("NOPERM this user has no permissions to run the 'set' command", false),
@@ -518,7 +530,7 @@ mod tests {
         ] {
             let Ok(Value::ServerError(error)) = redis::parse_redis_value(format!("-{line}\r\n").as_bytes())
             else {
-                panic!("{line} is no error")
+                panic!("{line} is not an error")
             };
 
             let (may_have_run, failure) = match server.reply(&error) {
@@ -532,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_shown_without_secrets_tokens_and_control_characters() {
+    fn error_texts_contain_no_secrets_tokens_or_control_chars() {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
@@ -544,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_does_not_join_what_stands_around_it_to_a_secret() {
+    fn removed_text_does_not_join_its_surroundings_to_a_secret() {
         let server = Redacted::new("h:1");
         server.hide("hunter2");
 
@@ -555,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_with_a_control_character_in_it_is_hidden_as_it_would_be_shown() {
+    fn a_secret_with_a_control_character_is_hidden() {
         let server = Redacted::new("h:1");
         server.hide("hun\nter2");
 

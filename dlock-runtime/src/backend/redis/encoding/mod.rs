@@ -1,20 +1,19 @@
-//! How locks stand in a server: which scripts do what to them, and which channel tells that one was let go of.
+//! How locks are stored in a server: the scripts, and the channels that announce a release.
 //!
-//! | layout | what stands there | who waits |
+//! | encoding | value | waiters |
 //! |---|---|---|
-//! | native | a string: the holder, then those who wait | queues in the value; a release hands over to the first |
-//! | plain | a string: the holder | queues nowhere; a release rings the key's bell, and whoever hears it tries again |
-//! | Redisson's | a hash: the holder, see `redisson` | as in the plain layout, by Redisson's own channels |
+//! | native | a string: the holder, then the waiters | queue in the value; a release hands the lock to the first |
+//! | plain | a string: the holder | do not queue; a release publishes on the key's release channel, and subscribers try again |
+//! | Redisson | a hash: the holder, see `redisson` | as with plain, on Redisson's own channels |
 //!
-//! A layout that rings answers an enqueue by a look, [`Reply::NotQueued`], and a yield by letting go where somebody listens.
+//! With plain and Redisson, an enqueue only checks the lock ([`Reply::NotQueued`]), and a yield
+//! releases it if the channel has a subscriber.
 //!
-//! | file | owns |
+//! | module | contents |
 //! |---|---|
-//! | `codec` | the words of locks that are strings, and how answers read |
-//! | `scripts` | the Lua of each layout |
-//! | `redisson` | the words of Redisson's layout |
-//!
-//! Not here: the words of a layout of strings (`codec`), how bells are heard (`bells`).
+//! | `codec` | encodes commands and decodes replies, for locks that are strings |
+//! | `scripts` | the Lua scripts of each encoding |
+//! | `redisson` | the same for Redisson's encoding |
 
 pub(super) mod codec;
 pub(super) mod redisson;
@@ -33,31 +32,32 @@ use crate::config::Settings;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
 
-/// How locks stand in a server.
+/// How locks are stored in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockEncoding {
-    /// The default: the fastest there is where one server has the key.
+    /// The default: the fastest if one server has the key.
     Native,
-    /// Where several servers vote: their queues would differ in order, and a grant would split.
+    /// For a quorum: the queues of several servers would differ in order, and their grants would
+    /// conflict.
     Plain,
-    /// Where some of the clients are Java.
+    /// For fleets with Java clients.
     Redisson(Publish),
 }
 
 impl LockEncoding {
-    /// Returns the layout that is chosen, for a server that is `whereabouts`.
-    pub(crate) fn of(settings: &Settings, whereabouts: &Discovery) -> Self {
-        match (settings.layout, settings.publish, whereabouts) {
+    /// Returns the configured encoding, for a server that `discovery` finds.
+    pub(crate) fn of(settings: &Settings, discovery: &Discovery) -> Self {
+        match (settings.layout, settings.publish, discovery) {
             (.., Discovery::Quorum(..)) => Self::Plain,
             (crate::Layout::Native, ..) => Self::Native,
-            (crate::Layout::Redisson, publish, Discovery::Master(_)) => Self::Redisson(publish),
-            // Outside of clusters Redisson by itself knows of no shards.
+            (crate::Layout::Redisson, publish, Discovery::Primary(_)) => Self::Redisson(publish),
+            // Outside of clusters, Redisson does not use sharded channels by default.
             (crate::Layout::Redisson, Publish::Auto, _) => Self::Redisson(Publish::Publish),
             (crate::Layout::Redisson, publish, _) => Self::Redisson(publish),
         }
     }
 
-    /// Returns by which command bells ring.
+    /// Returns the command that publishes a release.
     pub(crate) fn publish(self) -> Publish {
         match self {
             Self::Native | Self::Plain => Publish::Publish,
@@ -65,7 +65,7 @@ impl LockEncoding {
         }
     }
 
-    /// Returns the text of each script, by its place in [`Script`].
+    /// Returns the source of each script, in the order of [`Script`].
     pub(crate) const fn sources(self) -> &'static [&'static str; Script::COUNT] {
         match self {
             Self::Native => &NATIVE,
@@ -74,8 +74,9 @@ impl LockEncoding {
         }
     }
 
-    /// Returns the channel that rings when the lock of `key` is let go of; `None` where those who wait are told in another way.
-    pub(crate) fn bell(self, namespaces: &Namespaces, key: &str) -> Option<String> {
+    /// Returns the channel that announces a release of `key`. `None`: waiters are granted the lock
+    /// directly.
+    pub(crate) fn release_channel(self, namespaces: &Namespaces, key: &str) -> Option<String> {
         match self {
             Self::Native => None,
             Self::Plain => Some(format!("{}{key}", namespaces.of_key(key).releases())),
@@ -83,42 +84,44 @@ impl LockEncoding {
         }
     }
 
-    /// Returns how long those who hear a bell of the chosen layout may hold back.
+    /// Returns the maximum random delay between the announcement of a release and a retry.
     pub(crate) fn wakeup_jitter(chosen: crate::Layout) -> Duration {
         match chosen {
             crate::Layout::Native => Duration::ZERO,
-            crate::Layout::Redisson => redisson::HOLD_BACK,
+            crate::Layout::Redisson => redisson::WAKEUP_JITTER,
         }
     }
 
-    /// Returns whether the bell of its key must be heard before a command is sent: a lock that is let go of between a look and its
-    /// answer is looked at again.
+    /// Returns `true` if the release channel must be subscribed before `command` is sent: a release
+    /// between the check and the subscription would be missed.
     pub(crate) fn listens_first(self, command: Command) -> bool {
         let waits =
             matches!(command, Command::Enqueue { mode: EnqueueMode::Join | EnqueueMode::Recheck, .. });
         waits && self != Self::Native
     }
 
-    /// Adds a request to a pipeline; with `loaded` by its script's name, else by its text. `besides` is what its script is to do
-    /// besides: `write` in any case where the answer is "ours", or `read` the key last.
+    /// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
+    ///
+    /// `extra` is an additional action of the script. `write` writes the key whenever the reply is
+    /// [`Reply::Owner`]; `read` reads the key last.
     pub(crate) fn encode(
         self,
         request: &Request,
         namespaces: &Namespaces,
         grant_lease: Duration,
         loaded: Option<&Loaded>,
-        besides: Option<&str>,
+        extra: Option<&str>,
         pipeline: &mut Pipeline,
     ) {
         match self {
             Self::Native | Self::Plain => {
-                codec::encode(self, request, namespaces, grant_lease, loaded, besides, pipeline);
+                codec::encode(self, request, namespaces, grant_lease, loaded, extra, pipeline);
             }
-            Self::Redisson(_) => redisson::encode(self, request, loaded, besides, pipeline),
+            Self::Redisson(_) => redisson::encode(self, request, loaded, extra, pipeline),
         }
     }
 
-    /// Reads an answer.
+    /// Decodes a reply.
     pub(crate) fn decode(self, request: &Request, value: &Value, server: &Redacted) -> Reply {
         match self {
             Self::Native | Self::Plain => codec::decode(request, value, server),
@@ -127,8 +130,9 @@ impl LockEncoding {
     }
 }
 
-/// Within this the servers of a quorum that is near have all let go, and so do those who hear of it not all try in the same moment.
-pub(crate) const HOLD_BACK: Duration = Duration::from_millis(4);
+/// The maximum delay of a retry after a release. Within it, all servers of a nearby quorum have
+/// released the lock. The delay is random, so that waiters do not all retry at once.
+pub(crate) const WAKEUP_JITTER: Duration = Duration::from_millis(4);
 
-/// `ProtocolConfig::has_queue` goes by it: where nobody queues, who hears of a release holds back.
-const _: () = assert!(!HOLD_BACK.is_zero() && !redisson::HOLD_BACK.is_zero());
+/// `ProtocolConfig::has_queue` depends on it: without a queue, retries after a release are delayed.
+const _: () = assert!(!WAKEUP_JITTER.is_zero() && !redisson::WAKEUP_JITTER.is_zero());

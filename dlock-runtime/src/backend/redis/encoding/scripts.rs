@@ -1,12 +1,13 @@
 //! The Lua scripts, and how they are called.
 //!
-//! None has a `#!lua` header: without `allow-oom` it would make renewals fail when memory is full. All work on Redis 6.2 and later.
+//! No script has a `#!lua` header: without `allow-oom`, it would make renewals fail when memory is
+//! full. All scripts run on Redis 6.2 and later.
 
 use redis::{Cmd, Pipeline};
 
 use crate::backend::redis::encoding::LockEncoding;
 
-/// One script, by its place among those of a layout.
+/// A script, by its position among those of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Enqueue,
@@ -27,12 +28,13 @@ macro_rules! source {
     };
 }
 
-/// The scripts of the native layout.
+/// The scripts of the native encoding.
 pub(crate) const NATIVE: [&str; Script::COUNT] = [
     source!("prolong.lua", "enqueue.lua"),
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
-    // Nearly every release finds nobody waiting: it must not pay for making the functions that it does not call.
+    // Almost every release finds an empty queue: it must not pay for defining functions that it
+    // does not call.
     concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "release.lua")),
     concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "free.lua")),
     source!("hand_over.lua", "force_release.lua"),
@@ -48,13 +50,13 @@ macro_rules! plain {
     };
 }
 
-/// The scripts of the plain layout; those that only ask for the holder are the native ones.
+/// The scripts of the plain encoding. Those that only check the holder are the native ones.
 pub(crate) const PLAIN: [&str; Script::COUNT] = [
     include_str!("scripts/plain/look.lua"),
     source!("prolong.lua", "renew.lua"),
     source!("keep.lua"),
     include_str!("scripts/plain/release.lua"),
-    include_str!("scripts/plain/leave.lua"), // nobody of ours is told
+    include_str!("scripts/plain/leave.lua"), // without an announcement
     plain!("force_release.lua"),
     include_str!("scripts/plain/leave.lua"),
     plain!("yield.lua"),
@@ -68,7 +70,7 @@ macro_rules! redisson {
     };
 }
 
-/// The scripts of Redisson's layout.
+/// The scripts of Redisson's encoding.
 pub(crate) const REDISSON: [&str; Script::COUNT] = [
     redisson!("acquire.lua"),
     concat!(
@@ -78,9 +80,9 @@ pub(crate) const REDISSON: [&str; Script::COUNT] = [
     ),
     redisson!("keep.lua"),
     redisson!("release.lua"),
-    redisson!("release.lua"), // it is shared with nobody who polls
+    redisson!("release.lua"), // without a queue, every release is one without hand-off
     redisson!("force_release.lua"),
-    redisson!("release.lua"), // nobody queues: to leave is to release
+    redisson!("release.lua"), // without a queue, a withdrawal is a release
     redisson!("yield.lua"),
     concat!(
         include_str!("scripts/redisson/lib.lua"),
@@ -91,34 +93,35 @@ pub(crate) const REDISSON: [&str; Script::COUNT] = [
 ];
 
 impl Script {
-    /// How many there are.
+    /// The number of scripts.
     pub(crate) const COUNT: usize = Self::Inspect as usize + 1;
 
-    /// Begins a call of it: by its name with `loaded`, else by its text. The number of keys follows.
-    pub(crate) fn call(self, layout: LockEncoding, loaded: Option<&Loaded>) -> Cmd {
+    /// Starts a call: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`. The number of
+    /// keys follows.
+    pub(crate) fn call(self, encoding: LockEncoding, loaded: Option<&Loaded>) -> Cmd {
         let mut call = Cmd::with_capacity(8, LONG_CALL);
         match loaded {
             Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
-            None => call.arg("EVAL").arg(self.source(layout)),
+            None => call.arg("EVAL").arg(self.source(encoding)),
         };
         call
     }
 
-    /// Returns its text in `layout`.
-    pub(crate) const fn source(self, layout: LockEncoding) -> &'static str {
-        layout.sources()[self as usize]
+    /// Returns the source of this script in an encoding.
+    pub(crate) const fn source(self, encoding: LockEncoding) -> &'static str {
+        encoding.sources()[self as usize]
     }
 }
 
-/// The names under which one server knows the scripts of a layout.
+/// The hashes of the scripts of an encoding, as returned by one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded([String; Script::COUNT]);
 
 impl Loaded {
-    /// Returns the commands that load all scripts of `layout`.
-    pub(crate) fn load(layout: LockEncoding) -> Pipeline {
+    /// Returns the commands that load all scripts of an encoding.
+    pub(crate) fn load(encoding: LockEncoding) -> Pipeline {
         let mut pipeline = redis::pipe();
-        for source in layout.sources() {
+        for source in encoding.sources() {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(*source);
         }
         pipeline
@@ -133,7 +136,7 @@ impl Loaded {
     }
 }
 
-/// Room for the words of most calls: the name of a script, a key, two tokens.
+/// Capacity for most calls: the hash of a script, a key, and two tokens.
 const LONG_CALL: usize = 256;
 
 #[cfg(test)]
@@ -144,7 +147,7 @@ mod tests {
     use crate::token::{PREFIX, ProcessId, Token};
 
     #[test]
-    fn the_scripts_and_the_tokens_agree_on_their_form() {
+    fn the_scripts_match_the_format_of_tokens() {
         assert!(
             Script::Release
                 .source(LockEncoding::Native)
@@ -172,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_and_the_rule_agree_on_the_last_fencing_token() {
-        let last = |layout| Script::Fence.source(layout);
+    fn the_scripts_match_the_last_fencing_token() {
+        let last = |encoding| Script::Fence.source(encoding);
         assert!(last(LockEncoding::Native).contains(&format!("fence > {LAST_FENCE}")));
         assert!(
             last(LockEncoding::Redisson(Publish::Auto))

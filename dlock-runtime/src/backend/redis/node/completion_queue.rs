@@ -1,13 +1,12 @@
-//! What is under way on one connection: it is dealt with in the order in which it was sent, by one thread at a time.
+//! The batches in flight on one connection. They are completed in the order in which they were
+//! sent, by one thread at a time.
 //!
 //! ```text
-//!  sent --> [ under way | answered | late | under way ]     the first of them is dealt with as soon as it is over, then the next one
+//!  sent --> [ in flight | replied | late | in flight ]     the first is completed as soon as it is done, then the next
 //! ```
 //!
-//! ReplySink come in by whoever polls the connection, and by who sends where his comes before he has done so: two threads may hear of two
-//! of them side by side. What is sent on to another server on the first of them must not come behind what is sent on on the second.
-//!
-//! Not here: what is late, and when nothing is heard any more (`exchange`), what answers lead to (`batch`).
+//! The order matters for redirects: two threads may see the replies of two batches at the same
+//! time, and a request of the first batch must be redirected before a request of the second.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,169 +17,169 @@ use std::task::{Context, Poll, Wake, Waker};
 use redis::{RedisResult, Value};
 
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::pipeline::{Answered, PipelineBatch};
+use crate::backend::redis::node::pipeline::{PendingReplies, PipelineBatch};
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::telemetry;
 
-/// One batch under way, or what is to be done when all before it are dealt with.
+/// One batch in flight, or a barrier that is reached when all batches before it are completed.
 pub(super) struct InFlightBatch {
-    link: Weak<NodeConnection>,
-    /// Whether that is the one that tells of changes: it has no order with the one for commands.
+    connection: Weak<NodeConnection>,
+    /// Whether it is on the connection for key tracking, which has a queue of its own.
     is_tracked: bool,
     pub(super) sent: BootInstant,
-    /// How often it was woken since somebody began to look at it; 0 while nobody does.
+    /// How many wake-ups have come since a thread began to poll; 0 if no thread polls.
     wakes: AtomicUsize,
-    stage: Mutex<BatchState>,
-    /// Whether it can be dealt with.
-    is_over: AtomicBool,
+    state: Mutex<BatchState>,
+    /// Whether it can be completed.
+    is_done: AtomicBool,
 }
 
 enum BatchState {
-    InFlight(PipelineBatch, Answered),
-    Answered(PipelineBatch, RedisResult<Vec<Value>>),
-    PendingRepairs(PipelineBatch),
-    /// Whatever this is, it is dropped: a batch is answered then.
-    ConnectionClosed(Box<dyn Send>),
-    DealtWith,
+    InFlight(PipelineBatch, PendingReplies),
+    Replied(PipelineBatch, RedisResult<Vec<Value>>),
+    Late(PipelineBatch),
+    /// A batch whose connection is closed, or a barrier. To drop the batch completes its requests.
+    Dropped(Box<dyn Send>),
+    Completed,
 }
 
 impl InFlightBatch {
     pub(super) fn new(
-        link: Weak<NodeConnection>,
+        connection: Weak<NodeConnection>,
         is_tracked: bool,
         batch: PipelineBatch,
-        answered: Answered,
+        answered: PendingReplies,
     ) -> Self {
         let sent = batch.sent();
-        Self::at(link, is_tracked, sent, BatchState::InFlight(batch, answered), false)
+        Self::at(connection, is_tracked, sent, BatchState::InFlight(batch, answered), false)
     }
 
-    /// One of the connection for commands that is over already: `what` is dropped when it is dealt with.
-    pub(super) fn over(link: Weak<NodeConnection>, sent: BootInstant, what: Box<dyn Send>) -> Self {
-        Self::at(link, false, sent, BatchState::ConnectionClosed(what), true)
+    /// Creates a barrier on the connection for commands. `what` is dropped when it is reached.
+    pub(super) fn barrier(connection: Weak<NodeConnection>, sent: BootInstant, what: Box<dyn Send>) -> Self {
+        Self::at(connection, false, sent, BatchState::Dropped(what), true)
     }
 
-    /// One of which nothing ever comes.
+    /// Creates a batch that never gets a reply.
     #[cfg(test)]
     pub(super) fn empty(sent: BootInstant) -> Self {
-        Self::at(Weak::new(), false, sent, BatchState::DealtWith, false)
+        Self::at(Weak::new(), false, sent, BatchState::Completed, false)
     }
 
     fn at(
-        link: Weak<NodeConnection>,
+        connection: Weak<NodeConnection>,
         is_tracked: bool,
         sent: BootInstant,
-        stage: BatchState,
-        is_over: bool,
+        state: BatchState,
+        is_done: bool,
     ) -> Self {
-        let (wakes, stage, is_over) = (AtomicUsize::new(0), Mutex::new(stage), AtomicBool::new(is_over));
-        Self { link, is_tracked, sent, wakes, stage, is_over }
+        let (wakes, state, is_done) = (AtomicUsize::new(0), Mutex::new(state), AtomicBool::new(is_done));
+        Self { connection, is_tracked, sent, wakes, state, is_done }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
     }
 
-    /// Looks whether the answers are there, unless somebody is about it, who looks again then.
-    pub(super) fn look(self: Arc<Self>) {
+    /// Polls for the replies. If another thread polls, that thread polls again.
+    pub(super) fn poll(self: Arc<Self>) {
         let mut seen = 1;
         if self.wakes.fetch_add(seen, Ordering::AcqRel) > 0 {
             return;
         }
         let waker = Waker::from(Arc::clone(&self));
         while seen > 0 {
-            // Who polls the connection is foreign: it must not end by what happens here.
-            let looked = catch_unwind(AssertUnwindSafe(|| self.look_once(&mut Context::from_waker(&waker))));
+            // A panic must not unwind into the task that polls the connection.
+            let looked = catch_unwind(AssertUnwindSafe(|| self.poll_once(&mut Context::from_waker(&waker))));
             if looked.is_err() {
                 self.abandon();
-                telemetry::actor_failed(&"an answer could not be read");
+                telemetry::actor_failed(&"reading a reply panicked");
             }
             seen = self.wakes.fetch_sub(seen, Ordering::AcqRel) - seen;
         }
-        if let Some(link) = self.link.upgrade().filter(|_| self.is_over()) {
-            link.exchanges.deal(self.is_tracked);
+        if let Some(connection) = self.connection.upgrade().filter(|_| self.is_done()) {
+            connection.in_flight.complete(self.is_tracked);
         }
     }
 
-    fn look_once(&self, cx: &mut Context<'_>) {
-        self.end(|stage| {
-            let BatchState::InFlight(_, answered) = stage else { return None };
+    fn poll_once(&self, cx: &mut Context<'_>) {
+        self.end(|state| {
+            let BatchState::InFlight(_, answered) = state else { return None };
             let Poll::Ready(answers) = answered.as_mut().poll(cx) else { return None };
-            Some(|batch| BatchState::Answered(batch, answers))
+            Some(|batch| BatchState::Replied(batch, answers))
         });
     }
 
-    /// The answers have not come in time.
-    pub(super) fn is_late(&self) {
-        self.end(|_| Some(BatchState::PendingRepairs));
+    /// Ends the wait for replies, because they are late.
+    pub(super) fn mark_late(&self) {
+        self.end(|_| Some(BatchState::Late));
     }
 
-    /// Nobody will hear of any.
+    /// Ends the wait for replies, because the connection is closed.
     pub(super) fn abandon(&self) {
-        self.end(|_| Some(|batch| BatchState::ConnectionClosed(Box::new(batch))));
+        self.end(|_| Some(|batch| BatchState::Dropped(Box::new(batch))));
     }
 
-    /// Has it answered here and now, where it stands in no line.
+    /// Completes a batch at once that is in no queue.
     pub(super) fn abandon_unsent(&self) {
         self.abandon();
-        self.deal();
+        self.complete();
     }
 
-    /// Ends what is under way by what is returned, where that is anything.
+    /// Ends the wait for replies with the state that `how` returns, unless that is `None`.
     fn end<F: FnOnce(PipelineBatch) -> BatchState>(&self, how: impl FnOnce(&mut BatchState) -> Option<F>) {
-        let mut stage = lock(&self.stage);
-        let Some(next) = how(&mut stage) else { return };
-        let answered = match std::mem::replace(&mut *stage, BatchState::DealtWith) {
+        let mut state = lock(&self.state);
+        let Some(next) = how(&mut state) else { return };
+        let answered = match std::mem::replace(&mut *state, BatchState::Completed) {
             BatchState::InFlight(batch, answered) => {
-                *stage = next(batch);
+                *state = next(batch);
                 Some(answered)
             }
             other => {
-                *stage = other;
+                *state = other;
                 None
             }
         };
-        self.is_over.store(true, Ordering::Release);
-        drop(stage);
-        drop(answered); // with nothing locked
+        self.is_done.store(true, Ordering::Release);
+        drop(state);
+        drop(answered); // holds no lock
     }
 
-    /// Deals with it.
-    pub(super) fn deal(&self) {
-        let stage = std::mem::replace(&mut *lock(&self.stage), BatchState::DealtWith);
-        let dealt = catch_unwind(AssertUnwindSafe(|| match stage {
-            BatchState::Answered(batch, answers) => {
-                if let Some(again) = batch.end(answers) {
+    /// Completes the batch.
+    pub(super) fn complete(&self) {
+        let state = std::mem::replace(&mut *lock(&self.state), BatchState::Completed);
+        let dealt = catch_unwind(AssertUnwindSafe(|| match state {
+            BatchState::Replied(batch, answers) => {
+                if let Some(again) = batch.finish(answers) {
                     again.send();
                 }
             }
-            BatchState::PendingRepairs(batch) => batch.give_up_waiting(),
-            BatchState::ConnectionClosed(what) => drop(what),
-            BatchState::InFlight(..) | BatchState::DealtWith => {}
+            BatchState::Late(batch) => batch.time_out(),
+            BatchState::Dropped(what) => drop(what),
+            BatchState::InFlight(..) | BatchState::Completed => {}
         }));
         if dealt.is_err() {
-            telemetry::actor_failed(&"an answer could not be dealt with");
+            telemetry::actor_failed(&"the handling of a reply panicked");
         }
     }
 }
 
 impl Wake for InFlightBatch {
     fn wake(self: Arc<Self>) {
-        self.look();
+        self.poll();
     }
 }
 
-/// Those of one connection, in the order in which they were sent.
+/// The batches of one connection, in the order in which they were sent.
 #[derive(Default)]
 pub(super) struct CompletionQueue {
     queue: VecDeque<Arc<InFlightBatch>>,
-    is_dealt_with: bool,
+    is_completing: bool,
 }
 
 impl CompletionQueue {
-    pub(super) fn push(&mut self, exchange: Arc<InFlightBatch>) {
-        self.queue.push_back(exchange);
+    pub(super) fn push(&mut self, entry: Arc<InFlightBatch>) {
+        self.queue.push_back(entry);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -191,18 +190,19 @@ impl CompletionQueue {
         self.queue.iter()
     }
 
-    /// Returns what is to be dealt with next, to whom nobody else is about it. Where there is nothing he is about it no more.
-    pub(super) fn next(&mut self, is_about_it: bool) -> Option<Arc<InFlightBatch>> {
-        if self.is_dealt_with && !is_about_it {
+    /// Returns the next batch to complete. The caller must complete it and call this again with
+    /// `continues`, until it returns `None`. Meanwhile it returns `None` to all other callers.
+    pub(super) fn next(&mut self, continues: bool) -> Option<Arc<InFlightBatch>> {
+        if self.is_completing && !continues {
             return None;
         }
-        self.is_dealt_with = self.queue.front().is_some_and(|first| first.is_over());
-        if self.is_dealt_with { self.queue.pop_front() } else { None }
+        self.is_completing = self.queue.front().is_some_and(|first| first.is_done());
+        if self.is_completing { self.queue.pop_front() } else { None }
     }
 
-    /// Leaves what is next to others.
-    pub(super) fn leave(&mut self) {
-        self.is_dealt_with = false;
+    /// Lets any thread complete the next batch.
+    pub(super) fn pause(&mut self) {
+        self.is_completing = false;
     }
 }
 
@@ -214,64 +214,69 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::redis::node::in_flight::IN_ONE_GO;
-    use crate::backend::redis::node::pipeline::{RouteHistory, Way};
+    use crate::backend::redis::node::in_flight::MAX_COMPLETIONS;
+    use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// What a test has answered when it likes.
-    fn under_way(rig: &TestNode, key: &str) -> (Arc<InFlightBatch>, oneshot::Sender<()>) {
-        let link = rig.link();
-        let batch =
-            PipelineBatch::new(&rig.node, &link, Way::Commands, [acquire(key)], RouteHistory::default());
+    /// Starts a batch whose reply comes when the test sends it.
+    fn start_batch(test: &TestNode, key: &str) -> (Arc<InFlightBatch>, oneshot::Sender<()>) {
+        let connection = test.connection();
+        let batch = PipelineBatch::new(
+            &test.node,
+            &connection,
+            ConnectionKind::Commands,
+            [acquire(key)],
+            RouteHistory::default(),
+        );
         let (answer, answered) = oneshot::channel();
         let answered = Box::pin(async move {
             answered.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
             Ok(vec![Value::Okay])
         });
-        let exchange = Arc::new(InFlightBatch::new(Arc::downgrade(&link), false, batch, answered));
-        link.exchanges.push(&exchange);
-        Arc::clone(&exchange).look();
-        (exchange, answer)
+        let entry = Arc::new(InFlightBatch::new(Arc::downgrade(&connection), false, batch, answered));
+        connection.in_flight.push(&entry);
+        Arc::clone(&entry).poll();
+        (entry, answer)
     }
 
-    fn keys(rig: &TestNode) -> Vec<String> {
-        rig.told().into_iter().map(|(key, _)| key).collect()
+    fn keys(test: &TestNode) -> Vec<String> {
+        test.told().into_iter().map(|(key, _)| key).collect()
     }
 
-    /// Says when it is dropped.
-    struct ConnectionClosed(Arc<AtomicBool>);
+    /// Sets a flag when it is dropped.
+    struct SetOnDrop(Arc<AtomicBool>);
 
-    impl Drop for ConnectionClosed {
+    impl Drop for SetOnDrop {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
 
     #[tokio::test]
-    async fn what_is_heard_out_of_order_is_dealt_with_in_the_order_in_which_it_was_sent() {
-        let rig = TestNode::new(LONG).await;
-        let [a, b, c] = ["a", "b", "c"].map(|key| under_way(&rig, key).1);
+    async fn batches_complete_in_the_order_in_which_they_were_sent() {
+        let test = TestNode::new(LONG).await;
+        let [a, b, c] = ["a", "b", "c"].map(|key| start_batch(&test, key).1);
 
         b.send(()).expect("it is waited for");
         drop(c);
-        assert!(rig.told().is_empty());
+        assert!(test.told().is_empty());
         a.send(()).expect("it is waited for");
 
         assert_eq!(
-            rig.told(),
+            test.told(),
             [("a", true), ("b", true), ("c", false)].map(|(key, ours)| (key.to_owned(), ours))
         );
     }
 
     #[tokio::test]
-    async fn what_is_heard_while_another_is_dealt_with_follows_it_on_the_thread_that_deals() {
-        let rig = TestNode::new(LONG).await;
-        let [a, b] = ["a", "b"].map(|key| under_way(&rig, key).1);
+    async fn one_thread_completes_batches_that_reply_concurrently() {
+        let test = TestNode::new(LONG).await;
+        let [a, b] = ["a", "b"].map(|key| start_batch(&test, key).1);
         let (other, threads) = (Mutex::new(Some(b)), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&threads);
-        rig.on_reply(move |_, _| {
+        test.on_reply(move |_, _| {
             lock(&seen).push(std::thread::current().id());
             let b = lock(&other).take();
             if let Some(b) = b {
@@ -284,36 +289,36 @@ mod tests {
 
         a.send(()).expect("it is waited for");
 
-        assert_eq!(keys(&rig), ["a", "b"]);
+        assert_eq!(keys(&test), ["a", "b"]);
         assert_eq!(*lock(&threads), [std::thread::current().id(); 2]);
     }
 
     #[tokio::test]
-    async fn what_is_late_holds_up_nothing() {
-        let rig = TestNode::new(LONG).await;
-        let ((late, _a), (_, b)) = (under_way(&rig, "a"), under_way(&rig, "b"));
+    async fn a_late_batch_does_not_block_the_next() {
+        let test = TestNode::new(LONG).await;
+        let ((late, _a), (_, b)) = (start_batch(&test, "a"), start_batch(&test, "b"));
         b.send(()).expect("it is waited for");
 
-        late.is_late();
-        rig.link().exchanges.deal(false);
+        late.mark_late();
+        test.connection().in_flight.complete(false);
 
-        assert_eq!(keys(&rig), ["a", "b"]);
+        assert_eq!(keys(&test), ["a", "b"]);
     }
 
     #[tokio::test]
-    async fn what_is_to_come_behind_all_comes_when_they_are_dealt_with_also_where_the_link_is_given_up() {
+    async fn a_barrier_is_reached_after_all_batches_before_it() {
         for is_given_up in [false, true] {
-            let mut rig = TestNode::new(LONG).await;
+            let mut test = TestNode::new(LONG).await;
             let is_dropped = Arc::new(AtomicBool::new(false));
-            let answers = ["a", "b"].map(|key| under_way(&rig, key).1);
-            rig.node.drop_behind(ConnectionClosed(Arc::clone(&is_dropped)));
+            let answers = ["a", "b"].map(|key| start_batch(&test, key).1);
+            test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
             let (last, seen) = (Arc::clone(&is_dropped), Arc::new(Mutex::new(Vec::new())));
             let before = Arc::clone(&seen);
-            rig.on_reply(move |_, _| lock(&before).push(last.load(Ordering::SeqCst)));
+            test.on_reply(move |_, _| lock(&before).push(last.load(Ordering::SeqCst)));
             assert!(!is_dropped.load(Ordering::SeqCst));
 
             if is_given_up {
-                rig.stop().await;
+                test.stop().await;
             } else {
                 for answer in answers.into_iter().rev() {
                     answer.send(()).expect("it is waited for");
@@ -326,20 +331,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_deals_with_much_leaves_the_rest_to_who_watches() {
-        let rig = TestNode::new(LONG).await;
+    async fn a_thread_completes_a_bounded_number_of_batches() {
+        let test = TestNode::new(LONG).await;
         let keys: Vec<_> = (0..40).map(|number| number.to_string()).collect();
-        let mut answers: Vec<_> = keys.iter().map(|key| under_way(&rig, key).1).collect();
+        let mut answers: Vec<_> = keys.iter().map(|key| start_batch(&test, key).1).collect();
         let first = answers.remove(0);
         for answer in answers {
             answer.send(()).expect("it is waited for");
         }
 
         first.send(()).expect("it is waited for");
-        let here = rig.told().len();
-        rig.until_told(40).await;
+        let here = test.told().len();
+        test.until_replied(40).await;
 
-        assert_eq!(here, IN_ONE_GO);
-        assert_eq!(self::keys(&rig), keys);
+        assert_eq!(here, MAX_COMPLETIONS);
+        assert_eq!(self::keys(&test), keys);
     }
 }

@@ -1,15 +1,16 @@
-//! A connection of the client, with what drives it and what is known of the bytes that come over it.
+//! A connection of the client library, with its driver and the state of the received bytes.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::backend::redis::node::inbound::Inbound;
 
-/// A connection. It ends with its last clone, unless a `InlineDriver` drives it.
+/// A connection. It ends with its last clone, unless an `InlineDriver` drives it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: MultiplexedConnection,
@@ -18,30 +19,46 @@ pub(crate) struct Connection {
 
 struct ConnectionInner {
     inbound: Arc<Inbound>,
-    driver: Option<AbortHandle>,
+    driver: Option<DriverTask>,
+}
+
+/// The task that drives a connection.
+pub(super) struct DriverTask {
+    pub(super) task: AbortHandle,
+    /// Notified when the connection has ended.
+    pub(super) ended: Arc<Notify>,
 }
 
 impl Connection {
-    /// Wraps a connection that `driver` drives, a task of its own.
+    /// Wraps a connection. `driver` is its task, unless an `InlineDriver` drives it.
     pub(super) fn new(
         client: MultiplexedConnection,
         inbound: Arc<Inbound>,
-        driver: Option<AbortHandle>,
+        driver: Option<DriverTask>,
     ) -> Self {
         Self { client, shared: Arc::new(ConnectionInner { inbound, driver }) }
     }
 
-    /// Returns what is known of the bytes that come over it.
+    /// Returns the state of the received bytes.
     pub(crate) fn inbound(&self) -> &Arc<Inbound> {
         &self.shared.inbound
     }
 
-    /// Returns what keeps it from ending; `None` if its clones do not.
+    /// Returns a value that keeps the connection open, or `None` if its driver does.
     pub(crate) fn hold(&self) -> Option<impl Send + use<>> {
         self.shared.driver.as_ref().map(|_| Arc::clone(&self.shared))
     }
 
-    /// Returns the connection of the client.
+    /// Waits until the connection ends; forever if an `InlineDriver` drives it. At most one task
+    /// may wait.
+    pub(crate) async fn ended(&self) {
+        match &self.shared.driver {
+            Some(driver) => driver.ended.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the connection of the client library.
     pub(crate) fn client(&self) -> &MultiplexedConnection {
         &self.client
     }
@@ -70,7 +87,7 @@ impl fmt::Debug for Connection {
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
         if let Some(driver) = &self.driver {
-            driver.abort();
+            driver.task.abort();
         }
     }
 }

@@ -1,53 +1,53 @@
-//! The framing of RESP: where each reply of a server begins and ends, and which replies are too large to be read.
+//! The framing of RESP: where a reply begins and ends, and which replies are too large to be read.
 //!
-//! The client library reads a reply of any size before it returns it. So a scanner reads ahead of it, byte by byte of the headers and
-//! past the bodies, and rejects a reply by its announced size where there is one. What follows a rejected reply cannot be framed: the
-//! connection ends.
+//! The client library reads a reply of any size before it returns it. The scanner in this module
+//! reads ahead of the library, and rejects a reply by the size that its header announces. The bytes
+//! after a rejected reply cannot be framed, so the connection ends.
 
 use std::fmt;
 
-/// Reads ahead of the client, and finds where replies end.
+/// A scanner that finds where replies end.
 #[derive(Debug)]
 pub(super) struct Framing {
     state: ScanState,
-    /// How many values are missing of each list that has begun.
+    /// How many values are missing in each unfinished list.
     missing: [usize; MAX_DEPTH],
     depth: usize,
-    /// Bytes and values of the reply that has begun.
+    /// The bytes and values of the current reply so far.
     reply: Size,
     limits: ReplyLimits,
-    /// The first bytes of the reply, by which messages are told from other replies.
+    /// The first bytes of the reply, which distinguish messages from other replies.
     head: Head,
-    /// The line of a reply that is an error.
+    /// The text of the reply if it is an error.
     error: Vec<u8>,
-    /// Whether a whole reply has come.
+    /// Whether a complete reply has been received.
     has_replied: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum ScanState {
-    /// The byte that says what follows.
+    /// The byte that announces a type.
     Type,
-    /// A number up to the end of its line: the length of what follows.
+    /// A number up to the end of its line, which is the length of a value.
     Length { of: Sized, digits: Digits },
     /// Text up to the end of its line.
     Line { length: usize, after_cr: bool },
-    /// So many bytes of a body.
+    /// The remaining bytes of a body.
     Body(usize),
-    /// The end of the line of a body.
+    /// The line end after a body.
     End { after_cr: bool },
 }
 
-/// What has a length.
+/// The types that have a length.
 #[derive(Clone, Copy, Debug)]
 enum Sized {
     Body,
-    /// A body that is never missing.
+    /// A body that is never null.
     Blob,
     List,
-    /// Keys and values.
+    /// A list of keys and values.
     Map,
-    /// A map, and the value that it is about.
+    /// A map, and the value that it belongs to.
     Attribute,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Size {
     pub(super) values: usize,
 }
 
-/// What a reply may have at most.
+/// The limits of one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyLimits {
     bytes: usize,
@@ -80,29 +80,34 @@ pub(crate) struct ReplyLimits {
 }
 
 impl ReplyLimits {
-    /// The bound of every reply. The largest that a lock needs is the value of a lock with a full queue, which is below 5 KiB, and a
-    /// message with a key of 512 bytes; `HELLO` has a few hundred values at most. Up to a hundred replies are kept until the last of
-    /// their pipeline has come.
+    /// The limits of most replies.
+    ///
+    /// The largest that a lock needs are the value of a lock with a full queue, which is below 5
+    /// KiB, and a message with a key of 512 bytes. `HELLO` has a few hundred values at most. Up to
+    /// 100 replies are kept until the last of their pipeline is received.
     pub(super) const REPLY: Self = Self { bytes: 64 << 10, values: 1 << 10 };
-    /// The bound of the few replies that describe servers: `CLUSTER SLOTS`, `INFO`, and what sentinels know of replicas. A cluster of
-    /// 1,000 masters with two replicas each and two ranges of slots a master is described in 0.8 MB and 36,000 values.
+    /// The limits of a reply that describes servers: `CLUSTER SLOTS`, `INFO`, and the replicas that
+    /// Sentinel knows.
+    ///
+    /// The description of a cluster of 1,000 primaries with two replicas each and two ranges of
+    /// slots per primary has 0.8 MB and 36,000 values.
     pub(super) const DESCRIPTION: Self = Self { bytes: 4 << 20, values: 1 << 17 };
 }
 
-/// Why a server's bytes are not read any further.
+/// Why no more bytes of a server are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// A reply has more bytes than this.
+    /// A reply has more bytes than this limit.
     TooLong(usize),
-    /// A reply has more values than this.
+    /// A reply has more values than this limit.
     TooManyValues(usize),
-    /// A reply has more lists inside of each other than there may be.
+    /// A reply has more nested lists than [`MAX_DEPTH`].
     TooDeep,
     /// The bytes are not RESP.
     Malformed,
     /// The first bytes of the connection are not RESP.
     Foreign,
-    /// Messages came faster than they were handled.
+    /// More bytes of messages than this limit wait to be handled.
     Backlog(usize),
 }
 
@@ -111,7 +116,7 @@ impl fmt::Display for Violation {
         match self {
             Self::TooLong(limit) => write!(f, "sent a reply of more than {} KiB", limit >> 10),
             Self::TooManyValues(limit) => write!(f, "sent a reply of more than {limit} values"),
-            Self::TooDeep => write!(f, "sent a reply with more than {MAX_DEPTH} lists inside of each other"),
+            Self::TooDeep => write!(f, "sent a reply with more than {MAX_DEPTH} nested lists"),
             Self::Malformed | Self::Foreign => f.write_str("sent bytes that are not the Redis protocol"),
             Self::Backlog(limit) => write!(
                 f,
@@ -124,12 +129,12 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug)]
 pub(super) struct FramedReply<'a> {
     pub(super) head: &'a Head,
     pub(super) size: Size,
-    /// The text of an error.
+    /// The text of the reply if it is an error.
     pub(super) error: Option<&'a [u8]>,
 }
 
@@ -153,7 +158,7 @@ impl Head {
     }
 }
 
-/// The bytes before this position are good.
+/// Bytes that were rejected. Those before `at` may be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rejected {
     pub(super) at: usize,
@@ -174,17 +179,19 @@ impl Framing {
         }
     }
 
-    /// Returns the error that a reply says of which the end is missing.
+    /// Returns the text of an error whose end is missing.
     pub(super) fn unfinished_error(&self) -> Option<&[u8]> {
         (!self.error.is_empty()).then_some(&*self.error)
     }
 
-    /// Reads the next bytes. `raise` returns the limits of a reply that is too large for the usual ones, and `on_reply` is called for
-    /// each reply that is whole.
+    /// Scans the next bytes.
+    ///
+    /// `raise` returns the limits of a reply that exceeds [`ReplyLimits::REPLY`]. `on_reply` is
+    /// called for each complete reply.
     ///
     /// # Errors
     ///
-    /// Fails at the first byte that must not be read.
+    /// Returns the position of the first byte that must not be read.
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
@@ -210,7 +217,7 @@ impl Framing {
         Ok(())
     }
 
-    /// Reads one header, or what there is of a line or a body. Returns whether a value has ended.
+    /// Scans one header, or a part of a line or of a body. Returns `true` if a value has ended.
     fn step(
         &mut self,
         rest: &mut &[u8],
@@ -300,7 +307,7 @@ impl Framing {
         }
     }
 
-    /// A length has been read. Returns whether that is the whole value.
+    /// Begins a value whose length is known. Returns `true` if the value has ended.
     fn sized(
         &mut self,
         of: Sized,
@@ -316,7 +323,7 @@ impl Framing {
             Sized::Attribute => number * 2 + 1,
         };
         if digits.is_negative {
-            // A list or a body that is missing, as RESP2 has them.
+            // A null list or a null body of RESP2.
             let is_missing = number > 0 && matches!(of, Sized::List | Sized::Body);
             return if is_missing { Ok(true) } else { Err(self.not_resp()) };
         }
@@ -337,7 +344,7 @@ impl Framing {
         Ok(false)
     }
 
-    /// Checks that a reply may become so large.
+    /// Checks that a reply may grow to `wanted`.
     fn admit(
         &mut self,
         wanted: Size,
@@ -355,7 +362,7 @@ impl Framing {
         Ok(())
     }
 
-    /// A value has ended. Returns whether the reply has.
+    /// Counts a value that has ended. Returns `true` if the reply has ended.
     fn is_whole(&mut self) -> bool {
         while let Some(missing) = self.depth.checked_sub(1).and_then(|last| self.missing.get_mut(last)) {
             *missing -= 1;
@@ -373,11 +380,11 @@ impl Framing {
     ) -> Result<(), Violation> {
         let size = Size { values: self.reply.values + 1, ..self.reply };
         let error = (!self.error.is_empty()).then(|| self.error.trim_ascii_end());
-        let told = on_reply(FramedReply { head: &self.head, size, error });
+        let accepted = on_reply(FramedReply { head: &self.head, size, error });
         self.error.clear();
         (self.reply, self.limits, self.head.length) = (Size::default(), ReplyLimits::REPLY, 0);
         self.has_replied = true;
-        told
+        accepted
     }
 
     fn not_resp(&self) -> Violation {
@@ -391,13 +398,13 @@ impl ScanState {
     }
 }
 
-/// More than any reply has: `CLUSTER SLOTS` has lists four deep.
+/// More than any reply has: `CLUSTER SLOTS` nests lists four deep.
 const MAX_DEPTH: usize = 32;
 
-/// Redis takes no longer line itself.
+/// The longest line that Redis itself reads.
 const LINE: usize = 64 << 10;
 
-/// No number of so many digits overflows, and each is larger than any limit.
+/// A number of so many digits does not overflow, and one more digit exceeds every limit.
 const MOST_DIGITS: u8 = 9;
 
 /// Long enough for `*3\r\n$11\r\nunsubscribe\r\n`.
@@ -411,7 +418,8 @@ mod tests {
 
     use super::*;
 
-    /// Scans bytes in pieces of a length, and returns the sizes of whole replies and what ended it.
+    /// Scans bytes in pieces of one length. Returns the sizes of complete replies, and the
+    /// rejection.
     fn scan(bytes: &[u8], piece: usize, raised: Option<ReplyLimits>) -> (Vec<Size>, Option<Violation>) {
         let (mut framing, mut sizes) = (Framing::new(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -468,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_reads_what_is_framed() {
+    fn the_client_library_reads_framed_replies() {
         for (reply, _) in REPLIES {
             let read = redis::parse_redis_value(reply);
             assert!(read.is_ok(), "{:?}: {read:?}", String::from_utf8_lossy(reply));
@@ -500,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_rejected_reply_is_good() {
+    fn bytes_before_a_rejected_reply_are_accepted() {
         let mut framing = Framing::new();
 
         let scanned = framing.scan(b"+OK\r\n*1\r\n$999999\r\n", || None, |_| Ok(()));
@@ -552,22 +560,22 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_with_their_text() {
-        let (mut framing, mut told) = (Framing::new(), Vec::new());
+    fn error_replies_are_reported_with_their_text() {
+        let (mut framing, mut errors) = (Framing::new(), Vec::new());
 
         for piece in b"+OK\r\n-DENIED go away\r\n$2\r\n-a\r\n-ERR".chunks(3) {
             let on_reply = |reply: FramedReply<'_>| {
-                told.push(reply.error.map(|error| String::from_utf8_lossy(error).into_owned()));
+                errors.push(reply.error.map(|error| String::from_utf8_lossy(error).into_owned()));
                 Ok(())
             };
             framing.scan(piece, || None, on_reply).expect("it is RESP");
         }
 
-        assert_eq!(told, [None, Some("DENIED go away".to_owned()), None]);
+        assert_eq!(errors, [None, Some("DENIED go away".to_owned()), None]);
         assert_eq!(framing.unfinished_error(), Some(&b"ERR"[..]));
     }
 
-    /// Bytes that are RESP more often than not.
+    /// Bytes that are RESP in most cases.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             proptest::sample::select(REPLIES.map(|(reply, _)| reply.to_vec()).to_vec()),
@@ -584,7 +592,7 @@ mod tests {
         }
 
         #[test]
-        fn the_client_waits_for_nothing_behind_a_whole_reply(bytes in bytes()) {
+        fn the_client_library_ends_each_reply_where_framing_does(bytes in bytes()) {
             let mut rest = &bytes[..];
             for size in scan(&bytes, 7, None).0 {
                 let (reply, behind) = rest.split_at(size.bytes);

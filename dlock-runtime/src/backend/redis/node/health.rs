@@ -1,6 +1,4 @@
-//! A connection in use, and what is known of its health.
-//!
-//! Not here: how it is made (`link`), when (`node`), what goes over it (`batch`), when it is asked whether it is alive (`beat`).
+//! An open connection, and whether it still works.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,54 +8,52 @@ use tokio::time::Instant;
 
 use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::node::backoff::PROVEN;
-use crate::backend::redis::node::connect::{ConnectTarget, NewConnection, Subscriber};
+use crate::backend::redis::node::connect_target::{ConnectTarget, NewConnection};
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::in_flight::InFlight;
 use crate::backend::redis::node::inline_io::InlineDriver;
-use crate::backend::redis::node::keepalive::Beat;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::node::subscriber::Subscriber;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
-/// A connection that works.
+/// An open connection to a node, with its requests in flight.
 pub(crate) struct NodeConnection {
-    pub(crate) connection: Connection,
-    /// The same, over which nobody finds out that answers are late.
+    pub(crate) timed: Connection,
+    /// The same connection, without a timeout for replies.
     pub(crate) untimed: Connection,
-    /// The names of the scripts; `None` where they go by their text.
+    /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
     pub(crate) scripts: Option<Loaded>,
     lacks_evalsha: AtomicBool,
-    /// What drives the connection, where the client leaves that to us.
-    pub(crate) pump: Option<Arc<InlineDriver>>,
-    /// Where it leads to.
-    pub(crate) route: Arc<ConnectTarget>,
-    /// Which connection of this manager it is.
+    /// The driver that senders poll; `None` if the client library drives the connection.
+    pub(crate) driver: Option<Arc<InlineDriver>>,
+    /// The server.
+    pub(crate) target: Arc<ConnectTarget>,
+    /// The number of this connection, unique in the manager.
     pub(crate) epoch: u64,
-    /// The other one, where replicas are waited for.
+    /// The second connection, for writes that replicas must acknowledge.
     pub(crate) acks: Option<ReplicaAckConnection>,
-    /// What hears of grants, until it is taken to be listened to; `None` where the server does not let us subscribe.
-    ear: Mutex<Option<Subscriber>>,
-    /// Told when the connection is to be given up.
+    /// The pub/sub connection, until it is taken; `None` if the server refused to open it.
+    subscriber: Mutex<Option<Subscriber>>,
+    /// Notified when the connection is given up.
     pub(crate) broken: Notify,
-    /// Asks for a look at the server at once.
-    pub(crate) doubt: Notify,
+    /// Notified to check the server at once.
+    pub(crate) check_now: Notify,
     health: Mutex<ConnectionHealth>,
-    /// Whether it is to be given up: nothing more is written to it.
+    /// Whether the connection is given up: nothing more is written to it.
     is_given_up: AtomicBool,
     opened: Instant,
-    /// How many connections before it, in a row, were lost before they were of use.
-    pub(crate) useless_before: u32,
-    /// When it and those beside it are asked whether they are alive.
-    pub(crate) beat: Beat,
-    /// What is under way on it.
-    pub(crate) exchanges: InFlight,
+    /// How many consecutive connections before this one were lost before they were of use.
+    pub(crate) unproven_before: u32,
+    /// The batches in flight.
+    pub(crate) in_flight: InFlight,
 }
 
-/// How many answers in a row were late, and why the connection is given up.
+/// How many consecutive replies were late, and why the connection is given up.
 #[derive(Default)]
 struct ConnectionHealth {
-    late_in_a_row: u32,
-    /// Whether a reply came.
+    consecutive_timeouts: u32,
+    /// Whether a reply was received.
     has_answered: bool,
     failure: Option<Failure>,
 }
@@ -65,45 +61,43 @@ struct ConnectionHealth {
 impl NodeConnection {
     pub(crate) fn new(
         opened: NewConnection,
-        route: Arc<ConnectTarget>,
+        target: Arc<ConnectTarget>,
         epoch: u64,
         acks: Option<ReplicaAckConnection>,
-        ear: Option<Subscriber>,
-        beat: Beat,
+        subscriber: Option<Subscriber>,
     ) -> Self {
-        let NewConnection { connection, untimed, scripts, pump } = opened;
+        let NewConnection { timed, untimed, scripts, driver } = opened;
         Self {
-            connection,
+            timed,
             untimed,
             scripts,
             lacks_evalsha: AtomicBool::new(false),
-            pump: pump.map(Arc::new),
-            route,
+            driver: driver.map(Arc::new),
+            target,
             epoch,
             acks,
-            ear: Mutex::new(ear),
+            subscriber: Mutex::new(subscriber),
             broken: Notify::new(),
-            doubt: Notify::new(),
+            check_now: Notify::new(),
             health: Mutex::default(),
             is_given_up: AtomicBool::new(false),
             opened: Instant::now(),
-            useless_before: 0,
-            beat,
-            exchanges: InFlight::default(),
+            unproven_before: 0,
+            in_flight: InFlight::default(),
         }
     }
 
-    /// Returns when the connection has ended by itself, where somebody finds that out.
+    /// Waits until the server closes the connection, or the network loses it.
     pub(crate) async fn ended(&self) {
-        match &self.pump {
-            Some(pump) => pump.ended().await,
-            None => std::future::pending().await,
+        match &self.driver {
+            Some(driver) => driver.ended().await,
+            None => self.untimed.ended().await,
         }
     }
 
-    /// Takes what hears of grants, to listen to it.
-    pub(crate) fn take_ear(&self) -> Option<Subscriber> {
-        lock(&self.ear).take()
+    /// Takes the pub/sub connection, to receive its messages.
+    pub(crate) fn take_subscriber(&self) -> Option<Subscriber> {
+        lock(&self.subscriber).take()
     }
 
     /// Returns `true` if the server has no `EVALSHA`.
@@ -116,83 +110,87 @@ impl NodeConnection {
         !self.lacks_evalsha.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that an answer came.
+    /// Notes that a reply was received.
     pub(crate) fn answered(&self) {
         let mut health = lock(&self.health);
-        (health.late_in_a_row, health.has_answered) = (0, true);
+        (health.consecutive_timeouts, health.has_answered) = (0, true);
     }
 
-    /// Returns `true` if the connection was of use: it replied to a request, or has lasted for a while.
+    /// Returns `true` if the connection was of use: it delivered a reply, or has lasted for
+    /// [`PROVEN`].
     pub(crate) fn is_proven(&self) -> bool {
         lock(&self.health).has_answered || self.opened.elapsed() >= PROVEN
     }
 
-    /// Returns `true` if requests may wait for the first attempt to replace it. If several in a row were lost before they were of use, the
-    /// next one is unlikely to be better, and late.
-    pub(crate) fn may_be_waited_for(&self) -> bool {
-        self.useless_before < MOST_USELESS || self.is_proven()
+    /// Returns `true` if requests may wait for the first attempt to replace the connection.
+    ///
+    /// After [`MAX_UNPROVEN`] connections that were of no use, the next one is unlikely to be
+    /// better, and comes late.
+    pub(crate) fn may_await_replacement(&self) -> bool {
+        self.unproven_before < MAX_UNPROVEN || self.is_proven()
     }
 
-    /// Returns `true` if it is to be given up: nothing more is written to it.
+    /// Returns `true` if the connection is given up: nothing more is written to it.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Notes that an answer did not come; after two in a row, or where the connection is gone, it is given up.
+    /// Notes that a reply is missing. Gives the connection up if it is closed, or after two late
+    /// replies in a row.
     pub(crate) fn unanswered(&self, failure: &Failure, gone: bool) {
-        let late_in_a_row = {
+        let consecutive_timeouts = {
             let mut health = lock(&self.health);
-            health.late_in_a_row += 1;
-            health.late_in_a_row
+            health.consecutive_timeouts += 1;
+            health.consecutive_timeouts
         };
-        if gone || late_in_a_row >= 2 {
+        if gone || consecutive_timeouts >= 2 {
             self.give_up(failure.clone());
         } else {
-            self.doubt.notify_one(); // what comes next may go another way, or not come for long
+            self.check_now.notify_one(); // the next reply may come on another connection, or much later
         }
     }
 
-    /// Has the connection given up; what was said first is the reason.
+    /// Gives the connection up. The first failure is the reason.
     pub(crate) fn give_up(&self, failure: Failure) {
         lock(&self.health).failure.get_or_insert(failure);
         self.is_given_up.store(true, Ordering::Release);
         self.broken.notify_one();
     }
 
-    /// Gives it up for what a server said, or is.
-    pub(crate) fn give_up_since(&self, what: &str) {
-        let text = format!("redis at {} {what}", self.route.shown);
+    /// Gives the connection up because of a reply, or of the role of the server.
+    pub(crate) fn give_up_because(&self, what: &str) {
+        let text = format!("redis at {} {what}", self.target.shown);
         self.give_up(Failure::new(FailureKind::Passing, text));
     }
 
-    /// Gives it up since it has ended by itself, or for what came over it.
+    /// Gives the connection up because it has ended by itself, or because a limit was exceeded.
     pub(crate) fn give_up_ended(&self) {
-        match self.route.violation(self.connection.inbound()) {
+        match self.target.violation(self.timed.inbound()) {
             Some(failure) => self.give_up(failure),
-            None => self.give_up_since("has ended the connection"),
+            None => self.give_up_because("has ended the connection"),
         }
     }
 
-    /// Returns why it was given up.
+    /// Returns why the connection was given up.
     pub(crate) fn failure(&self) -> Failure {
-        self.failed_by().unwrap_or_else(|| {
-            let text = format!("the connection to redis at {} was given up", self.route.shown);
+        self.recorded_failure().unwrap_or_else(|| {
+            let text = format!("the connection to redis at {} was given up", self.target.shown);
             Failure::new(FailureKind::Passing, text)
         })
     }
 
-    /// Returns why nothing is answered any more that is under way.
-    pub(crate) fn unanswered_since(&self) -> Failure {
-        let why = self.failed_by().map(|failure| format!(": {}", failure.reason)).unwrap_or_default();
+    /// Returns the failure of requests that were in flight when the connection was given up.
+    pub(crate) fn no_reply_failure(&self) -> Failure {
+        let why = self.recorded_failure().map(|failure| format!(": {}", failure.reason)).unwrap_or_default();
         let text =
-            format!("the connection to redis at {} was given up before it answered{why}", self.route.shown);
+            format!("the connection to redis at {} was given up before it answered{why}", self.target.shown);
         Failure::new(FailureKind::Passing, text)
     }
 
-    fn failed_by(&self) -> Option<Failure> {
+    fn recorded_failure(&self) -> Option<Failure> {
         lock(&self.health).failure.clone()
     }
 }
 
-/// The next attempt comes 160 ms later by then (`backoff`).
-const MOST_USELESS: u32 = 4;
+/// The next attempt would come after 160 ms (`backoff`).
+const MAX_UNPROVEN: u32 = 4;

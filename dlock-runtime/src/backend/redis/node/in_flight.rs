@@ -1,14 +1,14 @@
-//! Batches under way, which are dealt with where their answers come in.
+//! The batches in flight of one [`NodeConnection`]. They are completed where their replies are
+//! read.
 //!
 //! ```text
-//!  caller --first poll: queued for the connection--> connection --answers: its waker--> dealt with, by whoever polls the connection
+//!  caller --first poll: enqueued--> connection --replies: waker--> completed by the thread that polls the connection
 //! ```
 //!
-//! No task lies in between, on either way: each would be a change of tasks, and on an idle machine one of threads. So what runs here runs
-//! inside a waker, with nothing of ours locked but the connection, by whoever has its turn: on the connection's task, or in a call of
-//! somebody who sends. Who sends to several servers may hear answers of one before the next has its request.
-//!
-//! Not here: in which order they are dealt with (`line`), what bytes go out and what the answers lead to (`batch`).
+//! No task lies in between: each would cost a switch of tasks, and on an idle machine one of
+//! threads. So completions run inside a waker, on the connection's task or in the call of a sender,
+//! and hold no lock but that of the connection. A sender to several servers may see replies of one
+//! server before the next has its request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,110 +23,109 @@ use crate::clock::boot_time;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
-/// What is under way on the connections of a link.
+/// The batches in flight of one [`NodeConnection`], and their timeouts.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    state: Mutex<BatchTimeoutState>,
-    /// Told that there is something to watch again, or nothing any more.
+    state: Mutex<InFlightState>,
+    /// Notified when the timeout watch must be armed, or can be disarmed.
     more: Notify,
 }
 
 #[derive(Default)]
-struct BatchTimeoutState {
+struct InFlightState {
     is_closed: bool,
-    /// Over the connection for commands.
+    /// The queue of the connection for commands.
     commands: CompletionQueue,
-    /// Over the one that tells of changes.
+    /// The queue of the connection for key tracking.
     tracked: CompletionQueue,
-    /// Those that are tasks.
+    /// The tasks that end with the connection.
     tasks: Vec<AbortHandle>,
-    /// So many tasks are put up with before those that have ended are sorted out.
-    most_tasks: usize,
+    /// The number of tasks above which finished ones are removed.
+    task_limit: usize,
     watch: TimeoutWatch,
-    /// How many requests of callers went together last: where they were several, others are likely to come.
-    last: usize,
-    /// When that was.
+    /// How many requests of callers were sent together last. If there were several, more are
+    /// likely.
+    last_callers: usize,
+    /// When they were sent.
     sent: Option<BootInstant>,
-    /// When the last one that went over the connection for commands was.
-    commands_sent: Option<BootInstant>,
-    /// Whether the last one came alone: nobody waits for it, and nothing was sent for a while before.
+    /// Whether the last batch came alone: no caller waits for it, and none was sent shortly before.
     is_alone: bool,
 }
 
-/// What he is about who looks for what is late.
+/// The state of the task that finds late batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum TimeoutWatch {
-    /// He has set his timer, and nothing was sent since.
+    /// A timer is set, and nothing was sent since.
     #[default]
-    Idle,
-    /// Something was.
-    Used,
-    /// He looks when he is told.
-    Resting,
+    Armed,
+    /// A timer is set, and a batch was sent since.
+    Active,
+    /// No timer is set: the task waits for a notification.
+    Disarmed,
 }
 
 impl InFlight {
-    /// Sends a batch, and has it dealt with when it is answered; drops it where the link was given up.
+    /// Sends a batch, which is completed when its replies are read. Drops it if the connection is
+    /// given up.
     pub(crate) fn start(&self, batch: PipelineBatch) {
-        let (link, is_tracked, count) =
-            (Arc::downgrade(batch.link()), batch.is_tracked(), batch.of_callers());
-        let pump = batch.pump();
-        let answered = batch.begin(TimeoutSource::OfTheLink);
-        let exchange = Arc::new(InFlightBatch::new(link, is_tracked, batch, answered));
+        let (connection, is_tracked, count) =
+            (Arc::downgrade(batch.connection()), batch.is_tracked(), batch.caller_count());
+        let driver = batch.driver();
+        let replies = batch.start(TimeoutSource::Connection);
+        let entry = Arc::new(InFlightBatch::new(connection, is_tracked, batch, replies));
         let mut state = lock(&self.state);
         if state.is_closed {
             drop(state);
-            return exchange.abandon_unsent();
+            return entry.abandon_unsent();
         }
-        state.line(is_tracked).push(Arc::clone(&exchange));
-        if !is_tracked {
-            state.commands_sent = Some(exchange.sent);
-        }
-        let rested = state.is_sent(exchange.sent, count);
+        state.queue(is_tracked).push(Arc::clone(&entry));
+        let was_disarmed = state.on_sent(entry.sent, count);
         drop(state);
-        match pump {
-            Some(pump) => pump.send(|| exchange.look()),
-            None => exchange.look(),
+        match driver {
+            Some(driver) => driver.send(|| entry.poll()),
+            None => entry.poll(),
         }
-        // Once it is written: on a machine that idles he may run in place of the server.
-        if rested && lock(&self.state).is_to_be_watched() {
+        // After the write: on an idle machine the watch may get the processor before the server
+        // does.
+        if was_disarmed && lock(&self.state).rearm() {
             self.more.notify_one();
         }
     }
 
     #[cfg(test)]
-    pub(super) fn push(&self, exchange: &Arc<InFlightBatch>) {
-        lock(&self.state).commands.push(Arc::clone(exchange));
+    pub(super) fn push(&self, entry: &Arc<InFlightBatch>) {
+        lock(&self.state).commands.push(Arc::clone(entry));
     }
 
-    /// Drops `what` when all is dealt with that is under way on the connection for commands.
-    pub(crate) fn drop_behind(&self, link: &Arc<NodeConnection>, what: Box<dyn Send>) {
-        let last = Arc::new(InFlightBatch::over(Arc::downgrade(link), boot_time(), what));
+    /// Drops `what` when all batches in flight on the connection for commands are completed.
+    pub(crate) fn drop_behind(&self, connection: &Arc<NodeConnection>, what: Box<dyn Send>) {
+        let last = Arc::new(InFlightBatch::barrier(Arc::downgrade(connection), boot_time(), what));
         lock(&self.state).commands.push(last);
-        self.deal(false);
+        self.complete(false);
     }
 
-    /// Deals with what is next on a connection, one after the other while they are over; unless somebody is about it, who looks again.
-    pub(super) fn deal(&self, is_tracked: bool) {
+    /// Completes batches of a queue while the first one is done. If another thread does so, it
+    /// continues.
+    pub(super) fn complete(&self, is_tracked: bool) {
         let mut count = 0;
         loop {
             let mut state = lock(&self.state);
-            if count == IN_ONE_GO && !state.is_closed {
-                state.line(is_tracked).leave();
-                return self.more.notify_one(); // it may be a task that has its own work to do
+            if count == MAX_COMPLETIONS && !state.is_closed {
+                state.queue(is_tracked).pause();
+                return self.more.notify_one(); // this may be a task with other work to do
             }
-            let Some(next) = state.line(is_tracked).next(count > 0) else { return };
-            let rests = state.is_answered();
+            let Some(next) = state.queue(is_tracked).next(count > 0) else { return };
+            let disarms = state.on_completed();
             drop(state);
-            if rests {
+            if disarms {
                 self.more.notify_one();
             }
-            next.deal(); // with nothing locked
+            next.complete(); // holds no lock
             count += 1;
         }
     }
 
-    /// Takes note of a task that ends with the link.
+    /// Aborts `task` when the connection is given up.
     pub(crate) fn adopt(&self, task: AbortHandle) {
         let mut state = lock(&self.state);
         if state.is_closed {
@@ -134,31 +133,27 @@ impl InFlight {
             return task.abort();
         }
         state.tasks.push(task);
-        if state.tasks.len() > state.most_tasks {
+        if state.tasks.len() > state.task_limit {
             state.tasks.retain(|task| !task.is_finished());
-            state.most_tasks = FEW_TASKS.max(state.tasks.len() * 2);
+            state.task_limit = MIN_TASK_LIMIT.max(state.tasks.len() * 2);
         }
     }
 
-    /// Returns when something was sent last over the connection for commands.
-    pub(crate) fn commands_sent(&self) -> Option<BootInstant> {
-        lock(&self.state).commands_sent
-    }
-
-    /// Returns whether something is under way on the connection for commands.
+    /// Returns `true` if a batch is in flight on the connection for commands.
     pub(crate) fn has_commands(&self) -> bool {
         !lock(&self.state).commands.is_empty()
     }
 
-    /// Returns whether nothing is under way, and nothing is likely to follow what is sent now.
+    /// Returns `true` if no batch is in flight, and more requests are unlikely to follow the next
+    /// one.
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
-        state.is_empty() && state.last < 2
+        state.is_empty() && state.last_callers < 2
     }
 
-    /// The link is given up: what is under way is answered.
+    /// Completes the batches in flight, because the connection is given up.
     pub(crate) fn close(&self) {
-        let (under_way, tasks) = {
+        let (in_flight, tasks) = {
             let mut state = lock(&self.state);
             state.is_closed = true;
             (state.all().cloned().collect::<Vec<_>>(), std::mem::take(&mut state.tasks))
@@ -166,21 +161,21 @@ impl InFlight {
         for task in tasks {
             task.abort();
         }
-        for exchange in under_way {
-            exchange.abandon();
+        for entry in in_flight {
+            entry.abandon();
         }
-        self.deal_with_both();
+        self.complete_all();
     }
 
-    /// ReplySink what is not answered in time, and deals with what others have left, without end.
-    pub(crate) async fn watch(&self, response_timeout: Duration) {
+    /// Completes late batches, and those that other threads have left, forever.
+    pub(crate) async fn run_timeouts(&self, response_timeout: Duration) {
         loop {
             let more = self.more.notified();
             let (late, next) = lock(&self.state).late(boot_time(), response_timeout);
-            for exchange in late {
-                exchange.is_late();
+            for entry in late {
+                entry.mark_late();
             }
-            self.deal_with_both();
+            self.complete_all();
             match next {
                 Some(wait) => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -191,14 +186,14 @@ impl InFlight {
         }
     }
 
-    fn deal_with_both(&self) {
-        self.deal(false);
-        self.deal(true);
+    fn complete_all(&self) {
+        self.complete(false);
+        self.complete(true);
     }
 }
 
-impl BatchTimeoutState {
-    fn line(&mut self, is_tracked: bool) -> &mut CompletionQueue {
+impl InFlightState {
+    fn queue(&mut self, is_tracked: bool) -> &mut CompletionQueue {
         if is_tracked { &mut self.tracked } else { &mut self.commands }
     }
 
@@ -210,69 +205,76 @@ impl BatchTimeoutState {
         self.commands.is_empty() && self.tracked.is_empty()
     }
 
-    /// Something is sent, for so many callers. Returns whether who looks for what is late rests.
-    fn is_sent(&mut self, sent: BootInstant, callers: usize) -> bool {
-        self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > A_WHILE);
-        (self.last, self.sent) = (callers, Some(sent));
-        let rests = self.watch == TimeoutWatch::Resting;
-        if !rests {
-            self.watch = TimeoutWatch::Used;
+    /// Notes that a batch is sent with requests of `callers` callers. Returns `true` if the watch
+    /// is disarmed.
+    fn on_sent(&mut self, sent: BootInstant, callers: usize) -> bool {
+        self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > SPARSE_INTERVAL);
+        (self.last_callers, self.sent) = (callers, Some(sent));
+        let disarms = self.watch == TimeoutWatch::Disarmed;
+        if !disarms {
+            self.watch = TimeoutWatch::Active;
         }
-        rests
+        disarms
     }
 
-    /// Something has been sent while he rested. Returns whether he has to be told: not where he has been, or it is answered.
-    fn is_to_be_watched(&mut self) -> bool {
-        let is_told = self.watch == TimeoutWatch::Resting && !self.is_empty();
+    /// Arms the watch after a batch was sent, unless another thread has, or the batch is completed.
+    /// Returns `true` if the watch must be notified.
+    fn rearm(&mut self) -> bool {
+        let is_told = self.watch == TimeoutWatch::Disarmed && !self.is_empty();
         if is_told {
-            self.watch = TimeoutWatch::Used;
+            self.watch = TimeoutWatch::Active;
         }
         is_told
     }
 
-    /// Something is answered. Returns whether who looks for what is late is told that there is nothing to look for: that was the renewal
-    /// of a process which only holds, and his timer would wake it for nothing. What comes often leaves him his timer, as to set one costs
-    /// more than the answer.
-    fn is_answered(&mut self) -> bool {
-        let rests = self.is_empty() && self.is_alone && self.watch != TimeoutWatch::Resting;
-        if rests {
-            self.watch = TimeoutWatch::Idle;
+    /// Notes that a batch is completed. Returns `true` if the watch must be notified, to drop its
+    /// timer.
+    ///
+    /// That is the case after a renewal of a process that sends nothing else: the timer would wake
+    /// it in vain. With frequent batches the timer stays, since setting one costs more than a
+    /// completion.
+    fn on_completed(&mut self) -> bool {
+        let disarms = self.is_empty() && self.is_alone && self.watch != TimeoutWatch::Disarmed;
+        if disarms {
+            self.watch = TimeoutWatch::Armed;
         }
-        rests
+        disarms
     }
 
-    /// Returns what is late at `now`, and in what time to look again: what is sent meanwhile is not late before. Where nothing is sent for
-    /// that long, nobody looks.
+    /// Returns the late batches, and when to check again.
+    ///
+    /// If no batch is in flight, the next one cannot be late before `timeout` has passed. If none
+    /// is sent for that long, the watch is disarmed.
     fn late(&mut self, now: BootInstant, timeout: Duration) -> (Vec<Arc<InFlightBatch>>, Option<Duration>) {
         let (mut late, mut next) = (Vec::new(), None);
         for line in [&self.commands, &self.tracked] {
-            for exchange in line.iter().filter(|exchange| !exchange.is_over()) {
-                let left = exchange.sent.plus(timeout).since(now);
+            for entry in line.iter().filter(|entry| !entry.is_done()) {
+                let left = entry.sent.plus(timeout).since(now);
                 if !left.is_zero() {
                     next = Some(next.map_or(left, |next: Duration| next.min(left)));
                     break;
                 }
-                late.push(Arc::clone(exchange));
+                late.push(Arc::clone(entry));
             }
         }
         if next.is_some() {
             return (late, next);
         }
-        let is_used =
-            self.watch == TimeoutWatch::Used && self.sent.is_some_and(|sent| now.since(sent) <= A_WHILE);
-        self.watch = if is_used { TimeoutWatch::Idle } else { TimeoutWatch::Resting };
+        let is_used = self.watch == TimeoutWatch::Active
+            && self.sent.is_some_and(|sent| now.since(sent) <= SPARSE_INTERVAL);
+        self.watch = if is_used { TimeoutWatch::Armed } else { TimeoutWatch::Disarmed };
         (late, is_used.then_some(timeout))
     }
 }
 
-/// How many are dealt with before it is left to who watches.
-pub(super) const IN_ONE_GO: usize = 16;
+/// The number of batches that one thread completes before it leaves the rest to the watch.
+pub(super) const MAX_COMPLETIONS: usize = 16;
 
-const FEW_TASKS: usize = 16;
+const MIN_TASK_LIMIT: usize = 16;
 
-/// After this what is sent comes alone, and has who looks for what is late woken. What comes more often, such as the turns of a process that
-/// shares a lock with a dozen others, leaves him his timer.
-const A_WHILE: Duration = Duration::from_millis(250);
+/// A batch after a longer pause comes alone, and disarms the watch on completion. A process that
+/// shares a lock with a dozen others sends more often, and keeps its timer.
+const SPARSE_INTERVAL: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
@@ -281,16 +283,15 @@ mod tests {
 
     use super::*;
     use crate::backend::Request;
-    use crate::backend::redis::node::connect::NewConnection;
+    use crate::backend::redis::node::connect_target::NewConnection;
     use crate::backend::redis::node::health::NodeConnection;
-    use crate::backend::redis::node::keepalive::Beat;
-    use crate::backend::redis::node::pipeline::{RouteHistory, Way};
+    use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
     use crate::backend::redis::topology::LoadHint;
     use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);
-    /// Long enough to connect in, where many tests share few cores.
+    /// Long enough to connect while many tests share few cores.
     const SHORT: Duration = Duration::from_millis(300);
 
     fn ms(ms: u64) -> BootInstant {
@@ -302,13 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_is_told_what_is_late_and_when_the_next_will_be() {
+    fn the_watch_finds_late_batches_and_the_next_deadline() {
         let timeout = Duration::from_millis(100);
-        let mut state = BatchTimeoutState {
-            watch: TimeoutWatch::Used,
-            sent: Some(ms(100)),
-            ..BatchTimeoutState::default()
-        };
+        let mut state =
+            InFlightState { watch: TimeoutWatch::Active, sent: Some(ms(100)), ..InFlightState::default() };
         let sent = [0, 10, 20].map(of_state);
         sent[0].abandon();
         for sent in sent {
@@ -317,7 +315,7 @@ mod tests {
         let mut late = |now| {
             let (late, next) = state.late(ms(now), timeout);
             for late in &late {
-                late.is_late();
+                late.mark_late();
             }
             (late.iter().map(|late| late.sent).collect::<Vec<_>>(), next)
         };
@@ -326,181 +324,185 @@ mod tests {
         assert_eq!(late(110), (vec![ms(10)], Some(Duration::from_millis(10))));
         assert_eq!(late(121), (vec![ms(20)], Some(timeout)), "what is sent meanwhile is not late before");
         assert_eq!(late(221), (vec![], None), "nothing was sent meanwhile");
-        assert_eq!(state.watch, TimeoutWatch::Resting);
+        assert_eq!(state.watch, TimeoutWatch::Disarmed);
 
-        let mut silent = BatchTimeoutState {
-            watch: TimeoutWatch::Used,
-            sent: Some(ms(100)),
-            ..BatchTimeoutState::default()
-        };
+        let mut silent =
+            InFlightState { watch: TimeoutWatch::Active, sent: Some(ms(100)), ..InFlightState::default() };
         let (_, next) = silent.late(ms(351), timeout);
-        assert!(next.is_none() && silent.watch == TimeoutWatch::Resting, "nothing was sent for a while");
+        assert!(next.is_none() && silent.watch == TimeoutWatch::Disarmed, "nothing was sent for a while");
     }
 
     #[test]
-    fn who_watches_rests_after_what_came_alone_and_not_while_something_is_under_way() {
-        let mut state = BatchTimeoutState { watch: TimeoutWatch::Resting, ..BatchTimeoutState::default() };
+    fn the_watch_is_disarmed_only_after_a_single_batch() {
+        let mut state = InFlightState { watch: TimeoutWatch::Disarmed, ..InFlightState::default() };
         let mut sent = |at, callers| {
-            let rests = state.is_sent(ms(at), callers);
+            let disarms = state.on_sent(ms(at), callers);
             state.commands.push(of_state(at));
-            let is_told = state.is_to_be_watched();
-            assert_eq!(is_told, rests);
-            assert!(!state.is_to_be_watched(), "he has been told, or keeps his timer");
-            assert!(!state.is_answered(), "something is under way");
+            let is_told = state.rearm();
+            assert_eq!(is_told, disarms);
+            assert!(!state.rearm(), "it has been notified, or keeps its timer");
+            assert!(!state.on_completed(), "a batch is in flight");
             state.commands = CompletionQueue::default();
-            (is_told, state.is_answered())
+            (is_told, state.on_completed())
         };
 
-        assert_eq!(sent(0, 0), (true, true), "he begins, and rests at the answer");
+        assert_eq!(sent(0, 0), (true, true), "it is armed, and disarmed by the reply");
         assert_eq!(sent(251, 1), (false, false), "others are likely to come");
         assert_eq!(sent(501, 0), (false, false), "one came a moment before");
         assert_eq!(sent(752, 0), (false, true));
 
         let (late, next) = state.late(ms(753), LONG);
-        assert!(late.is_empty() && next.is_none() && state.watch == TimeoutWatch::Resting);
-        assert!(!state.is_answered(), "he rests already");
+        assert!(late.is_empty() && next.is_none() && state.watch == TimeoutWatch::Disarmed);
+        assert!(!state.on_completed(), "it is disarmed already");
 
-        assert!(state.is_sent(ms(1_003), 1));
-        assert!(!state.is_to_be_watched() && state.watch == TimeoutWatch::Resting, "it was answered at once");
+        assert!(state.on_sent(ms(1_003), 1));
+        assert!(!state.rearm() && state.watch == TimeoutWatch::Disarmed, "the reply came at once");
     }
 
     #[tokio::test]
-    async fn who_rests_after_a_renewal_watches_what_is_sent_next() {
-        let rig = TestNode::new(SHORT).await;
-        let link = rig.node.link().expect("it is ready");
+    async fn a_batch_after_a_renewal_arms_the_watch() {
+        let test = TestNode::new(SHORT).await;
+        let connection = test.node.connection().expect("it is ready");
         let renewal = Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
 
-        rig.node.take(vec![renewal], RouteHistory::default());
-        rig.until_told(1).await;
-        let rests = async {
-            while lock(&link.exchanges.state).watch != TimeoutWatch::Resting {
+        test.node.take(vec![renewal], RouteHistory::default());
+        test.until_replied(1).await;
+        let disarms = async {
+            while lock(&connection.in_flight.state).watch != TimeoutWatch::Disarmed {
                 tokio::task::yield_now().await;
             }
         };
         assert!(
-            tokio::time::timeout(SHORT / 2, rests).await.is_ok(),
-            "his timer would wake him after {SHORT:?}"
+            tokio::time::timeout(SHORT / 2, disarms).await.is_ok(),
+            "its timer would fire after {SHORT:?}"
         );
-        rig.hold();
-        rig.node.take(vec![acquire("b")], RouteHistory::default());
+        test.hold();
+        test.node.take(vec![acquire("b")], RouteHistory::default());
 
-        assert!(tokio::time::timeout(SHORT * 40, rig.until_told(2)).await.is_ok());
-        assert_eq!(rig.told().last(), Some(&("b".to_owned(), false)));
+        assert!(tokio::time::timeout(SHORT * 40, test.until_replied(2)).await.is_ok());
+        assert_eq!(test.told().last(), Some(&("b".to_owned(), false)));
     }
 
     #[tokio::test]
-    async fn what_is_not_answered_in_time_is_answered_once() {
-        let mut rig = TestNode::new(SHORT).await;
-        rig.hold();
+    async fn a_late_request_is_completed_once() {
+        let mut test = TestNode::new(SHORT).await;
+        test.hold();
 
-        rig.node.take(vec![acquire("a")], RouteHistory::default());
-        rig.until_told(1).await;
-        rig.stop().await;
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.until_replied(1).await;
+        test.stop().await;
 
-        assert_eq!(rig.told(), [("a".to_owned(), false)]);
+        assert_eq!(test.told(), [("a".to_owned(), false)]);
     }
 
     #[tokio::test]
-    async fn what_is_sent_after_an_idle_while_is_watched_as_well() {
-        let rig = TestNode::new(SHORT).await;
-        rig.hold();
-        let of_rig = rig.node.link().expect("it is ready");
-        let (connection, untimed) = (of_rig.connection.clone(), of_rig.untimed.clone());
-        let opened = NewConnection { connection, untimed, scripts: of_rig.scripts.clone(), pump: None };
-        let link = Arc::new(NodeConnection::new(
-            opened,
-            Arc::clone(&of_rig.route),
-            1,
-            None,
-            None,
-            Beat::new(&Arc::default()),
-        ));
-        let mut watch = Box::pin(link.exchanges.watch(SHORT));
+    async fn a_batch_after_an_idle_period_times_out() {
+        let test = TestNode::new(SHORT).await;
+        test.hold();
+        let open = test.node.connection().expect("it is ready");
+        let (timed, untimed) = (open.timed.clone(), open.untimed.clone());
+        let opened = NewConnection { timed, untimed, scripts: open.scripts.clone(), driver: None };
+        let connection = Arc::new(NodeConnection::new(opened, Arc::clone(&open.target), 1, None, None));
+        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT));
         assert!(
             (&mut watch).now_or_never().is_none()
-                && lock(&link.exchanges.state).watch == TimeoutWatch::Resting
+                && lock(&connection.in_flight.state).watch == TimeoutWatch::Disarmed
         );
 
-        PipelineBatch::new(&rig.node, &link, Way::Commands, [acquire("a")], RouteHistory::default()).send();
+        PipelineBatch::new(
+            &test.node,
+            &connection,
+            ConnectionKind::Commands,
+            [acquire("a")],
+            RouteHistory::default(),
+        )
+        .send();
         let told = async {
             tokio::select! {
                 () = watch => {}
-                () = rig.until_told(1) => {}
+                () = test.until_replied(1) => {}
             }
         };
 
         assert!(tokio::time::timeout(SHORT * 40, told).await.is_ok());
-        assert_eq!(rig.told(), [("a".to_owned(), false)]);
+        assert_eq!(test.told(), [("a".to_owned(), false)]);
     }
 
     #[tokio::test]
-    async fn what_is_under_way_is_answered_once_when_the_link_is_given_up_and_what_comes_after_at_once() {
-        let mut rig = TestNode::new(LONG).await;
-        rig.hold();
-        let link = rig.node.link().expect("it is ready");
+    async fn a_given_up_connection_completes_each_request_once() {
+        let mut test = TestNode::new(LONG).await;
+        test.hold();
+        let connection = test.node.connection().expect("it is ready");
 
-        rig.node.take(vec![acquire("a")], RouteHistory::default());
-        rig.stop().await;
-        PipelineBatch::new(&rig.node, &link, Way::Commands, [acquire("b")], RouteHistory::default()).send();
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.stop().await;
+        PipelineBatch::new(
+            &test.node,
+            &connection,
+            ConnectionKind::Commands,
+            [acquire("b")],
+            RouteHistory::default(),
+        )
+        .send();
 
-        assert_eq!(rig.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
-        assert!(lock(&link.exchanges.state).is_empty());
+        assert_eq!(test.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
+        assert!(lock(&connection.in_flight.state).is_empty());
     }
 
     #[test]
-    fn requests_leave_while_the_runtime_of_their_connection_stands_still() {
+    fn requests_leave_while_the_connections_runtime_is_blocked() {
         let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
         let of_connection = runtime();
-        let mut rig = of_connection.block_on(TestNode::new(LONG));
+        let mut test = of_connection.block_on(TestNode::new(LONG));
 
         for key in ["a", "b"] {
-            rig.node.take(vec![acquire(key)], RouteHistory::default());
+            test.node.take(vec![acquire(key)], RouteHistory::default());
 
-            assert_eq!(runtime().block_on(rig.asked()), key);
+            assert_eq!(runtime().block_on(test.asked()), key);
         }
     }
 
     #[tokio::test]
-    async fn who_is_told_an_answer_may_send_at_once() {
-        let rig = TestNode::new(LONG).await;
-        let node = Arc::downgrade(&rig.node);
-        rig.on_reply(move |key, _| {
+    async fn a_completion_can_send_another_request() {
+        let test = TestNode::new(LONG).await;
+        let node = Arc::downgrade(&test.node);
+        test.on_reply(move |key, _| {
             let next = key.parse::<u32>().expect("the keys are numbers") + 1;
             if let Some(node) = node.upgrade().filter(|_| next < 1_000) {
                 node.take(vec![acquire(&next.to_string())], RouteHistory::default());
             }
         });
 
-        rig.node.take(vec![acquire("0")], RouteHistory::default());
-        rig.until_told(1_000).await;
+        test.node.take(vec![acquire("0")], RouteHistory::default());
+        test.until_replied(1_000).await;
 
-        assert!(rig.told().iter().all(|(_, is_ours)| *is_ours));
+        assert!(test.told().iter().all(|(_, is_ours)| *is_ours));
     }
 
     #[tokio::test]
-    async fn many_renewals_do_not_say_that_many_requests_are_likely_to_come() {
-        let rig = TestNode::new(LONG).await;
+    async fn many_renewals_do_not_count_as_load() {
+        let test = TestNode::new(LONG).await;
         let renewal = |key| Request { command: Command::Renew { lease: LONG }, ..acquire(key) };
 
-        rig.node.take(vec![renewal("a"), renewal("b")], RouteHistory::default());
-        rig.until_told(2).await;
-        assert_eq!(rig.node.traffic(), LoadHint::Idle);
+        test.node.take(vec![renewal("a"), renewal("b")], RouteHistory::default());
+        test.until_replied(2).await;
+        assert_eq!(test.node.traffic(), LoadHint::Idle);
 
-        rig.node.take(vec![acquire("a"), acquire("b")], RouteHistory::default());
-        rig.until_told(4).await;
-        assert_eq!(rig.node.traffic(), LoadHint::Busy);
+        test.node.take(vec![acquire("a"), acquire("b")], RouteHistory::default());
+        test.until_replied(4).await;
+        assert_eq!(test.node.traffic(), LoadHint::Busy);
     }
 
     #[tokio::test]
-    async fn a_connection_outlives_a_panic_of_who_is_told() {
-        let rig = TestNode::new(LONG).await;
-        rig.on_reply(|key, _| assert_ne!(key, "a", "this panic is part of the test"));
+    async fn a_connection_survives_a_panic_in_a_completion() {
+        let test = TestNode::new(LONG).await;
+        test.on_reply(|key, _| assert_ne!(key, "a", "this panic is part of the test"));
 
-        rig.node.take(vec![acquire("a")], RouteHistory::default());
-        rig.node.take(vec![acquire("b")], RouteHistory::default());
-        rig.until_told(2).await;
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.node.take(vec![acquire("b")], RouteHistory::default());
+        test.until_replied(2).await;
 
-        assert_eq!(rig.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
-        assert_eq!(rig.node.traffic(), LoadHint::Idle, "nothing is under way");
+        assert_eq!(test.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
+        assert_eq!(test.node.traffic(), LoadHint::Idle, "nothing is in flight");
     }
 }

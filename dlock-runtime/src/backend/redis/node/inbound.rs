@@ -1,13 +1,14 @@
-//! What a server sends over one connection: within bounds, and remembered as far as an error needs it.
+//! The bytes that a server sends over one connection: bounded, and remembered as far as errors need
+//! it.
 //!
 //! ```text
-//!  socket --[ TLS ]--> InboundStream --> client library --> queue of messages --> what handles them
+//!  socket --[ TLS ]--> InboundStream --> client library --> queue of messages --> handler
 //!                          |  writes          ^                                     |
 //!                          +---> Inbound: first bytes, errors, violation <----------+  reads, counts down
 //! ```
 //!
-//! The client reports a connection that ends by the system's word for it. What the server sent before is the reason that a user can
-//! act on, so that is kept here.
+//! If a connection ends, the client library reports only the error of the operating system. An
+//! error that the server sent before says more, so it is kept here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,25 +26,25 @@ use crate::backend::redis::node::framing::{FramedReply, Framing, Rejected, Reply
 use crate::sync::lock;
 use crate::telemetry;
 
-/// What is known of the bytes that came over one connection.
+/// The state of the bytes that were received over one connection.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// The server, as it may be shown.
+    /// The server's address, as texts show it.
     server: Arc<str>,
     content: Content,
     received: Mutex<Received>,
-    /// How many replies may be as large as a description of servers.
+    /// How many more replies may have the limits of [`ReplyLimits::DESCRIPTION`].
     descriptions: AtomicU32,
 }
 
-/// What comes over a connection without a request.
+/// The kind of data that a connection receives in addition to replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Nothing: what comes is dropped.
+    /// Nothing: other bytes are discarded.
     Replies,
-    /// Messages, in version 2 of the protocol.
+    /// Pub/sub messages in RESP2.
     Messages,
-    /// Messages, in version 3.
+    /// Push messages in RESP3.
     Pushes,
 }
 
@@ -51,15 +52,15 @@ pub(crate) enum Content {
 struct Received {
     /// The first bytes.
     first: Vec<u8>,
-    /// The first bytes of what TLS is spoken over.
+    /// The first bytes before decryption.
     #[cfg(feature = "tls")]
     before_tls: Vec<u8>,
-    /// The first replies that were errors.
+    /// The text of the first error replies, and of the last one.
     errors: Vec<String>,
-    /// Whether the last reply was one.
+    /// Whether the last reply was an error.
     ends_with_error: bool,
     violation: Option<Violation>,
-    /// How much memory each message takes that waits, and all of them.
+    /// The memory that each waiting message takes, and their sum below.
     waiting: VecDeque<u32>,
     waiting_bytes: usize,
 }
@@ -70,12 +71,12 @@ impl Inbound {
         Arc::new(Self { server, content, received: Mutex::default(), descriptions: AtomicU32::new(0) })
     }
 
-    /// Allows as many replies to be as large as a description of servers, from now on.
+    /// Raises the limits of the next `count` large replies to [`ReplyLimits::DESCRIPTION`].
     pub(crate) fn allow_descriptions(&self, count: u32) {
         self.descriptions.store(count, Ordering::Relaxed);
     }
 
-    /// A message has left the queue of the client.
+    /// Notes that a message has left the queue of the client library.
     pub(crate) fn on_handled(&self) {
         let mut received = lock(&self.received);
         if let Some(bytes) = received.waiting.pop_front() {
@@ -83,41 +84,41 @@ impl Inbound {
         }
     }
 
-    /// Returns why the connection was ended on this side.
+    /// Returns why this side ended the connection.
     pub(crate) fn violation(&self) -> Option<Violation> {
         lock(&self.received).violation.clone()
     }
 
-    /// The connection has ended: what ended it on this side is reported.
+    /// Reports a connection that this side ended.
     pub(crate) fn on_end(&self) {
         if let Some(violation) = self.violation() {
             telemetry::disconnected(&format!("redis at {} {violation}", self.server));
         }
     }
 
-    /// Returns the first bytes that came.
+    /// Returns the first bytes that were received.
     pub(crate) fn first_bytes(&self) -> Vec<u8> {
         lock(&self.received).first.clone()
     }
 
-    /// Returns the first bytes that came before they were decrypted; none if no TLS is spoken.
+    /// Returns the first bytes before decryption; none without TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn bytes_before_tls(&self) -> Vec<u8> {
         lock(&self.received).before_tls.clone()
     }
 
-    /// Returns the first replies that were errors.
+    /// Returns the text of the first error replies, and of the last one.
     pub(crate) fn errors(&self) -> Vec<String> {
         lock(&self.received).errors.clone()
     }
 
-    /// Returns the last reply, if that was an error.
+    /// Returns the text of the last reply if it was an error.
     pub(crate) fn last_error(&self) -> Option<String> {
         let received = lock(&self.received);
         received.errors.last().filter(|_| received.ends_with_error).cloned()
     }
 
-    /// Returns the limits of a reply that is larger than usual.
+    /// Returns the limits of a large reply, if one is allowed.
     fn raised(&self) -> Option<ReplyLimits> {
         let take = |left: u32| left.checked_sub(1);
         let taken = self.descriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -132,12 +133,12 @@ impl Inbound {
         if received.waiting_bytes > MOST_WAITING { Err(Violation::Backlog(MOST_WAITING)) } else { Ok(()) }
     }
 
-    /// Returns whether a reply waits in a queue of the client until it is handled.
+    /// Returns `true` if a reply is a message, which waits in a queue until it is handled.
     fn is_message(&self, reply: &FramedReply<'_>) -> bool {
         match self.content {
             Content::Replies => false,
             Content::Pushes => reply.head.starts_with(b">"),
-            // All that the client does not take for the answer to a request.
+            // Every reply that the client library does not count as the reply to a request.
             Content::Messages => {
                 let is_list = reply.head.starts_with(b"*") || reply.head.starts_with(b">");
                 is_list && !ANSWERS.iter().any(|answer| reply.head.starts_with(answer))
@@ -146,7 +147,7 @@ impl Inbound {
     }
 }
 
-/// The messages of a connection, in version 3 of the protocol.
+/// The push messages of a connection.
 #[derive(Debug)]
 pub(crate) struct Pushes {
     queue: UnboundedReceiver<PushInfo>,
@@ -174,13 +175,14 @@ impl Pushes {
     }
 }
 
-/// A connection, read within bounds. What it has to tell is in [`Inbound`] when a read or a write fails, or once it is dropped.
+/// A stream that enforces limits. The results are in [`Inbound`] once a read or write fails, or
+/// once it is dropped.
 #[derive(Debug)]
 pub(super) struct InboundStream<S> {
     stream: S,
     inbound: Arc<Inbound>,
     framing: Framing,
-    /// The first bytes, until there are enough of them.
+    /// The first bytes, at most [`FIRST`].
     first: Vec<u8>,
     last_is_error: bool,
     ended: StreamEnd,
@@ -189,11 +191,11 @@ pub(super) struct InboundStream<S> {
 #[derive(Debug)]
 enum StreamEnd {
     No,
-    /// The first bytes are not RESP: what else comes with them is collected, to be shown.
+    /// The first bytes are not RESP. More of them are collected for the error text.
     Foreign,
-    /// The next read fails by this.
+    /// The next read fails because of a violation.
     Rejected(Violation),
-    /// The peer takes no more: what it sent before is read, and then the write fails by this.
+    /// A write has failed. The bytes that the peer sent before are read, and then the write fails.
     Unwritten(io::Error),
 }
 
@@ -209,7 +211,7 @@ impl<S> InboundStream<S> {
         }
     }
 
-    /// Reads ahead of the client. Returns how many of the bytes it may have.
+    /// Scans bytes ahead of the client library. Returns how many of them it may read.
     fn scan(&mut self, bytes: &[u8]) -> usize {
         let room = FIRST.saturating_sub(self.first.len());
         if room > 0 {
@@ -236,7 +238,7 @@ impl<S> InboundStream<S> {
         }
     }
 
-    /// Writes down what is to be told.
+    /// Copies the results to [`Inbound`].
     fn settle(&mut self, violation: Option<Violation>) {
         let mut received = lock(&self.inbound.received);
         if received.first.len() < self.first.len() {
@@ -254,13 +256,13 @@ impl<S> InboundStream<S> {
 
     fn reject(&mut self, violation: Violation) -> io::Error {
         self.settle(Some(violation.clone()));
-        // The client takes the connection for lost by this kind.
+        // The client library treats errors of this kind as a lost connection.
         io::Error::new(io::ErrorKind::ConnectionAborted, violation)
     }
 }
 
 impl<S: AsyncRead + Unpin> InboundStream<S> {
-    /// Collects what is shown of bytes that are not RESP.
+    /// Collects bytes that are not RESP for the error text.
     fn poll_foreign(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         while self.first.len() < ENOUGH && !self.first.contains(&b'\n') {
             let mut bytes = [0; ENOUGH];
@@ -274,7 +276,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
         Poll::Ready(self.reject(Violation::Foreign))
     }
 
-    /// Reads what the peer sent before it took no more, and returns the error that ends it.
+    /// Reads the bytes that the peer sent before a write failed. Returns the error that ends them.
     fn poll_last_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
         for _ in 0..LAST_BYTES / FIRST {
             let mut bytes = [0; FIRST];
@@ -288,7 +290,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
         Poll::Ready(None)
     }
 
-    /// Returns the result of a write; one that fails does so once all is read that came before.
+    /// Returns the result of a write. If it fails, first reads the bytes that were sent before.
     fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) if !matches!(self.ended, StreamEnd::Unwritten(_)) => {
@@ -317,7 +319,7 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
             StreamEnd::No | StreamEnd::Unwritten(_) => None,
         };
         self.settle(violation);
-        // TLS says why the peer has hung up.
+        // An error of TLS says why the peer closed the connection.
         Poll::Ready(Err(ended.filter(|ended| !is_hung_up(ended)).unwrap_or(error)))
     }
 }
@@ -352,7 +354,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
         if good < new.len() {
             buffer.set_filled(before + good);
             if good == 0 {
-                return Pin::new(this).poll_read(cx, buffer); // which fails
+                return Pin::new(this).poll_read(cx, buffer); // fails with the violation
             }
         }
         Poll::Ready(Ok(()))
@@ -401,14 +403,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
 }
 
 impl<S> Drop for InboundStream<S> {
-    /// A dial that takes too long drops it, and what has come by then is all that is known.
+    /// If connecting times out, the stream is dropped, and its results are needed for the error.
     fn drop(&mut self) {
         let violation = matches!(self.ended, StreamEnd::Foreign).then_some(Violation::Foreign);
         self.settle(violation);
     }
 }
 
-/// A stream that TLS is spoken over: it notes what comes first, which may be no TLS.
+/// A stream below TLS that records the first bytes, which may not be TLS.
 #[cfg(feature = "tls")]
 #[derive(Debug)]
 pub(super) struct FirstBytes<S> {
@@ -457,7 +459,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FirstBytes<S> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 
-    // A flight of the handshake must leave at once: a server that refuses its first message hangs up before it has come whole.
+    // A flight of the handshake must be sent at once: a server may reject its first part, and close
+    // the connection before the rest arrives.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -480,18 +483,18 @@ fn is_hung_up(error: &io::Error) -> bool {
 
 fn note_error(errors: &mut Vec<String>, error: &[u8]) {
     if errors.len() == KEPT_ERRORS {
-        errors.pop(); // the first ones are those of the handshake, the last one may be why it ended
+        errors.pop(); // the first ones belong to the handshake, the last one may be why the connection ended
     }
     errors.push(String::from_utf8_lossy(error).trim().to_owned());
 }
 
-/// How much memory may wait in a queue of messages. Messages of grants take about 350 bytes each, so these are about 24,000.
+/// The memory that a queue of messages may take. A grant takes about 350 bytes, so it holds 24,000.
 const MOST_WAITING: usize = 8 << 20;
 
-/// More than the client takes for a value, beside its bytes.
+/// More than the client library takes for a value, not counting its bytes.
 const VALUE: usize = 64;
 
-/// How the answers to `SUBSCRIBE`, `UNSUBSCRIBE`, and `PING` begin.
+/// The first bytes of the replies to `SUBSCRIBE`, `UNSUBSCRIBE`, and `PING`.
 const ANSWERS: [&[u8]; 5] = [
     b"*3\r\n$9\r\nsubscribe\r\n",
     b"*3\r\n$11\r\nunsubscribe\r\n",
@@ -500,13 +503,14 @@ const ANSWERS: [&[u8]; 5] = [
     b"*2\r\n$4\r\npong\r\n",
 ];
 
-/// How much is read after a write has failed: a server that goes on sending must not keep the thread.
+/// How much is read after a write has failed: a server that keeps sending must not block the
+/// thread.
 const LAST_BYTES: usize = 64 * 1024;
 
-/// How many of the first bytes are remembered.
+/// How many of the first bytes are kept.
 const FIRST: usize = 256;
 
-/// So many bytes that are not RESP are worth showing though their line has not ended.
+/// Enough bytes that are not RESP to show, even without the end of their line.
 const ENOUGH: usize = 64;
 
 const KEPT_ERRORS: usize = 6;
@@ -517,7 +521,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns what a client reads of bytes that a server sends before it hangs up, and how that ends.
+    /// Returns what a client reads of `bytes` before the server closes the connection, and how it
+    /// ends.
     async fn read(bytes: &[u8], content: Content) -> (Vec<u8>, io::Result<usize>, Arc<Inbound>) {
         let inbound = Inbound::new(&Redacted::new("h:1"), content);
         let (near, mut far) = tokio::io::duplex(1 << 24);
@@ -539,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reply_that_is_too_long_ends_the_connection_behind_those_before_it() {
+    async fn a_too_long_reply_ends_the_connection() {
         let (read, ended, inbound) = read(b"+OK\r\n$99999999\r\nabc", Content::Replies).await;
 
         let error = ended.expect_err("it is too long");
@@ -551,7 +556,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_that_wait_are_bounded_by_the_memory_that_they_take() {
+    async fn waiting_messages_are_bounded_by_their_memory() {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
         let push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
         for (bytes, content) in [(&message[..], Content::Messages), (&push[..], Content::Pushes)] {
@@ -564,7 +569,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_that_are_handled_do_not_wait() {
+    async fn handled_messages_are_not_counted() {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
         let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
         let (near, mut far) = tokio::io::duplex(1 << 20);
@@ -581,7 +586,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_to_requests_do_not_wait() {
+    async fn replies_to_requests_are_not_counted_as_messages() {
         let answers: Vec<u8> = [
             &b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"[..],
             b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
@@ -610,7 +615,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_redis_is_shown_by_its_first_bytes() {
+    async fn a_foreign_protocol_is_shown_by_its_first_bytes() {
         for first in
             ["HTTP/1.1 400 Bad Request\r\nServer: x\r\n", "220 mail ESMTP", "J\0\0\0\n8.0.36\0native"]
         {
@@ -624,7 +629,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sent_before_a_write_failed_is_known() {
+    async fn bytes_sent_before_a_failed_write_are_read() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let near = tokio::net::TcpStream::connect(address).await.expect("it listens");

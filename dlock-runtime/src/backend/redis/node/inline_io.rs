@@ -1,19 +1,18 @@
-//! What drives a connection: whoever has something to send has it sent here and now, and a task does all else.
+//! The driver of a connection. A sender polls the connection itself, and a task polls it otherwise.
 //!
 //! ```text
-//!  caller --begins--> [ a request is queued, the connection is polled: it is written ] --ends--> waits for its answer
-//!  task   --woken---> [ the connection is polled: answers are read                   ]
+//!  caller --locks--> [ a request is enqueued, the connection is polled: it is written ] --unlocks--> waits for the reply
+//!  task   --woken--> [ the connection is polled: replies are read                     ]
 //! ```
 //!
-//! A request that is only queued has another thread woken to write it, which on an idle machine takes as long as the server takes to
-//! answer; and on a busy one that thread comes too late to keep the server at work. So a connection is polled by one thread at a time,
-//! whichever: nobody waits for another, as who polls looks again for those who came meanwhile. What wakes the connection when nobody
-//! polls it wakes the task.
+//! If a request were only enqueued, another thread would have to wake up and write it. On an idle
+//! machine that takes as long as the server takes to reply, and on a busy one it comes too late to
+//! keep the server busy. So one thread at a time polls the connection, and no thread waits for
+//! another: a thread that finds the connection locked requests another poll. A wake-up of the
+//! connection wakes the task if no thread polls.
 //!
-//! Connections whose answers count together have one task (`SharedDriver`): several would be spread over the threads of a runtime, each of
-//! which is woken for its answer, and takes the processor from the servers that have still to give theirs.
-//!
-//! Not here: what is asked and answered (`exchange`), how a connection is made (`dial`).
+//! Connections whose replies are needed together share one task ([`SharedDriver`]). Several tasks
+//! would run on several threads, and take the processor from servers that have not replied yet.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -32,87 +31,89 @@ use crate::fork::in_one_process;
 use crate::sync::lock;
 use crate::telemetry;
 
-/// What drives a connection, until it is dropped.
+/// The driver of one connection. The connection ends when it is dropped.
 pub(crate) struct InlineDriver {
     shared: Arc<DriverState>,
-    /// Where it has one of its own.
+    /// The task of the connection, unless a [`SharedDriver`] drives it.
     task: Option<AbortHandle>,
 }
 
-/// The task of several connections.
+/// A task that drives several connections.
 #[derive(Default)]
 pub(crate) struct SharedDriver {
     task: Arc<AtomicWaker>,
     /// Connections that the task has not seen yet.
-    started: Mutex<Vec<DriverTask>>,
-    /// Held by the task: what is left of one that has ended must not be woken in place of the next.
+    started: Mutex<Vec<PollTask>>,
+    /// Held by the task: a late wake-up must not reach an ended task instead of the next one.
     running: tokio::sync::Mutex<()>,
 }
 
-/// What the task and those who send share.
+/// The state that the task and the senders share.
 struct DriverState {
     connection: Mutex<Option<DrivenConnection>>,
-    turn: Arc<PollLock>,
-    /// Nobody polls it any more.
-    is_over: AtomicBool,
-    /// Told when that is so.
+    poll_lock: Arc<PollLock>,
+    /// Whether the connection has ended: it is not polled again.
+    has_ended: AtomicBool,
+    /// Notified when the connection has ended.
     ended: Notify,
 }
 
-/// Writes requests and reads answers whenever it is polled.
+/// A future that writes requests and reads replies when it is polled.
 type DrivenConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Whose turn it is; what the connection wakes.
+/// A lock for polling, and the waker of the connection.
 struct PollLock {
     state: AtomicU8,
-    /// Whether the task is to poll.
+    /// Whether the task must poll.
     is_due: AtomicBool,
-    /// Who is woken while nobody polls.
+    /// The waker of the task.
     task: Arc<AtomicWaker>,
 }
 
-/// Nobody polls.
-const FREE: u8 = 0;
-/// Somebody does.
-const TAKEN: u8 = 1;
-/// Somebody does, and has to look again.
-const AGAIN: u8 = 2;
+/// No thread polls.
+const UNLOCKED: u8 = 0;
+/// A thread polls.
+const LOCKED: u8 = 1;
+/// A thread polls, and must poll again.
+const REPOLL: u8 = 2;
 
 impl InlineDriver {
-    /// Leaves the connection to `tender`, or starts a task for it, on the current runtime.
+    /// Has `shared_driver` drive the connection, or spawns a task for it on the current runtime.
     pub(crate) fn start(
         connection: impl Future<Output = ()> + Send + 'static,
-        tender: Option<&SharedDriver>,
+        shared_driver: Option<&SharedDriver>,
     ) -> Self {
-        let task = tender.map(|tender| Arc::clone(&tender.task)).unwrap_or_default();
-        let turn = Arc::new(PollLock { state: AtomicU8::new(FREE), is_due: AtomicBool::new(true), task });
+        let task = shared_driver.map(|shared_driver| Arc::clone(&shared_driver.task)).unwrap_or_default();
+        let poll_lock =
+            Arc::new(PollLock { state: AtomicU8::new(UNLOCKED), is_due: AtomicBool::new(true), task });
         let connection = Mutex::new(Some(Box::pin(connection) as DrivenConnection));
-        let (is_over, ended) = (AtomicBool::new(false), Notify::new());
-        let shared = Arc::new(DriverState { connection, turn, is_over, ended });
-        let tending = DriverTask(Arc::clone(&shared));
-        let task = match tender {
-            Some(tender) => {
-                lock(&tender.started).push(tending);
-                shared.turn.task.wake();
+        let (has_ended, ended) = (AtomicBool::new(false), Notify::new());
+        let shared = Arc::new(DriverState { connection, poll_lock, has_ended, ended });
+        let driver_task = PollTask(Arc::clone(&shared));
+        let task = match shared_driver {
+            Some(shared_driver) => {
+                lock(&shared_driver.started).push(driver_task);
+                shared.poll_lock.task.wake();
                 None
             }
-            None => Some(tokio::spawn(in_one_process(tending.run())).abort_handle()),
+            None => Some(tokio::spawn(in_one_process(driver_task.run())).abort_handle()),
         };
         Self { shared, task }
     }
 
-    /// Returns when the connection has ended: the other end has closed it, or is gone. It is for one who waits.
+    /// Waits until the connection has ended. At most one task may wait.
     pub(crate) async fn ended(&self) {
         self.shared.ended.notified().await;
     }
 
-    /// Does what gives the connection something to send, and has it sent. Where somebody else is about the connection, he does.
-    pub(crate) fn send(&self, ask: impl FnOnce()) {
-        let turn = self.shared.begin();
-        ask();
-        let Some(turn) = turn else { return };
-        // Not by what the task that sends has left of its share.
-        let _ = tokio::task::unconstrained(async { turn.go() }).now_or_never();
+    /// Runs `enqueue`, and polls the connection so that the request is written. If another thread
+    /// polls the connection, that thread writes it.
+    pub(crate) fn send(&self, enqueue: impl FnOnce()) {
+        let guard = self.shared.try_lock();
+        enqueue();
+        let Some(guard) = guard else { return };
+        // The poll must not count against the budget of the sending task.
+        let _ = tokio::task::unconstrained(async { guard.poll() }).now_or_never();
     }
 }
 
@@ -122,19 +123,19 @@ impl Drop for InlineDriver {
             task.abort();
         }
         self.shared.end();
-        self.shared.turn.wake_the_task(); // it forgets what has ended
+        self.shared.poll_lock.wake_task(); // so that it drops the connection
     }
 }
 
 impl SharedDriver {
-    /// Drives the connections that are left to it, without end. They end with it.
+    /// Drives its connections, forever. They end when this is dropped.
     pub(crate) async fn run(&self) {
         let _running = self.running.lock().await;
-        let mut tended = Vec::new();
+        let mut driven = Vec::new();
         poll_fn(|cx| {
             self.task.register(cx.waker());
-            tended.append(&mut lock(&self.started));
-            tended.retain(|tending: &DriverTask| !tending.0.drive_shared());
+            driven.append(&mut lock(&self.started));
+            driven.retain(|driver_task: &PollTask| !driver_task.0.drive_shared());
             Poll::<()>::Pending
         })
         .await;
@@ -148,65 +149,67 @@ impl fmt::Debug for SharedDriver {
 }
 
 impl DriverState {
-    /// Begins a turn, unless somebody else has his.
-    fn begin(&self) -> Option<PollGuard<'_>> {
-        let begun = self.turn.state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Acquire);
+    /// Locks the connection for polling; `None` if another thread has locked it.
+    fn try_lock(&self) -> Option<PollGuard<'_>> {
+        let begun =
+            self.poll_lock.state.compare_exchange(UNLOCKED, LOCKED, Ordering::AcqRel, Ordering::Acquire);
         begun.is_ok().then(|| PollGuard(self))
     }
 
-    /// The task's turn, where it was woken for this connection. Returns whether that has ended.
+    /// Polls the connection if it was woken. Returns `true` if the connection has ended.
     fn drive_shared(&self) -> bool {
-        if self.turn.is_due.swap(false, Ordering::AcqRel) {
-            while !self.turn.request_repoll() {
-                if let Some(turn) = self.begin() {
-                    turn.go();
+        if self.poll_lock.is_due.swap(false, Ordering::AcqRel) {
+            while !self.poll_lock.request_repoll() {
+                if let Some(guard) = self.try_lock() {
+                    guard.poll();
                     break;
                 }
             }
         }
-        self.is_over.load(Ordering::Acquire)
+        self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Drops the connection, or leaves that to whoever is about it.
+    /// Drops the connection, or has the thread that polls it drop it.
     fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
-        while !self.turn.request_repoll() {
-            if let Some(turn) = self.begin() {
-                return turn.go();
+        self.has_ended.store(true, Ordering::Release);
+        while !self.poll_lock.request_repoll() {
+            if let Some(guard) = self.try_lock() {
+                return guard.poll();
             }
         }
     }
 
-    /// Polls the connection, and drops it where it has ended.
+    /// Polls the connection, and drops it if it has ended.
     fn poll(&self) {
-        let waker = Waker::from(Arc::clone(&self.turn));
+        let waker = Waker::from(Arc::clone(&self.poll_lock));
         let mut connection = lock(&self.connection);
-        let mut is_over = self.is_over.load(Ordering::Acquire);
-        if let Some(connection) = connection.as_mut().filter(|_| !is_over) {
+        let mut has_ended = self.has_ended.load(Ordering::Acquire);
+        if let Some(connection) = connection.as_mut().filter(|_| !has_ended) {
             let polled = || connection.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-            is_over = catch_unwind(AssertUnwindSafe(polled)).unwrap_or_else(|_| {
+            has_ended = catch_unwind(AssertUnwindSafe(polled)).unwrap_or_else(|_| {
                 telemetry::actor_failed(&"a connection panicked");
                 true
             });
         }
-        if is_over {
-            self.is_over.store(true, Ordering::Release);
+        if has_ended {
+            self.has_ended.store(true, Ordering::Release);
             *connection = None;
             self.ended.notify_one();
         }
     }
 }
 
-/// A turn that has begun. Its end is that of what was asked meanwhile, or the task is woken.
+/// A lock for polling. If it is dropped without a poll, the task is woken.
 struct PollGuard<'a>(&'a DriverState);
 
 impl PollGuard<'_> {
-    fn go(self) {
-        let turn = &self.0.turn;
-        for _ in 0..IN_ONE_GO {
-            turn.state.swap(TAKEN, Ordering::AcqRel);
+    fn poll(self) {
+        let poll_lock = &self.0.poll_lock;
+        for _ in 0..MAX_POLLS {
+            poll_lock.state.swap(LOCKED, Ordering::AcqRel);
             self.0.poll();
-            if turn.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if poll_lock.state.compare_exchange(LOCKED, UNLOCKED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            {
                 return std::mem::forget(self);
             }
         }
@@ -215,24 +218,24 @@ impl PollGuard<'_> {
 
 impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
-        self.0.turn.state.swap(FREE, Ordering::AcqRel);
-        if self.0.is_over.load(Ordering::Acquire) {
-            self.0.end(); // there may be no task any more
+        self.0.poll_lock.state.swap(UNLOCKED, Ordering::AcqRel);
+        if self.0.has_ended.load(Ordering::Acquire) {
+            self.0.end(); // there may be no task anymore
         } else {
-            self.0.turn.wake_the_task();
+            self.0.poll_lock.wake_task();
         }
     }
 }
 
 impl PollLock {
-    /// Has whoever polls look again; returns whether somebody does.
+    /// Requests another poll from the thread that polls. Returns `false` if no thread polls.
     fn request_repoll(&self) -> bool {
-        // Written where it says so already, too: who polls again then sees all that came before this.
-        let again = |state| (state != FREE).then_some(AGAIN);
+        // Written even if it is set: the next poll must see all that happened before this call.
+        let again = |state| (state != UNLOCKED).then_some(REPOLL);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, again).is_ok()
     }
 
-    fn wake_the_task(&self) {
+    fn wake_task(&self) {
         self.is_due.store(true, Ordering::Release);
         self.task.wake();
     }
@@ -245,33 +248,33 @@ impl Wake for PollLock {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.request_repoll() {
-            self.wake_the_task();
+            self.wake_task();
         }
     }
 }
 
-/// The task's hold of it: when its runtime ends, so does the connection.
-struct DriverTask(Arc<DriverState>);
+/// The share of a task: the connection ends with the runtime of the task.
+struct PollTask(Arc<DriverState>);
 
-impl DriverTask {
-    /// Drives the one connection, until it has ended.
+impl PollTask {
+    /// Drives the connection until it has ended.
     async fn run(self) {
         poll_fn(|cx| {
-            self.0.turn.task.register(cx.waker());
+            self.0.poll_lock.task.register(cx.waker());
             if self.0.drive_shared() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 }
 
-impl Drop for DriverTask {
+impl Drop for PollTask {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-/// How often who polls looks again before he leaves it to the task: it may be one that has its own work to do.
-const IN_ONE_GO: usize = 4;
+/// How often a sender polls before it leaves the rest to the task: it may have other work to do.
+const MAX_POLLS: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -291,127 +294,130 @@ mod tests {
         Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
     }
 
-    /// A connection that says on which thread it has dealt with what.
+    /// A connection that reports each number that it received, with the thread that polled it.
     fn connection(
-        mut told: UnboundedReceiver<u32>,
-        say: mpsc::Sender<(u32, ThreadId)>,
+        mut receiver: UnboundedReceiver<u32>,
+        report: mpsc::Sender<(u32, ThreadId)>,
     ) -> impl Future<Output = ()> {
         poll_fn(move |cx| {
-            while let Poll::Ready(word) = told.poll_recv(cx) {
+            while let Poll::Ready(word) = receiver.poll_recv(cx) {
                 let Some(word) = word else { return Poll::Ready(()) };
-                say.send((word, thread::current().id())).expect("the test listens");
+                report.send((word, thread::current().id())).expect("the test listens");
             }
             Poll::Pending
         })
     }
 
-    fn has_ended(pump: &InlineDriver) -> bool {
-        pump.shared.is_over.load(Ordering::SeqCst)
+    fn has_ended(driver: &InlineDriver) -> bool {
+        driver.shared.has_ended.load(Ordering::SeqCst)
     }
 
-    /// Starts a pump whose task is never polled, as one of a busy runtime.
+    /// Starts a driver whose task is never polled, as on a busy runtime.
     fn alone() -> (Runtime, InlineDriver, UnboundedSender<u32>, mpsc::Receiver<(u32, ThreadId)>) {
-        let ((tell, told), (say, said), runtime) = (unbounded_channel(), mpsc::channel(), runtime());
-        let pump = runtime.block_on(async { InlineDriver::start(connection(told, say), None) });
-        (runtime, pump, tell, said)
+        let ((sender, receiver), (report, polled), runtime) =
+            (unbounded_channel(), mpsc::channel(), runtime());
+        let driver = runtime.block_on(async { InlineDriver::start(connection(receiver, report), None) });
+        (runtime, driver, sender, polled)
     }
 
     #[test]
-    fn what_is_sent_leaves_here_and_now() {
-        let (_runtime, pump, tell, said) = alone();
+    fn a_sender_writes_its_request_itself() {
+        let (_runtime, driver, sender, polled) = alone();
 
-        pump.send(|| tell.send(7).expect("the connection listens"));
+        driver.send(|| sender.send(7).expect("the connection listens"));
 
-        assert_eq!(said.try_recv(), Ok((7, thread::current().id())));
+        assert_eq!(polled.try_recv(), Ok((7, thread::current().id())));
     }
 
     #[test]
-    fn what_nobody_sends_is_the_tasks() {
-        let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
+    fn the_task_polls_without_a_sender() {
+        let ((sender, receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
         let task = thread::spawn(move || {
             runtime().block_on(async {
-                let pump = InlineDriver::start(connection(told, say), None);
-                while !has_ended(&pump) {
+                let driver = InlineDriver::start(connection(receiver, report), None);
+                while !has_ended(&driver) {
                     tokio::task::yield_now().await;
                 }
             });
         });
 
-        tell.send(7).expect("the connection listens");
+        sender.send(7).expect("the connection listens");
         assert_eq!(
-            said.recv_timeout(SOON).map(|(word, thread)| (word, thread == task.thread().id())),
+            polled.recv_timeout(SOON).map(|(word, thread)| (word, thread == task.thread().id())),
             Ok((7, true))
         );
 
-        drop(tell);
+        drop(sender);
         task.join().expect("it ends with the connection");
     }
 
     #[test]
-    fn who_comes_meanwhile_does_not_wait_and_is_seen_to_by_who_is_about_it() {
-        let (_runtime, pump, tell, said) = alone();
+    fn a_concurrent_sender_is_served_by_the_polling_thread() {
+        let (_runtime, driver, sender, polled) = alone();
 
-        pump.send(|| {
+        driver.send(|| {
             thread::scope(|scope| {
-                let other = scope.spawn(|| pump.send(|| tell.send(7).expect("the connection listens")));
+                let other = scope.spawn(|| driver.send(|| sender.send(7).expect("the connection listens")));
                 other.join().expect("it does not wait");
             });
-            assert!(said.try_recv().is_err(), "it is not his turn");
+            assert!(polled.try_recv().is_err(), "the other thread polls");
         });
 
-        assert_eq!(said.try_recv(), Ok((7, thread::current().id())));
+        assert_eq!(polled.try_recv(), Ok((7, thread::current().id())));
     }
 
     #[test]
-    fn who_sends_from_inside_of_a_turn_is_seen_to_by_it() {
-        let ((tell, mut told), (say, said)) = (unbounded_channel::<u32>(), mpsc::channel());
+    fn a_request_sent_during_a_poll_is_written_by_it() {
+        let ((sender, mut receiver), (report, polled)) = (unbounded_channel::<u32>(), mpsc::channel());
         let (place, runtime) = (Arc::new(Mutex::new(None::<Arc<InlineDriver>>)), runtime());
-        let (inner, ask) = (Arc::clone(&place), tell.clone());
+        let (inner, ask) = (Arc::clone(&place), sender.clone());
         let connection = poll_fn(move |cx| {
-            while let Poll::Ready(Some(word)) = told.poll_recv(cx) {
-                say.send(word).expect("the test listens");
-                let pump = lock(&inner).clone().filter(|_| word < 3);
-                if let Some(pump) = pump {
-                    pump.send(|| ask.send(word + 1).expect("the connection listens")); // as a reply may
+            while let Poll::Ready(Some(word)) = receiver.poll_recv(cx) {
+                report.send(word).expect("the test listens");
+                let driver = lock(&inner).clone().filter(|_| word < 3);
+                if let Some(driver) = driver {
+                    driver.send(|| ask.send(word + 1).expect("the connection listens")); // as a reply may
                 }
             }
             Poll::Pending
         });
-        let pump = Arc::new(runtime.block_on(async { InlineDriver::start(connection, None) }));
-        *lock(&place) = Some(Arc::clone(&pump));
+        let driver = Arc::new(runtime.block_on(async { InlineDriver::start(connection, None) }));
+        *lock(&place) = Some(Arc::clone(&driver));
 
-        pump.send(|| tell.send(1).expect("the connection listens"));
+        driver.send(|| sender.send(1).expect("the connection listens"));
 
-        assert_eq!(said.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(pump.shared.begin().is_some(), "the turn is over");
+        assert_eq!(polled.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(driver.shared.try_lock().is_some(), "it is unlocked");
         *lock(&place) = None;
     }
 
     #[test]
-    fn nothing_is_left_lying_whoever_sends_when() {
+    fn no_request_is_lost_under_concurrent_senders() {
         const EACH: u32 = 20_000;
-        for tender in [None, Some(Arc::<SharedDriver>::default())] {
-            let ((tell, told), (say, said)) = (unbounded_channel(), mpsc::channel());
-            let (pass, pump) = mpsc::channel();
+        for shared_driver in [None, Some(Arc::<SharedDriver>::default())] {
+            let ((sender, receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
+            let (pass, driver) = mpsc::channel();
             let task = thread::spawn(move || {
                 runtime().block_on(async {
-                    let pump = Arc::new(InlineDriver::start(connection(told, say), tender.as_deref()));
-                    let _tending = tender.map(|tender| tokio::spawn(async move { tender.run().await }));
-                    let _ = pass.send(Arc::clone(&pump));
-                    while !has_ended(&pump) {
+                    let driver =
+                        Arc::new(InlineDriver::start(connection(receiver, report), shared_driver.as_deref()));
+                    let _running = shared_driver
+                        .map(|shared_driver| tokio::spawn(async move { shared_driver.run().await }));
+                    let _ = pass.send(Arc::clone(&driver));
+                    while !has_ended(&driver) {
                         tokio::task::yield_now().await;
                     }
                 });
             });
-            let pump = pump.recv().expect("it has started");
+            let driver = driver.recv().expect("it has started");
 
             thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| {
                         for word in 0..EACH {
-                            pump.send(|| tell.send(word).expect("the connection listens"));
+                            driver.send(|| sender.send(word).expect("the connection listens"));
                             if word % 7 == 0 {
-                                tell.send(word).expect("the connection listens");
+                                sender.send(word).expect("the connection listens");
                             }
                         }
                     });
@@ -419,49 +425,50 @@ mod tests {
             });
 
             for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
-                said.recv_timeout(SOON).expect("all that was sent arrives");
+                polled.recv_timeout(SOON).expect("all that was sent arrives");
             }
-            drop(tell);
+            drop(sender);
             task.join().expect("it ends with the connection");
         }
     }
 
     #[test]
-    fn one_task_polls_those_of_its_connections_that_have_something_and_forgets_what_has_ended() {
-        let (tender, polls, runtime) = (SharedDriver::default(), [0; 3].map(AtomicUsize::new), runtime());
+    fn a_shared_driver_polls_only_woken_connections() {
+        let (shared_driver, polls, runtime) =
+            (SharedDriver::default(), [0; 3].map(AtomicUsize::new), runtime());
         let polls = Arc::new(polls);
-        let ((say, said), mut tell) = (mpsc::channel(), Vec::new());
-        let mut pumps: Vec<_> = (0..3)
+        let ((report, polled), mut sender) = (mpsc::channel(), Vec::new());
+        let mut drivers: Vec<_> = (0..3)
             .map(|number| {
-                let (asked, told) = unbounded_channel();
-                let (polls, mut inner) = (Arc::clone(&polls), Box::pin(connection(told, say.clone())));
-                tell.push(asked);
+                let (asked, receiver) = unbounded_channel();
+                let (polls, mut inner) = (Arc::clone(&polls), Box::pin(connection(receiver, report.clone())));
+                sender.push(asked);
                 let counted = poll_fn(move |cx| {
                     polls[number].fetch_add(1, Ordering::SeqCst);
                     inner.as_mut().poll(cx)
                 });
-                InlineDriver::start(counted, Some(&tender))
+                InlineDriver::start(counted, Some(&shared_driver))
             })
             .collect();
         let counts = || [0, 1, 2].map(|number| polls[number].load(Ordering::SeqCst));
-        let mut task = Box::pin(tender.run());
+        let mut task = Box::pin(shared_driver.run());
         let mut run = || assert!(runtime.block_on(async { (&mut task).now_or_never() }).is_none());
 
         run();
         assert_eq!(counts(), [1; 3], "each is polled when it is new");
-        tell[1].send(7).expect("the connection listens");
+        sender[1].send(7).expect("the connection listens");
         run();
-        assert_eq!((counts(), said.try_iter().count()), ([1, 2, 1], 1));
-        let ended = Arc::downgrade(&pumps[1].shared);
-        drop(pumps.remove(1));
+        assert_eq!((counts(), polled.try_iter().count()), ([1, 2, 1], 1));
+        let ended = Arc::downgrade(&drivers[1].shared);
+        drop(drivers.remove(1));
         run();
         assert_eq!((counts(), ended.strong_count()), ([1, 2, 1], 0));
 
         drop(task);
-        assert!(pumps.iter().all(has_ended), "the others end with it");
+        assert!(drivers.iter().all(has_ended), "the others end with it");
     }
 
-    /// Says when it is dropped.
+    /// Counts drops.
     struct Dropped(Arc<AtomicUsize>);
 
     impl Drop for Dropped {
@@ -471,11 +478,11 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_with_the_pump_and_with_the_runtime_and_when_it_panics() {
+    fn a_connection_ends_with_its_driver_runtime_or_panic() {
         let start = |runtime: &Runtime, panics: bool| {
             let dropped = Arc::new(AtomicUsize::new(0));
             let note = Dropped(Arc::clone(&dropped));
-            let pump = runtime.block_on(async {
+            let driver = runtime.block_on(async {
                 InlineDriver::start(
                     poll_fn(move |_| {
                         let _note = &note;
@@ -485,29 +492,29 @@ mod tests {
                     None,
                 )
             });
-            (pump, dropped)
+            (driver, dropped)
         };
         let runtime = runtime();
 
-        let (pump, dropped) = start(&runtime, false);
-        drop(pump);
-        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the pump");
+        let (driver, dropped) = start(&runtime, false);
+        drop(driver);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the driver");
 
-        let (pump, dropped) = start(&runtime, true);
-        pump.send(|| {});
+        let (driver, dropped) = start(&runtime, true);
+        driver.send(|| {});
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "it has panicked");
 
         let (_pump, dropped) = start(&runtime, false);
         drop(runtime);
-        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the runtime");
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "it ends with the runtime");
     }
 
     #[test]
-    fn a_connection_that_is_given_up_while_it_is_polled_goes_then() {
+    fn a_driver_dropped_during_a_poll_ends_the_connection() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<InlineDriver>)));
         let (gone, runtime) = (Arc::clone(&place), runtime());
-        let pump = runtime.block_on(async {
+        let driver = runtime.block_on(async {
             InlineDriver::start(
                 poll_fn(move |_| {
                     let _note = &note;
@@ -517,25 +524,25 @@ mod tests {
                 None,
             )
         });
-        let shared = Arc::clone(&pump.shared);
-        *lock(&place) = Some(pump);
+        let shared = Arc::clone(&driver.shared);
+        *lock(&place) = Some(driver);
 
-        shared.begin().expect("nobody polls").go();
+        shared.try_lock().expect("nobody polls").poll();
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
 
     #[test]
-    fn a_connection_that_is_given_up_in_the_last_poll_of_a_turn_goes_then() {
+    fn a_driver_dropped_in_the_last_poll_ends_the_connection() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<InlineDriver>)));
         let (gone, runtime, mut polls) = (Arc::clone(&place), runtime(), 0);
-        let pump = runtime.block_on(async {
+        let driver = runtime.block_on(async {
             InlineDriver::start(
                 poll_fn(move |cx| {
                     let _note = &note;
                     polls += 1;
-                    if polls == IN_ONE_GO {
+                    if polls == MAX_POLLS {
                         drop(lock(&gone).take());
                     }
                     cx.waker().wake_by_ref();
@@ -544,10 +551,10 @@ mod tests {
                 None,
             )
         });
-        let shared = Arc::clone(&pump.shared);
-        *lock(&place) = Some(pump);
+        let shared = Arc::clone(&driver.shared);
+        *lock(&place) = Some(driver);
 
-        shared.begin().expect("nobody polls").go();
+        shared.try_lock().expect("nobody polls").poll();
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }

@@ -1,25 +1,24 @@
-//! Key tracking: the server tells at once when anybody changes a key that was read over a connection of its own.
+//! Key tracking: the server reports the next change of each key that was read over a connection.
 //!
 //! ```text
-//!  a hold that lives    -- GET ------->  the server notes that the key was read: it is armed, for one change
-//!  its renewal          -- renew ----->  written, which is not told to who wrote it (NOLOOP), and read last: armed again
-//!  a stranger's lock    -- GET ------->  armed
-//!                      <-- changed ---   a hint: who holds checks, which arms it again; who waits looks again
+//!  a long hold          -- GET ------->  the server tracks the key, for one change
+//!  its renewal          -- renew ----->  a write, not reported to its sender (NOLOOP), then a read: tracked again
+//!  a foreign lock       -- GET ------->  tracked
+//!                       <-- invalidate-  a hint: the holder verifies, which tracks the key again; a waiter tries again
 //! ```
 //!
-//! Only what lives for a while is armed (`protocol::invalidation`): a lock that is taken and let go of at once costs nothing here, and before the
-//! first that lives there is no connection. What is told proves nothing. Where the server does not let us, or the connection is away,
-//! holds are confirmed by their renewals, and a stranger's lock is looked at every `poll_interval`.
+//! Only holds that last are tracked (`protocol::invalidation`): a lock that is released at once
+//! costs nothing here, and there is no connection before the first long hold. An invalidation is
+//! not proof. If the server refuses tracking, or the connection is lost, holds are confirmed by
+//! their renewals, and foreign locks are checked every `poll_interval`.
 //!
-//! Which holds are armed their lanes know, as far as it matters: one that has been checked has its renewals sent over this connection, and
-//! each arms its key. What is remembered here is which locks of strangers are, since the server says each key that it forgets.
-//!
-//! Not here: who is told (`answers`), what a hint leads to (`protocol::invalidation`), pipelines (`batch`).
+//! The state of the key knows whether a hold is tracked: once it has been verified, its renewals
+//! are sent over this connection, and each tracks the key again. This module knows which foreign
+//! locks are tracked, since the server reports each key that it stops tracking.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
@@ -31,97 +30,94 @@ use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::inbound::Pushes;
-use crate::backend::redis::node::keepalive::{Pulse, Use};
+use crate::backend::redis::node::keepalive::Keepalive;
 use crate::bounds::{LONGEST_VALUE, MAX_WAITERS};
-use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};
-use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::telemetry;
 use crate::token::{PREFIX, Token};
 
-/// The keys of which a node's server tells.
+/// The tracked keys of one node.
 #[derive(Default)]
 pub(crate) struct InvalidationTracker {
     state: Mutex<TrackerState>,
-    /// Whether there ever was something to be told of: before that there is no connection.
+    /// Whether a key ever had to be tracked: there is no connection before.
     is_wanted: AtomicBool,
     first: Notify,
-    /// Told that there are strangers to be armed.
+    /// Notified when foreign locks must be tracked.
     more: Notify,
-    /// Told when the connection is to be made anew.
+    /// Notified when the connection must be replaced.
     broken: Notify,
-    /// Whether somebody has been told that the server does not let us.
-    has_told: AtomicBool,
+    /// Whether `dlock.tracking_disabled` has been reported.
+    has_reported: AtomicBool,
 }
 
 #[derive(Default)]
 struct TrackerState {
-    wire: Option<TrackingConnection>,
-    /// When something was asked over the connection last.
-    asked: Option<BootInstant>,
-    /// Keys of strangers' locks that are armed, or to be armed.
-    strangers: HashSet<Name>,
-    /// Those that are to be armed.
-    to_arm: Vec<Name>,
+    connection: Option<TrackingConnection>,
+    /// The keys of foreign locks that are tracked, or will be.
+    foreign_locks: HashSet<Name>,
+    /// Those that are not tracked yet.
+    untracked: Vec<Name>,
 }
 
-/// The connection that keys are read over.
+/// The connection with key tracking.
 #[derive(Clone)]
 pub(crate) struct TrackingConnection {
-    pub(crate) connection: Connection,
-    /// The same, over which nobody finds out that answers are late.
+    pub(crate) timed: Connection,
+    /// The same connection, without a timeout for replies.
     pub(crate) untimed: Connection,
-    /// One of its own, as no other connection keeps its order.
+    /// An epoch of its own, since no other connection shares its order.
     pub(crate) epoch: u64,
 }
 
 impl InvalidationTracker {
-    /// Takes out of `requests` those that arm their keys or keep them armed, and returns them with the way that they go.
-    pub(crate) fn take_out(&self, requests: &mut Vec<Request>) -> Option<(TrackingConnection, Vec<Request>)> {
-        // Most hold up nobody: what lives for a moment only is not renewed.
+    /// Removes the requests that must be sent over the tracking connection, and returns them with
+    /// it.
+    pub(crate) fn take_tracked(
+        &self,
+        requests: &mut Vec<Request>,
+    ) -> Option<(TrackingConnection, Vec<Request>)> {
+        // The usual case: short holds are not renewed.
         if !requests.iter().any(|request| request.command.is_renewal()) {
             return None;
         }
-        let mut state = lock(&self.state);
-        let Some(wire) = state.wire.clone() else {
+        let state = lock(&self.state);
+        let Some(tracking) = state.connection.clone() else {
             if requests.iter().any(|request| request.command == Command::Verify) {
-                self.want();
+                self.request_connection();
             }
             return None;
         };
-        let (tracked, others) = std::mem::take(requests).into_iter().partition(arms);
+        let (tracked, others) = std::mem::take(requests).into_iter().partition(is_tracked_read);
         *requests = others;
-        if !tracked.is_empty() {
-            state.asked = Some(boot_time());
-        }
-        Some((wire, tracked))
+        Some((tracking, tracked))
     }
 
-    /// A stranger has the lock of `key`, and somebody here waits for it.
+    /// Tracks the key of a foreign lock that a task of this process waits for.
     pub(crate) fn note_foreign_lock(&self, key: &Name) {
         let mut state = lock(&self.state);
-        if state.wire.is_none() {
-            self.want();
-        } else if state.strangers.insert(Name::clone(key)) {
-            state.to_arm.push(Name::clone(key));
+        if state.connection.is_none() {
+            self.request_connection();
+        } else if state.foreign_locks.insert(Name::clone(key)) {
+            state.untracked.push(Name::clone(key));
             self.more.notify_one();
         }
     }
 
-    /// The connection has failed.
+    /// Replaces the connection.
     pub(crate) fn give_up(&self) {
         self.broken.notify_one();
     }
 
-    /// Nothing is told any more.
+    /// Forgets the connection.
     pub(crate) fn close(&self) {
         let before = std::mem::take(&mut *lock(&self.state));
-        drop(before); // with nothing locked
+        drop(before); // holds no lock
     }
 
-    fn want(&self) {
+    fn request_connection(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.first.notify_one();
         }
@@ -133,34 +129,36 @@ impl InvalidationTracker {
         }
     }
 
-    fn open(&self, wire: TrackingConnection) {
-        *lock(&self.state) = TrackerState { wire: Some(wire), ..TrackerState::default() };
+    fn open(&self, tracking: TrackingConnection) {
+        *lock(&self.state) = TrackerState { connection: Some(tracking), ..TrackerState::default() };
     }
 
-    /// Returns which key the server means, which has told us once and forgets that we read it.
-    fn changed<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+    /// Returns the changed key. The server has stopped tracking it.
+    fn on_changed<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = std::str::from_utf8(key).ok()?;
         lock(&self.state).forget(key);
         Some(key)
     }
 
-    fn is_told_first(&self) -> bool {
-        !self.has_told.swap(true, Ordering::AcqRel)
+    fn should_report(&self) -> bool {
+        !self.has_reported.swap(true, Ordering::AcqRel)
     }
 }
 
 impl TrackerState {
-    /// The server tells no more of this stranger's lock.
+    /// Forgets a foreign lock, because the server has stopped tracking it.
     fn forget(&mut self, key: &str) {
-        self.strangers.remove(key);
-        if self.strangers.capacity() > LITTLE && self.strangers.len() < self.strangers.capacity() / 4 {
-            self.strangers.shrink_to(self.strangers.len() * 2);
+        self.foreign_locks.remove(key);
+        if self.foreign_locks.capacity() > MIN_SHRINK_CAPACITY
+            && self.foreign_locks.len() < self.foreign_locks.capacity() / 4
+        {
+            self.foreign_locks.shrink_to(self.foreign_locks.len() * 2);
         }
     }
 }
 
-/// Returns whether a request arms its key, or keeps it armed: a check, or a renewal of what has been checked.
-fn arms(request: &Request) -> bool {
+/// Returns `true` if a request tracks its key: a verification, or a renewal of a verified hold.
+fn is_tracked_read(request: &Request) -> bool {
     match request.command {
         Command::Verify => true,
         Command::Renew { .. } => request.is_tracked,
@@ -169,40 +167,38 @@ fn arms(request: &Request) -> bool {
 }
 
 impl Node {
-    /// Has the server tell of changes for as long as `link` is used. After each new connection everything is looked at, which arms what is
-    /// to be armed.
-    pub(crate) async fn track(&self, link: &NodeConnection) {
-        if link.route.tracking {
+    /// Receives invalidations while `connection` is used.
+    ///
+    /// After each new connection all holds and waiters check their keys, which tracks them again.
+    pub(crate) async fn run_tracking(&self, connection: &NodeConnection) {
+        if connection.target.tracking {
             self.tracking.until_wanted().await;
-            self.track_until_refused(link).await;
+            self.run_tracking_until_refused(connection).await;
         }
         std::future::pending::<()>().await;
     }
 
-    async fn track_until_refused(&self, link: &NodeConnection) {
-        let (route, mut backoff) = (&link.route, Backoff::new(&self.engine));
+    async fn run_tracking_until_refused(&self, connection: &NodeConnection) {
+        let (target, mut backoff) = (&connection.target, Backoff::new(&self.engine));
         let (mut failures, mut has_worked) = (0_u32, false);
         loop {
             let since = Instant::now();
-            match route.track().await {
-                Ok((untimed, mut told)) => {
-                    let connection = route.timed(&untimed);
-                    self.tracking.open(TrackingConnection { connection, untimed, epoch: self.next_epoch() });
+            match target.open_for_tracking().await {
+                Ok((untimed, mut pushes)) => {
+                    let timed = target.timed(&untimed);
+                    self.tracking.open(TrackingConnection { timed, untimed, epoch: self.next_epoch() });
                     self.on_invalidations_missed();
-                    let heard = self.tell_changes(&mut told, link.beat.pulse()).await;
-                    let heard = lock(&self.tracking.state).asked.map_or(heard, |asked| asked.max(heard));
-                    self.idleness.ended(Use::Tracking, link.beat.idle_at(boot_time(), Some(heard)));
+                    self.receive_invalidations(&mut pushes).await;
                     self.tracking.close();
                     has_worked = true;
                 }
                 Err(failure) => {
-                    self.idleness.failed();
-                    if self.tracking.is_told_first() {
+                    if self.tracking.should_report() {
                         telemetry::not_tracking(&failure.reason);
                     }
                     failures += 1;
-                    // One that closes the connection each time has no such command.
-                    if failure.kind != FailureKind::Passing || (failures >= MOST_TRIES && !has_worked) {
+                    // A server that closes the connection each time does not have the command.
+                    if failure.kind != FailureKind::Passing || (failures >= MAX_FAILURES && !has_worked) {
                         return;
                     }
                 }
@@ -211,111 +207,101 @@ impl Node {
         }
     }
 
-    /// Tells what has changed, until the connection ends, and returns when something was told last.
-    async fn tell_changes(&self, told: &mut Pushes, mut pulse: Pulse) -> BootInstant {
-        let mut heard = boot_time();
+    /// Receives invalidations until the connection ends.
+    async fn receive_invalidations(&self, pushes: &mut Pushes) {
+        let mut keepalive = Keepalive::new();
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.tracking.broken.notified() => return heard,
-                next = pulse.before_a_ping(told.next()) => next,
+                () = self.tracking.broken.notified() => return,
+                next = keepalive.before_ping(pushes.next()) => next,
                 () = self.tracking.more.notified() => {
-                    self.arm_foreign().await;
+                    self.track_foreign_locks().await;
                     continue;
                 }
             };
             match next {
-                Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => {
-                    heard = boot_time();
-                    self.tell_change(&data);
-                }
+                Some(Some(PushInfo { kind: PushKind::Invalidate, data })) => self.on_invalidation(&data),
                 Some(Some(_)) => {}
-                None if self.asks() => {}
-                None if self.answers_a_ping().await => {}
-                Some(None) | None => return heard,
+                None if self.ping().await => {}
+                Some(None) | None => return,
             }
         }
     }
 
-    fn tell_change(&self, data: &[Value]) {
+    fn on_invalidation(&self, data: &[Value]) {
         let [Value::Array(keys)] = data else {
-            // All keys at once: the server was flushed.
-            lock(&self.tracking.state).strangers = HashSet::new();
+            // The server was flushed: all keys have changed.
+            lock(&self.tracking.state).foreign_locks = HashSet::new();
             return self.on_invalidations_missed();
         };
         for key in keys {
             if let Value::BulkString(key) = key
-                && let Some(key) = self.tracking.changed(key)
+                && let Some(key) = self.tracking.on_changed(key)
             {
                 self.answers.on_key_event(&key.into());
             }
         }
     }
 
-    /// Has everything looked at that somebody here holds or waits for.
+    /// Has all holds and waiters of this process check their keys.
     fn on_invalidations_missed(&self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.on_invalidations_missed();
         }
     }
 
-    /// Reads the locks of strangers, so that their release is told. Who let go since he was seen is told now.
-    async fn arm_foreign(&self) {
-        let (wire, keys) = {
+    /// Reads foreign locks, so that their release is reported. Releases since the last check are
+    /// reported now.
+    async fn track_foreign_locks(&self) {
+        let (tracking, keys) = {
             let mut state = lock(&self.tracking.state);
-            (state.wire.clone(), std::mem::take(&mut state.to_arm))
+            (state.connection.clone(), std::mem::take(&mut state.untracked))
         };
-        let Some(mut wire) = wire else { return };
+        let Some(mut tracking) = tracking else { return };
         let mut pipeline = redis::Pipeline::with_capacity(2 * keys.len());
         for key in &keys {
-            // As in the scripts: no more than shows that a value is longer than a full queue, and whether '' is an absent key.
+            // As in the scripts: enough bytes to show that a value is longer than a full queue.
+            // `PTTL` distinguishes an absent key from an empty value.
             pipeline.cmd("PTTL").arg(&**key);
             pipeline.cmd("GETRANGE").arg(&**key).arg(0).arg(LONGEST_VALUE);
         }
-        let Ok(values) = wire.connection.send_packed_commands(&pipeline, 0, 2 * keys.len()).await else {
+        let Ok(values) = tracking.timed.send_packed_commands(&pipeline, 0, 2 * keys.len()).await else {
             return self.tracking.give_up();
         };
         for (key, answers) in keys.iter().zip(values.chunks(2)) {
             let queue = match answers {
                 [Value::Int(-2), _] => 0,
-                [_, Value::BulkString(value)] if is_ours(value) => value.len() / Token::WIDTH,
+                [_, Value::BulkString(value)] if is_native_value(value) => value.len() / Token::WIDTH,
                 [.., Value::ServerError(_)] => {
-                    lock(&self.tracking.state).forget(key); // it was not read, and is looked at every `poll_interval`
+                    lock(&self.tracking.state).forget(key); // it was not read, so it is checked every `poll_interval`
                     continue;
                 }
                 _ => continue,
             };
-            self.tracking.changed(key.as_bytes());
-            // Where our queue is full, each turn in it would wake all that found no place.
+            self.tracking.on_changed(key.as_bytes());
+            // If the queue is full, each change of it would wake all waiters that found no place.
             if queue <= MAX_WAITERS {
                 self.answers.on_key_event(key);
             }
         }
     }
 
-    /// Returns whether something is asked over the connection just now, which is answered or gives it up.
-    fn asks(&self) -> bool {
-        lock(&self.tracking.state).asked.is_some_and(|asked| boot_time().since(asked) < JUST_NOW)
-    }
-
-    async fn answers_a_ping(&self) -> bool {
-        let wire = lock(&self.tracking.state).wire.clone();
-        match wire {
-            Some(mut wire) => wire.connection.send_packed_command(&redis::cmd("PING")).await.is_ok(),
+    async fn ping(&self) -> bool {
+        let tracking = lock(&self.tracking.state).connection.clone();
+        match tracking {
+            Some(mut tracking) => tracking.timed.send_packed_command(&redis::cmd("PING")).await.is_ok(),
             None => false,
         }
     }
 }
 
-/// How often tracking is tried in a row over a server that serves commands all the while.
-const MOST_TRIES: u32 = 12;
+/// The number of consecutive failures after which tracking is disabled, if commands work meanwhile.
+const MAX_FAILURES: u32 = 12;
 
-/// So few that their room is not worth giving back.
-const LITTLE: usize = 64;
+/// The capacity below which memory is not released.
+const MIN_SHRINK_CAPACITY: usize = 64;
 
-/// Short beside what is missing between two pings and ten seconds.
-const JUST_NOW: Duration = Duration::from_millis(100);
-
-fn is_ours(value: &[u8]) -> bool {
+fn is_native_value(value: &[u8]) -> bool {
     value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
 }

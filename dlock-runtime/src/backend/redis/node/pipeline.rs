@@ -1,9 +1,7 @@
-//! Requests that go out together, and their answers.
+//! Batches: requests that are sent together in one pipeline, and their replies.
 //!
-//! Each request is answered exactly once, whatever happens: what has no answer when its batch is dropped is answered "unknown".
-//!
-//! Not here: which connection is used and when it is given up (`node`, `health`), what bytes go over it (`codec`), who is told
-//! (`answers`).
+//! Each request is completed exactly once. A request without a reply is completed as *unknown* when
+//! its batch is dropped.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,111 +22,118 @@ use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootInstant;
 
-/// Over which of a link's connections a pipeline goes.
+/// The connection of a node that a batch is sent over.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum ConnectionKind {
     Commands,
-    /// That on which replicas are waited for.
-    ReplicaAckConnection,
-    /// That on which what is read is tracked.
-    Tracked(TrackingConnection),
+    /// The one that waits for replicas.
+    ReplicaAcks,
+    /// The one with key tracking.
+    Tracking(TrackingConnection),
 }
 
 /// Requests in one pipeline.
 pub(crate) struct PipelineBatch {
     node: Arc<Node>,
-    link: Arc<NodeConnection>,
-    way: Way,
+    connection: Arc<NodeConnection>,
+    kind: ConnectionKind,
     requests: VecDeque<Request>,
-    /// When they left: read before the first byte.
+    /// When the batch was sent: read before the first byte.
     sent: BootInstant,
-    /// Whether scripts go by their text, which a server that has forgotten their names learns by.
-    by_text: bool,
-    passage: RouteHistory,
+    /// Whether scripts are sent as text, which also loads them into a server that has lost them.
+    as_text: bool,
+    route_history: RouteHistory,
 }
 
-/// Has it poll for the first time.
-fn queued(mut answered: Answered) -> Answered {
+/// Polls replies once, which enqueues the requests.
+fn poll_first(mut answered: PendingReplies) -> PendingReplies {
     match answered.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answers) => Box::pin(std::future::ready(answers)),
         Poll::Pending => answered,
     }
 }
 
-/// What sends a batch and waits for its answers.
-pub(crate) type Answered = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
+/// A future that sends a batch and returns its replies.
+pub(crate) type PendingReplies = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
 
-/// Who finds out that answers are late.
+/// Which timer finds late replies.
 #[derive(Clone, Copy)]
 pub(crate) enum TimeoutSource {
-    /// Timers of the runtime that sends.
-    OfTheRuntime,
-    /// The link: who sends may be on no runtime at all, and a timer for each batch is dear.
-    OfTheLink,
+    /// A timer of the runtime that sends.
+    Runtime,
+    /// The watch of the connection: the sender may be on no runtime, and a timer per batch is
+    /// expensive.
+    Connection,
 }
 
-/// How requests have come to a node.
+/// How a request has reached a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteHistory {
-    /// When they were sent for the first time, where this is another.
+    /// When the request was sent first, if that was over another connection.
     pub(crate) since: Option<BootInstant>,
-    /// How often a server has sent them elsewhere.
+    /// How often it was redirected.
     pub(crate) hops: u32,
-    /// Whether the server is to take them though another serves their slot.
-    pub(crate) contender: bool,
+    /// Whether it is sent with `ASKING`, since another server owns its slot.
+    pub(crate) asking: bool,
 }
 
 impl PipelineBatch {
     pub(crate) fn new(
         node: &Arc<Node>,
-        link: &Arc<NodeConnection>,
-        way: Way,
+        connection: &Arc<NodeConnection>,
+        kind: ConnectionKind,
         requests: impl IntoIterator<Item = Request>,
-        passage: RouteHistory,
+        route_history: RouteHistory,
     ) -> Self {
-        let (node, link) = (Arc::clone(node), Arc::clone(link));
+        let (node, connection) = (Arc::clone(node), Arc::clone(connection));
         let requests = requests.into_iter().collect();
-        Self { node, link, way, requests, sent: boot_time(), by_text: false, passage }
+        Self { node, connection, kind, requests, sent: boot_time(), as_text: false, route_history }
     }
 
-    /// Sends the requests; their answers are dealt with where they come in.
+    /// Sends the batch. Its requests are completed where the replies are read.
     pub(crate) fn send(self) {
-        let link = Arc::clone(&self.link);
-        link.exchanges.start(self);
+        let connection = Arc::clone(&self.connection);
+        connection.in_flight.start(self);
     }
 
-    /// Sends the requests here and now, and returns what deals with their answers. Those whose script the server does not know have not
-    /// run; they are sent again by their text, as a batch with a time of its own.
-    pub(crate) fn exchange(self) -> impl Future<Output = ()> + Send {
-        // In which order tasks are polled is their runtime's affair; requests of one key leave in theirs.
-        let mut answered = queued(self.begin(TimeoutSource::OfTheRuntime));
+    /// Sends the batch at once, and returns a future that completes its requests.
+    ///
+    /// Requests whose script the server has lost did not run. They are sent again, with the script
+    /// as text, in a batch with a timeout of its own.
+    pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
+        // Enqueued now: the order in which the runtime polls tasks must not change the order of the
+        // requests.
+        let mut answered = poll_first(self.start(TimeoutSource::Runtime));
         async move {
             let mut batch = self;
-            while let Some(forgotten) = batch.end(answered.await) {
-                answered = queued(forgotten.begin(TimeoutSource::OfTheRuntime));
-                batch = forgotten;
+            while let Some(unknown_scripts) = batch.finish(answered.await) {
+                answered = poll_first(unknown_scripts.start(TimeoutSource::Runtime));
+                batch = unknown_scripts;
             }
         }
     }
 
-    /// Does the same once `ready` is done: the requests leave then, and not before.
-    pub(crate) async fn exchange_after(mut self, ready: impl Future<Output = ()>) {
+    /// Sends the batch once `ready` completes.
+    pub(crate) async fn run_after(mut self, ready: impl Future<Output = ()>) {
         ready.await;
         self.sent = boot_time();
-        self.exchange().await;
+        self.run().await;
     }
 
-    /// Returns what queues the requests at the connection when it is polled first, and waits for their answers then.
-    pub(crate) fn begin(&self, timing: TimeoutSource) -> Answered {
-        let loaded = self.link.scripts.as_ref().filter(|_| !self.by_text && !self.link.lacks_evalsha());
-        let besides = |request: &Request| match self.way {
-            Way::ReplicaAckConnection if request.command.grants_ownership() => Some("write"),
-            Way::Commands | Way::ReplicaAckConnection => None,
-            Way::Tracked(_) => Some("read"),
+    /// Returns a future that enqueues the requests on its first poll, and then waits for their
+    /// replies.
+    pub(crate) fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
+        let loaded =
+            self.connection.scripts.as_ref().filter(|_| !self.as_text && !self.connection.lacks_evalsha());
+        let besides = |request: &Request| match self.kind {
+            ConnectionKind::ReplicaAcks if request.command.grants_ownership() => Some("write"),
+            ConnectionKind::Commands | ConnectionKind::ReplicaAcks => None,
+            ConnectionKind::Tracking(_) => Some("read"),
         };
-        let mut pipeline = redis::Pipeline::with_capacity(self.requests.len() * self.stride() + 1);
+        let mut pipeline =
+            redis::Pipeline::with_capacity(self.requests.len() * self.replies_per_request() + 1);
         for request in &self.requests {
-            if self.passage.contender {
+            if self.route_history.asking {
                 pipeline.cmd("ASKING");
             }
             let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
@@ -138,99 +143,103 @@ impl PipelineBatch {
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
         }
-        let connection = self.connection(timing);
-        let (held, mut connection) = (connection.hold(), connection.client().clone());
-        // Unconstrained: a task that has used up its share would not be let in, and lose its place.
+        let client = self.client_connection(timeout_source);
+        let (held, mut client) = (client.hold(), client.client().clone());
+        // Unconstrained: without budget the task could not enqueue the requests, and would lose
+        // their place.
         Box::pin(tokio::task::unconstrained(async move {
             let _held = held;
-            connection.send_packed_commands(&pipeline, 0, pipeline.len()).await
+            client.send_packed_commands(&pipeline, 0, pipeline.len()).await
         }))
     }
 
-    /// Deals with the answers, and returns what is to be sent again.
-    pub(crate) fn end(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
+    /// Completes the requests with their replies. Returns those that must be sent again.
+    pub(crate) fn finish(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
         match answers {
-            Ok(answers) => self.deliver(&answers),
+            Ok(answers) => self.dispatch_replies(&answers),
             Err(error) => {
                 let timeout = error.is_timeout();
-                let inbound = self.connection(TimeoutSource::OfTheLink).inbound();
-                let failure = self.link.route.lost(error, inbound);
-                self.end_unanswered(&failure, timeout);
+                let inbound = self.client_connection(TimeoutSource::Connection).inbound();
+                let failure = self.connection.target.connection_failure(error, inbound);
+                self.finish_unanswered(&failure, timeout);
                 None
             }
         }
     }
 
-    /// The answers have not come in time.
-    pub(crate) fn give_up_waiting(self) {
-        let failure = self.link.route.late();
-        self.end_unanswered(&failure, true);
+    /// Completes the requests, whose replies are late.
+    pub(crate) fn time_out(self) {
+        let failure = self.connection.target.timeout_failure();
+        self.finish_unanswered(&failure, true);
     }
 
-    fn end_unanswered(mut self, failure: &Failure, timeout: bool) {
+    fn finish_unanswered(mut self, failure: &Failure, timeout: bool) {
         let failure = &Failure { connection_lost: !timeout, ..failure.clone() };
-        match self.way {
-            Way::Commands => self.link.unanswered(failure, !timeout),
-            // Nobody looks now and then whether this one is alive.
-            Way::ReplicaAckConnection => self.link.give_up(failure.clone()),
-            Way::Tracked(_) => self.node.tracking.give_up(),
+        match self.kind {
+            ConnectionKind::Commands => self.connection.unanswered(failure, !timeout),
+            // This connection is never pinged, so it is given up at once.
+            ConnectionKind::ReplicaAcks => self.connection.give_up(failure.clone()),
+            ConnectionKind::Tracking(_) => self.node.tracking.give_up(),
         }
         self.fail(failure);
     }
 
-    /// Returns how many of its requests are those of callers, which others of theirs are likely to follow.
-    pub(crate) fn of_callers(&self) -> usize {
+    /// Returns how many requests are those of callers, who are likely to send more.
+    pub(crate) fn caller_count(&self) -> usize {
         let is_of_a_caller = |request: &&Request| {
-            // Of those that several servers are asked nobody says who waits for them; whoever lets go hardly ever does.
+            // A request to a quorum does not show whether a caller waits for it, but a release
+            // rarely does.
             let lets_go = request.ballot.is_some() && request.command.is_release();
             request.is_awaited() && !lets_go && !request.command.is_renewal()
         };
         self.requests.iter().filter(is_of_a_caller).count()
     }
 
-    /// Returns what drives the connection that it goes over, where that is ours to have.
-    pub(crate) fn pump(&self) -> Option<Arc<InlineDriver>> {
-        self.link.pump.clone().filter(|_| matches!(self.way, Way::Commands))
+    /// Returns the driver that the sender polls, if the connection for commands has one.
+    pub(crate) fn driver(&self) -> Option<Arc<InlineDriver>> {
+        self.connection.driver.clone().filter(|_| matches!(self.kind, ConnectionKind::Commands))
     }
 
-    /// Returns the link that it goes over.
-    pub(crate) fn link(&self) -> &Arc<NodeConnection> {
-        &self.link
+    /// Returns the connection.
+    pub(crate) fn connection(&self) -> &Arc<NodeConnection> {
+        &self.connection
     }
 
-    /// Returns whether it goes over the connection that tells of changes.
+    /// Returns `true` if it is sent over the connection with key tracking.
     pub(crate) fn is_tracked(&self) -> bool {
-        matches!(self.way, Way::Tracked(_))
+        matches!(self.kind, ConnectionKind::Tracking(_))
     }
 
-    /// Returns when it left.
+    /// Returns when the batch was sent.
     pub(crate) fn sent(&self) -> BootInstant {
         self.sent
     }
 
-    /// Gives the answers to whom they belong, and returns what is to be sent again.
-    fn deliver(&mut self, answers: &[Value]) -> Option<Self> {
+    /// Completes the requests with their replies. Returns those that must be sent again.
+    fn dispatch_replies(&mut self, answers: &[Value]) -> Option<Self> {
         if answers.iter().any(codec::is_out_of_service) {
-            self.link.give_up_since("is out of service: read-only, loading or without a master");
+            self.connection.give_up_because("is out of service: read-only, loading or without a master");
         } else {
-            self.link.answered();
+            self.connection.answered();
         }
         let (node, count) = (Arc::clone(&self.node), self.requests.len());
         let redirects = node.answers.redirects();
-        // The answer to the `WAIT` stands behind those to the requests.
-        let missing = self.acks().and_then(|acks| acks.missing(answers.get(count * self.stride())));
+        // The reply to `WAIT` follows those to the requests.
+        let missing =
+            self.acks().and_then(|acks| acks.missing(answers.get(count * self.replies_per_request())));
         let mut replies = Vec::with_capacity(count);
-        let (mut forgotten, mut sent_away) = (VecDeque::new(), Vec::new());
-        for answer in answers.iter().skip(self.stride() - 1).step_by(self.stride()) {
+        let (mut unknown_scripts, mut redirected) = (VecDeque::new(), Vec::new());
+        for answer in answers.iter().skip(self.replies_per_request() - 1).step_by(self.replies_per_request())
+        {
             let Some(request) = self.requests.pop_front() else { break };
-            let is_not_known = codec::is_unknown_script(answer) || self.notes_lacking(answer);
-            if is_not_known && !self.by_text {
-                forgotten.push_back(request);
-            } else if let Some(elsewhere) = redirects.and_then(|redirects| redirects.read(answer)) {
-                sent_away.push((request, elsewhere));
+            let is_unknown = codec::is_unknown_script(answer) || self.note_missing_evalsha(answer);
+            if is_unknown && !self.as_text {
+                unknown_scripts.push_back(request);
+            } else if let Some(redirect) = redirects.and_then(|redirects| redirects.read(answer)) {
+                redirected.push((request, redirect));
             } else {
                 let layout = self.node.layout();
-                let reply = match (layout.decode(&request, answer, &self.link.route.shown), &missing) {
+                let reply = match (layout.decode(&request, answer, &self.connection.target.shown), &missing) {
                     (Reply::Owner, Some(missing)) if request.command.grants_ownership() => {
                         Reply::Unknown(missing.clone())
                     }
@@ -243,57 +252,66 @@ impl PipelineBatch {
             }
         }
         self.reply(replies);
-        if let Some(redirects) = redirects.filter(|_| !sent_away.is_empty()) {
-            if let Some(acks) = self.link.acks.as_ref().filter(|_| self.acks().is_none()) {
-                acks.answered(&ReplicaAckConnection::changed(sent_away.iter().map(|(request, _)| request)));
+        if let Some(redirects) = redirects.filter(|_| !redirected.is_empty()) {
+            if let Some(acks) = self.connection.acks.as_ref().filter(|_| self.acks().is_none()) {
+                acks.on_replies(&ReplicaAckConnection::changed_keys(
+                    redirected.iter().map(|(request, _)| request),
+                ));
             }
-            let since = self.passage.since.or(Some(self.sent));
-            redirects.follow(sent_away, RouteHistory { since, ..self.passage });
+            let since = self.route_history.since.or(Some(self.sent));
+            redirects.follow(redirected, RouteHistory { since, ..self.route_history });
         }
-        let again = !forgotten.is_empty();
+        let again = !unknown_scripts.is_empty();
         again.then(|| {
-            let mut again = Self::new(&self.node, &self.link, self.way.clone(), forgotten, self.passage);
-            again.by_text = true;
+            let mut again = Self::new(
+                &self.node,
+                &self.connection,
+                self.kind.clone(),
+                unknown_scripts,
+                self.route_history,
+            );
+            again.as_text = true;
             again
         })
     }
 
-    /// Returns `true` if the server has no `EVALSHA`: all that comes later goes by its text.
-    fn notes_lacking(&self, answer: &Value) -> bool {
+    /// Returns `true` if a reply shows that the server has no `EVALSHA`, and sends all scripts as
+    /// text from now on.
+    fn note_missing_evalsha(&self, answer: &Value) -> bool {
         let lacks = codec::lacks_evalsha(answer);
-        if lacks && self.link.note_lacking_evalsha() {
-            self.link.route.report_unsupported("EVALSHA", answer);
+        if lacks && self.connection.note_lacking_evalsha() {
+            self.connection.target.report_unsupported("EVALSHA", answer);
         }
         lacks
     }
 
-    /// Returns how many answers there are to each request, of which the last is its own.
-    fn stride(&self) -> usize {
-        1 + usize::from(self.passage.contender)
+    /// Returns the number of replies per request. The last one is that to its command.
+    fn replies_per_request(&self) -> usize {
+        1 + usize::from(self.route_history.asking)
     }
 
-    /// Returns the way over which it goes, where that is the one on which replicas are waited for.
+    /// Returns the connection that waits for replicas, if the batch is sent over it.
     fn acks(&self) -> Option<&ReplicaAckConnection> {
-        self.link.acks.as_ref().filter(|_| matches!(self.way, Way::ReplicaAckConnection))
+        self.connection.acks.as_ref().filter(|_| matches!(self.kind, ConnectionKind::ReplicaAcks))
     }
 
-    /// Returns the connection that it goes over.
-    fn connection(&self, timing: TimeoutSource) -> &Connection {
-        match (&self.way, self.acks(), timing) {
-            (Way::Tracked(wire), _, TimeoutSource::OfTheLink) => &wire.untimed,
-            (Way::Tracked(wire), ..) => &wire.connection,
+    /// Returns the connection of the client library that the batch is sent over.
+    fn client_connection(&self, timeout_source: TimeoutSource) -> &Connection {
+        match (&self.kind, self.acks(), timeout_source) {
+            (ConnectionKind::Tracking(tracking), _, TimeoutSource::Connection) => &tracking.untimed,
+            (ConnectionKind::Tracking(tracking), ..) => &tracking.timed,
             (_, Some(acks), _) => &acks.connection,
-            (.., TimeoutSource::OfTheLink) => &self.link.untimed,
-            _ => &self.link.connection,
+            (.., TimeoutSource::Connection) => &self.connection.untimed,
+            _ => &self.connection.timed,
         }
     }
 
-    /// Returns which connection that is.
+    /// Returns the epoch of that connection.
     fn epoch(&self) -> u64 {
-        match (&self.way, self.acks()) {
-            (Way::Tracked(wire), _) => wire.epoch,
+        match (&self.kind, self.acks()) {
+            (ConnectionKind::Tracking(tracking), _) => tracking.epoch,
             (_, Some(acks)) => acks.epoch,
-            _ => self.link.epoch,
+            _ => self.connection.epoch,
         }
     }
 
@@ -304,13 +322,12 @@ impl PipelineBatch {
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
         let epoch = self.epoch();
-        let behind =
-            self.link.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
-                (acks, ReplicaAckConnection::changed(replies.iter().map(|(request, _)| request)))
-            });
+        let behind = self.connection.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
+            (acks, ReplicaAckConnection::changed_keys(replies.iter().map(|(request, _)| request)))
+        });
         self.node.answers.on_replies(replies, self.sent, Some(epoch));
         if let Some((acks, keys)) = behind {
-            acks.answered(&keys);
+            acks.on_replies(&keys);
         }
     }
 }
@@ -318,7 +335,7 @@ impl PipelineBatch {
 impl Drop for PipelineBatch {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            self.fail(&self.link.unanswered_since().with_connection_lost());
+            self.fail(&self.connection.no_reply_failure().with_connection_lost());
         }
     }
 }
@@ -331,59 +348,65 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    /// More than a connection of the client has room for by itself.
+    /// More than the request queue of the client library holds by default.
     const MANY: usize = 90;
 
     #[tokio::test]
-    async fn requests_leave_in_their_order_however_many_wait_for_the_connection() {
-        let mut rig = TestNode::new(Duration::from_secs(20)).await;
+    async fn requests_keep_their_order_if_many_wait() {
+        let mut test = TestNode::new(Duration::from_secs(20)).await;
         let keys: Vec<_> = (0..=MANY).map(|number| number.to_string()).collect();
 
         for key in &keys[..MANY] {
-            rig.node.take(vec![acquire(key)], RouteHistory::default());
+            test.node.take(vec![acquire(key)], RouteHistory::default());
         }
-        // The connection has made room, and what waits for it has not been polled again.
+        // The queue has space again, but the waiting tasks have not been polled yet.
         tokio::task::yield_now().await;
-        rig.node.take(vec![acquire(&keys[MANY])], RouteHistory::default());
+        test.node.take(vec![acquire(&keys[MANY])], RouteHistory::default());
         let mut left = Vec::new();
         while left.len() < keys.len() {
-            left.push(rig.asked().await);
+            left.push(test.asked().await);
         }
 
         assert_eq!(left, keys);
     }
 
     #[tokio::test]
-    async fn requests_leave_in_the_order_in_which_they_were_given_whichever_task_is_polled_first() {
-        let mut rig = TestNode::new(Duration::from_secs(20)).await;
-        let link = rig.node.link().expect("it is ready");
+    async fn requests_keep_their_order_across_tasks() {
+        let mut test = TestNode::new(Duration::from_secs(20)).await;
+        let connection = test.node.connection().expect("it is ready");
         let batch = |key| {
-            PipelineBatch::new(&rig.node, &link, Way::Commands, [acquire(key)], RouteHistory::default())
+            PipelineBatch::new(
+                &test.node,
+                &connection,
+                ConnectionKind::Commands,
+                [acquire(key)],
+                RouteHistory::default(),
+            )
         };
 
-        let (first, second) = (batch("a").exchange(), batch("b").exchange());
+        let (first, second) = (batch("a").run(), batch("b").run());
         tokio::join!(second, first);
 
-        assert_eq!([rig.asked().await, rig.asked().await], ["a", "b"]);
+        assert_eq!([test.asked().await, test.asked().await], ["a", "b"]);
     }
 
     #[tokio::test]
-    async fn who_has_no_answer_is_told_why_the_connection_was_given_up() {
-        let mut rig = TestNode::new(Duration::from_secs(20)).await;
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
-        rig.on_reply(move |_, reply| lock(&heard).push(format!("{reply:?}")));
-        rig.hold();
+    async fn an_unanswered_request_reports_why_the_connection_was_lost() {
+        let mut test = TestNode::new(Duration::from_secs(20)).await;
+        let failures = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&failures);
+        test.on_reply(move |_, reply| lock(&log).push(format!("{reply:?}")));
+        test.hold();
 
-        rig.node.take(vec![acquire("a")], RouteHistory::default());
-        rig.asked().await;
-        rig.node.link().expect("it is ready").give_up_since("has moved away");
-        rig.until_told(1).await;
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.asked().await;
+        test.node.connection().expect("it is ready").give_up_because("has moved away");
+        test.until_replied(1).await;
 
-        let said = lock(&said);
+        let failures = lock(&failures);
         assert!(
-            said[0].contains("given up before it answered") && said[0].contains("has moved away"),
-            "{said:?}"
+            failures[0].contains("given up before it answered") && failures[0].contains("has moved away"),
+            "{failures:?}"
         );
     }
 }

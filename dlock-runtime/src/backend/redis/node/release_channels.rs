@@ -1,15 +1,16 @@
-//! ReleaseChannels: one channel per key, which rings when its lock is let go of, for layouts that queue nobody in the server.
+//! Release channels: a pub/sub channel per key that announces releases, for encodings without a
+//! queue.
 //!
 //! ```text
-//!  try: taken --> subscribe, confirmed --> look --> sleep until it rings (or `poll_interval` has passed)
+//!  try: contended --> subscribe, confirmed --> try again --> sleep until a message comes (or `poll_interval` has passed)
 //! ```
 //!
-//! Whoever is going to sleep listens first and looks once more then, so that no release falls between the two. A ring proves nothing,
-//! and anybody may ring: it only brings the next look forward. Where a bell cannot be heard, looking every `poll_interval` does.
+//! A waiter subscribes before its second try, so that no release falls between the try and the
+//! sleep. A message is not proof, and any client may publish one: it only brings the next try
+//! forward. Without a subscription, the waiter tries every `poll_interval`.
 //!
-//! A bell is listened to for as long as somebody here wants its key, and a second longer: a hot key is subscribed to once.
-//!
-//! Not here: which layouts ring, and where (`layout`), the connection (`hearing`), what follows from a ring (`protocol::invalidation`).
+//! A subscription lasts while a task of this process wants the key, and at most two seconds longer,
+//! so that a busy key is subscribed to once.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -29,26 +30,26 @@ use crate::key::Name;
 use crate::layout::Publish;
 use crate::sync::lock;
 
-/// The bells that one node listens to.
+/// The release channels that one node subscribes to.
 pub(crate) struct ReleaseChannels {
     pub(crate) layout: LockEncoding,
     shared: Arc<CommandQueue>,
     state: Mutex<ChannelState>,
-    /// Told when there is a first bell.
+    /// Notified when the first channel is added.
     first: Notify,
 }
 
 #[derive(Default)]
 struct ChannelState {
-    /// What subscribes, while there is a connection.
+    /// The handles that subscribe, while there is a connection.
     sinks: Option<ChannelSinks>,
-    /// How many connections there were: what one confirmed says nothing of the next.
-    connection: u64,
-    /// By their channels.
-    bells: HashMap<String, ReleaseChannel>,
+    /// The number of connections so far: a subscription on one does not count for the next.
+    generation: u64,
+    /// The channels by name.
+    channels: HashMap<String, ReleaseChannel>,
 }
 
-/// What subscribes, in the ways in which bells ring.
+/// The handles that subscribe, one per kind of pub/sub.
 #[derive(Clone)]
 struct ChannelSinks {
     plain: PubSubSink,
@@ -57,37 +58,38 @@ struct ChannelSinks {
 }
 
 impl ChannelSinks {
-    /// Subscribes, and returns whether the bells can be heard.
-    async fn subscribe(&mut self, channels: &[String]) -> bool {
-        let by_shard = match &mut self.shard {
-            Some(shard) => shard.subscribe(channels).await,
+    /// Subscribes to `names`. Returns `true` if releases are received.
+    async fn subscribe(&mut self, names: &[String]) -> bool {
+        let is_sharded = match &mut self.shard {
+            Some(shard) => shard.subscribe(names).await,
             None => false,
         };
-        let plainly = match self.publish {
+        let is_plain = match self.publish {
             Publish::Publish | Publish::Both => true,
             Publish::Spublish => false,
-            Publish::Auto => !by_shard, // the server has no shards
+            Publish::Auto => !is_sharded, // the server has no sharded pub/sub
         };
-        by_shard | (plainly && self.plain.subscribe(channels).await.is_ok())
+        is_sharded | (is_plain && self.plain.subscribe(names).await.is_ok())
     }
 
-    /// Both are sent at once: whoever subscribes meanwhile comes behind both.
-    async fn unsubscribe(mut self, channels: Vec<String>) {
-        let by_shard = async {
+    /// Unsubscribes from `names`. Both commands are enqueued at once, before any later
+    /// subscription.
+    async fn unsubscribe(mut self, names: Vec<String>) {
+        let is_sharded = async {
             if let Some(shard) = &mut self.shard {
-                shard.unsubscribe(&channels).await;
+                shard.unsubscribe(&names).await;
             }
         };
-        let _ = tokio::join!(self.plain.unsubscribe(&channels), by_shard);
+        let _ = tokio::join!(self.plain.unsubscribe(&names), is_sharded);
     }
 }
 
 struct ReleaseChannel {
     key: Name,
     /// Whether the subscription is confirmed.
-    heard: bool,
-    /// Whether somebody has asked for it since it was looked at last.
-    fresh: bool,
+    is_subscribed: bool,
+    /// Whether the channel was requested since the last sweep.
+    was_requested: bool,
 }
 
 impl ReleaseChannels {
@@ -95,100 +97,101 @@ impl ReleaseChannels {
         Self { layout, shared, state: Mutex::default(), first: Notify::new() }
     }
 
-    /// Returns the channel of the bell of a key, where there is one.
-    fn channel(&self, key: &str) -> Option<String> {
-        self.layout.bell(&self.shared.namespaces, key)
+    /// Returns the name of the release channel of a key, if the encoding has one.
+    fn channel_name(&self, key: &str) -> Option<String> {
+        self.layout.release_channel(&self.shared.namespaces, key)
     }
 
-    /// Returns whether a request can be sent: its bell is heard, or need not be.
-    pub(crate) fn lets_go(&self, request: &Request) -> bool {
+    /// Returns `true` if a request can be sent: it needs no channel, or the subscription is
+    /// confirmed.
+    pub(crate) fn can_send(&self, request: &Request) -> bool {
         if !self.layout.listens_first(request.command) {
             return true;
         }
-        let Some(channel) = self.channel(&request.key) else { return true };
+        let Some(name) = self.channel_name(&request.key) else { return true };
         let mut state = lock(&self.state);
         state.sinks.is_none()
-            || state.bells.get_mut(&channel).is_some_and(|bell| {
-                bell.fresh = true;
-                bell.heard
+            || state.channels.get_mut(&name).is_some_and(|channel| {
+                channel.was_requested = true;
+                channel.is_subscribed
             })
     }
 
-    /// Listens to the bells of `keys`, or gives up after `patience`.
-    pub(crate) async fn listen(&self, keys: Vec<Name>, retry_state: Duration) {
-        let (channels, sinks, connection) = {
+    /// Subscribes to the channels of `keys`. Gives up after `timeout`.
+    pub(crate) async fn subscribe_to(&self, keys: Vec<Name>, timeout: Duration) {
+        let (names, sinks, generation) = {
             let mut state = lock(&self.state);
             let Some(sinks) = state.sinks.clone() else { return };
-            if state.bells.is_empty() {
+            if state.channels.is_empty() {
                 self.first.notify_one();
             }
-            let mut channels = Vec::with_capacity(keys.len());
+            let mut names = Vec::with_capacity(keys.len());
             for key in keys {
-                let Some(channel) = self.channel(&key) else { continue };
-                let bell = ReleaseChannel { key, heard: false, fresh: true };
-                state.bells.entry(channel.clone()).or_insert(bell).fresh = true;
-                channels.push(channel);
+                let Some(name) = self.channel_name(&key) else { continue };
+                let channel = ReleaseChannel { key, is_subscribed: false, was_requested: true };
+                state.channels.entry(name.clone()).or_insert(channel).was_requested = true;
+                names.push(name);
             }
-            (channels, sinks, state.connection)
+            (names, sinks, state.generation)
         };
-        self.subscribe(sinks, connection, channels, retry_state).await;
+        self.subscribe(sinks, generation, names, timeout).await;
     }
 
-    /// There is a connection that bells can be heard over: those of before are listened to again.
-    pub(crate) async fn open(&self, plain: PubSubSink, shard: Option<ShardSink>, retry_state: Duration) {
+    /// Subscribes to all channels over a new connection. Gives up after `timeout`.
+    pub(crate) async fn open(&self, plain: PubSubSink, shard: Option<ShardSink>, timeout: Duration) {
         let sinks = ChannelSinks { plain, shard, publish: self.layout.publish() };
-        let (channels, connection) = {
+        let (names, generation) = {
             let mut state = lock(&self.state);
             state.sinks = Some(sinks.clone());
-            state.connection += 1;
-            (state.bells.keys().cloned().collect(), state.connection)
+            state.generation += 1;
+            (state.channels.keys().cloned().collect(), state.generation)
         };
-        self.subscribe(sinks, connection, channels, retry_state).await;
+        self.subscribe(sinks, generation, names, timeout).await;
     }
 
-    /// The connection is gone.
+    /// Forgets the connection.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.sinks = None;
-        state.bells.values_mut().for_each(|bell| bell.heard = false);
+        state.channels.values_mut().for_each(|channel| channel.is_subscribed = false);
     }
 
     async fn subscribe(
         &self,
         mut sinks: ChannelSinks,
-        connection: u64,
-        channels: Vec<String>,
-        retry_state: Duration,
+        generation: u64,
+        names: Vec<String>,
+        timeout: Duration,
     ) {
-        if channels.is_empty() {
+        if names.is_empty() {
             return;
         }
-        let subscribed = tokio::time::timeout(retry_state, sinks.subscribe(&channels)).await;
+        let subscribed = tokio::time::timeout(timeout, sinks.subscribe(&names)).await;
         let mut state = lock(&self.state);
-        if subscribed == Ok(true) && state.connection == connection && state.sinks.is_some() {
-            for channel in &channels {
-                if let Some(bell) = state.bells.get_mut(channel) {
-                    bell.heard = true;
+        if subscribed == Ok(true) && state.generation == generation && state.sinks.is_some() {
+            for name in &names {
+                if let Some(channel) = state.channels.get_mut(name) {
+                    channel.is_subscribed = true;
                 }
             }
         }
     }
 
-    /// Returns whose bell rings on `channel`.
-    pub(crate) fn key_of(&self, channel: &str) -> Option<Name> {
-        lock(&self.state).bells.get(channel).map(|bell| Name::clone(&bell.key))
+    /// Returns the key of a channel.
+    pub(crate) fn key_of(&self, name: &str) -> Option<Name> {
+        lock(&self.state).channels.get(name).map(|channel| Name::clone(&channel.key))
     }
 
-    /// Listens no more to bells of keys that nobody here wants, without end.
+    /// Unsubscribes from channels of keys that no task of this process wants, forever.
     pub(crate) async fn sweep(&self, engine: &Weak<Engine>) {
         loop {
             let first = self.first.notified();
-            if lock(&self.state).bells.is_empty() {
+            if lock(&self.state).channels.is_empty() {
                 first.await;
             }
-            tokio::time::sleep(SWEEP_EVERY).await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
             let Some(engine) = engine.upgrade() else { return };
-            let unsubscribed = self.unsubscribe(|key| engine.wants(key));
+            let unsubscribed = self.unsubscribe(|key| engine.is_tracking(key));
             drop(engine);
             if let Some(unsubscribed) = unsubscribed {
                 unsubscribed.await;
@@ -196,62 +199,63 @@ impl ReleaseChannels {
         }
     }
 
-    /// Takes out the bells that nobody wants; what is returned waits until the server has done so, too.
+    /// Removes the channels of unwanted keys. The returned future waits until the server has
+    /// replied.
     fn unsubscribe(&self, is_wanted: impl Fn(&Name) -> bool) -> Option<Unsubscribed> {
         let mut state = lock(&self.state);
-        let unwanted = state.take_unwanted(is_wanted);
-        let sinks = state.sinks.clone().filter(|_| !unwanted.is_empty())?;
-        let mut unsubscribed: Unsubscribed = Box::pin(sinks.unsubscribe(unwanted));
-        // Queued before anybody, on whatever thread, can subscribe again: the connection keeps the order.
+        let removed = state.remove_unwanted(is_wanted);
+        let sinks = state.sinks.clone().filter(|_| !removed.is_empty())?;
+        let mut unsubscribed: Unsubscribed = Box::pin(sinks.unsubscribe(removed));
+        // Enqueued before any thread can subscribe again: the connection keeps the order.
         let is_done = (&mut unsubscribed).now_or_never().is_some();
         (!is_done).then_some(unsubscribed)
     }
 }
 
-/// WaitGraph until the server has heard it.
+/// A future that waits for the replies of the server.
 type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ChannelState {
-    fn take_unwanted(&mut self, is_wanted: impl Fn(&Name) -> bool) -> Vec<String> {
-        let mut unwanted = Vec::new();
-        self.bells.retain(|channel, bell| {
-            let stays = std::mem::take(&mut bell.fresh) || is_wanted(&bell.key);
-            if !stays {
-                unwanted.push(channel.clone());
+    fn remove_unwanted(&mut self, is_wanted: impl Fn(&Name) -> bool) -> Vec<String> {
+        let mut removed = Vec::new();
+        self.channels.retain(|name, channel| {
+            let is_kept = std::mem::take(&mut channel.was_requested) || is_wanted(&channel.key);
+            if !is_kept {
+                removed.push(name.clone());
             }
-            stays
+            is_kept
         });
-        unwanted
+        removed
     }
 }
 
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with_bells(keys: &[&str]) -> ReleaseChannels {
-        let bells = ReleaseChannels::new(LockEncoding::Plain, Arc::new(CommandQueue::new("dlock")));
+    fn with_channels(keys: &[&str]) -> ReleaseChannels {
+        let channels = ReleaseChannels::new(LockEncoding::Plain, Arc::new(CommandQueue::new("dlock")));
         for key in keys {
-            let bell = ReleaseChannel { key: (*key).into(), heard: true, fresh: true };
-            lock(&bells.state).bells.insert(bells.channel(key).unwrap_or_default(), bell);
+            let channel = ReleaseChannel { key: (*key).into(), is_subscribed: true, was_requested: true };
+            lock(&channels.state).channels.insert(channels.channel_name(key).unwrap_or_default(), channel);
         }
-        bells
+        channels
     }
 
     #[test]
-    fn a_bell_is_known_by_its_channel_and_nothing_else_is() {
-        let bells = with_bells(&["dlock:order:7"]);
+    fn a_channel_maps_to_its_key_only() {
+        let channels = with_channels(&["dlock:order:7"]);
 
-        assert_eq!(bells.key_of("dlock:free:dlock:order:7").as_deref(), Some("dlock:order:7"));
-        assert_eq!(bells.key_of("dlock:free:dlock:order:8"), None);
+        assert_eq!(channels.key_of("dlock:free:dlock:order:7").as_deref(), Some("dlock:order:7"));
+        assert_eq!(channels.key_of("dlock:free:dlock:order:8"), None);
     }
 
     #[test]
-    fn a_bell_that_was_just_asked_for_is_kept_though_nobody_wants_its_key() {
-        let bells = with_bells(&["wanted", "unwanted"]);
-        let sweep = || lock(&bells.state).take_unwanted(|key| &**key == "wanted");
+    fn a_recently_requested_channel_survives_one_sweep() {
+        let channels = with_channels(&["wanted", "unwanted"]);
+        let sweep = || lock(&channels.state).remove_unwanted(|key| &**key == "wanted");
 
         assert!(sweep().is_empty());
 
@@ -259,11 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_confirmed_is_forgotten_with_it() {
-        let bells = with_bells(&["k"]);
+    fn subscriptions_end_with_their_connection() {
+        let channels = with_channels(&["k"]);
 
-        bells.close();
+        channels.close();
 
-        assert!(lock(&bells.state).bells.values().all(|bell| !bell.heard));
+        assert!(lock(&channels.state).channels.values().all(|channel| !channel.is_subscribed));
     }
 }

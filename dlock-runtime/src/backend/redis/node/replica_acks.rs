@@ -1,16 +1,16 @@
-//! What replicas must have, too, before anybody relies on it: it goes over a connection of its own, with a `WAIT` behind it.
+//! Writes that replicas must acknowledge. They are sent over a connection of their own, each
+//! pipeline followed by one `WAIT`.
 //!
-//! `WAIT` waits for what its own connection wrote last, and holds up all that comes behind it there. So what carries a body goes this
-//! way, one pipeline at a time with one `WAIT` for all of it; all else goes over the connection for commands, where no replica holds
-//! it up.
+//! `WAIT` waits for the last write of its own connection, and blocks all later commands there. So
+//! this connection carries only requests that grant ownership, one pipeline at a time. All other
+//! requests are sent over the connection for commands, where no replica delays them.
 //!
-//! Two connections have no order between them. What goes this way waits until what may change its key is answered that was sent
-//! before: an acquire must not overtake the release of the same task. The other way round nothing waits. A release overtakes a
-//! renewal at most, which finds nothing then; a leave may overtake the enqueue that it follows, and the answer to that enqueue, whom
-//! nobody waits for, is left again. What another server of a cluster has sent on comes all this way, to keep its order; the replicas
-//! count for what carries a body.
-//!
-//! Not here: a pipeline and its answers (`batch`), what carries a body (`protocol::command`).
+//! Two connections have no common order. A request on this connection waits until earlier requests
+//! that may change its key are answered: an acquire must not overtake the release of the same task.
+//! In the other direction no request waits. A release can only overtake a renewal, which then finds
+//! nothing. A withdraw may overtake the enqueue before it; the reply to that enqueue belongs to no
+//! waiter, and leads to another withdraw. Redirected requests of a cluster all use this connection,
+//! to keep their order; only those that grant ownership need the replicas.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::backend::Request;
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::clock::boot_time;
@@ -28,13 +28,14 @@ use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 
-/// The way over which replicas are waited for.
+/// The connection whose writes replicas must acknowledge.
 pub(crate) struct ReplicaAckConnection {
     pub(crate) connection: Connection,
-    /// One of its own: what was answered on the other connection proves nothing about what is under way on this one.
+    /// An epoch of its own: a reply on the other connection says nothing about requests on this
+    /// one.
     pub(crate) epoch: u64,
-    route: Arc<ConnectTarget>,
-    /// Who is told what cannot be sent any more.
+    target: Arc<ConnectTarget>,
+    /// The receiver of requests that cannot be sent anymore.
     answers: Arc<dyn ReplySink>,
     queue: Mutex<Queue>,
     more: Notify,
@@ -43,51 +44,53 @@ pub(crate) struct ReplicaAckConnection {
 #[derive(Default)]
 struct Queue {
     ready: Vec<Request>,
-    /// The keys that something under way on the connection for commands may change.
+    /// The keys that requests in flight on the connection for commands may change.
     busy: HashMap<Name, Busy>,
 }
 
 #[derive(Default)]
 struct Busy {
-    under_way: usize,
-    /// What waits for it.
-    behind: Vec<Request>,
+    in_flight: usize,
+    /// Requests that wait for them.
+    waiting: Vec<Request>,
 }
 
 impl ReplicaAckConnection {
     pub(crate) fn new(
         connection: Connection,
         epoch: u64,
-        route: Arc<ConnectTarget>,
+        target: Arc<ConnectTarget>,
         answers: Arc<dyn ReplySink>,
     ) -> Self {
-        Self { connection, epoch, route, answers, queue: Mutex::default(), more: Notify::new() }
+        Self { connection, epoch, target, answers, queue: Mutex::default(), more: Notify::new() }
     }
 
-    /// Keeps the requests that go this way, and returns those that do not; each of these is to be [answered](Self::answered).
-    pub(crate) fn keep(&self, requests: Vec<Request>) -> Vec<Request> {
-        let others = lock(&self.queue).keep(requests);
+    /// Removes the requests that belong to this connection, and returns the others.
+    ///
+    /// When one of the others is answered, call [`on_replies`](Self::on_replies).
+    pub(crate) fn intercept(&self, requests: Vec<Request>) -> Vec<Request> {
+        let others = lock(&self.queue).intercept(requests);
         self.more.notify_one();
         others
     }
 
-    /// Returns the keys of those requests that others may wait for.
-    pub(crate) fn changed<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Name> {
-        let change = requests.into_iter().filter(|request| changes(request.command));
+    /// Returns the keys that `requests` may change.
+    pub(crate) fn changed_keys<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Name> {
+        let change = requests.into_iter().filter(|request| may_change_key(request.command));
         change.map(|request| Name::clone(&request.key)).collect()
     }
 
-    /// Requests that [changed](Self::changed) these keys and went over the connection for commands were answered.
-    pub(crate) fn answered(&self, keys: &[Name]) {
+    /// Notes that requests that may change these keys were answered on the connection for commands.
+    pub(crate) fn on_replies(&self, keys: &[Name]) {
         let mut queue = lock(&self.queue);
         for key in keys {
-            queue.answered(key);
+            queue.on_replies(key);
         }
         drop(queue);
         self.more.notify_one();
     }
 
-    /// Returns what goes into the next pipeline, once there is something.
+    /// Returns the requests of the next pipeline. Waits until there is one.
     pub(crate) async fn next(&self) -> Vec<Request> {
         loop {
             let more = self.more.notified();
@@ -99,38 +102,40 @@ impl ReplicaAckConnection {
         }
     }
 
-    /// Takes out what was not written: it may go over another connection.
+    /// Removes the requests that were not written: another connection may send them.
     pub(crate) fn take_unsent(&self) -> Vec<Request> {
         let queue = std::mem::take(&mut *lock(&self.queue));
-        let behind = queue.busy.into_values().flat_map(|busy| busy.behind);
-        queue.ready.into_iter().chain(behind).collect()
+        let waiting = queue.busy.into_values().flat_map(|busy| busy.waiting);
+        queue.ready.into_iter().chain(waiting).collect()
     }
 
-    /// Returns the command that waits for the replicas: not for so long that the pipeline behind would be late as well.
+    /// Returns the `WAIT` command. Its limit is 2/5 of the response timeout, so that the next
+    /// pipeline is not late as well.
     pub(crate) fn wait(&self) -> Cmd {
-        let limit = self.route.response_timeout * 2 / 5;
+        let limit = self.target.response_timeout * 2 / 5;
         let mut wait = redis::cmd("WAIT");
-        wait.arg(self.route.replica_acks).arg(limit.max(SHORTEST_WAIT).as_millis().to_string());
+        wait.arg(self.target.replica_acks).arg(limit.max(MIN_WAIT).as_millis().to_string());
         wait
     }
 
-    /// Reads the answer to [`wait`](Self::wait), and returns what is missing.
+    /// Reads the reply to [`wait`](Self::wait). Returns the failure if too few replicas
+    /// acknowledged.
     pub(crate) fn missing(&self, answer: Option<&Value>) -> Option<Failure> {
-        let wanted = self.route.replica_acks;
+        let wanted = self.target.replica_acks;
         let what = match answer {
             Some(Value::Int(had)) if *had >= i64::from(wanted) => return None,
             Some(Value::Int(had)) => format!("only {had} of {wanted} replicas acknowledged it"),
-            Some(Value::ServerError(error)) => return Some(self.route.shown.failure(error)),
-            _ => "no answer that tells how many replicas acknowledged it".to_owned(),
+            Some(Value::ServerError(error)) => return Some(self.target.shown.failure(error)),
+            _ => "the reply to `WAIT` is missing".to_owned(),
         };
-        Some(Failure::new(FailureKind::Passing, format!("redis at {}: {what}", self.route.shown)))
+        Some(Failure::new(FailureKind::Passing, format!("redis at {}: {what}", self.target.shown)))
     }
 }
 
 impl Drop for ReplicaAckConnection {
-    /// What was not sent has not run.
+    /// Completes the requests that were not sent: they did not run.
     fn drop(&mut self) {
-        let text = format!("the connection to redis at {} was given up", self.route.shown);
+        let text = format!("the connection to redis at {} was given up", self.target.shown);
         let refused = Reply::Refused(Failure::new(FailureKind::Passing, text));
         let replies: Vec<_> =
             self.take_unsent().into_iter().map(|request| (request, refused.clone())).collect();
@@ -141,16 +146,16 @@ impl Drop for ReplicaAckConnection {
 }
 
 impl Queue {
-    fn keep(&mut self, requests: Vec<Request>) -> Vec<Request> {
+    fn intercept(&mut self, requests: Vec<Request>) -> Vec<Request> {
         let mut others = Vec::new();
         for request in requests {
             if !request.command.grants_ownership() {
-                if changes(request.command) {
-                    self.busy.entry(Name::clone(&request.key)).or_default().under_way += 1;
+                if may_change_key(request.command) {
+                    self.busy.entry(Name::clone(&request.key)).or_default().in_flight += 1;
                 }
                 others.push(request);
             } else if let Some(busy) = self.busy.get_mut(&request.key) {
-                busy.behind.push(request);
+                busy.waiting.push(request);
             } else {
                 self.ready.push(request);
             }
@@ -158,31 +163,31 @@ impl Queue {
         others
     }
 
-    fn answered(&mut self, key: &Name) {
+    fn on_replies(&mut self, key: &Name) {
         let Some(busy) = self.busy.get_mut(key) else { return };
-        busy.under_way -= 1;
-        if busy.under_way == 0 {
-            let behind = self.busy.remove(key).map(|busy| busy.behind);
-            self.ready.extend(behind.into_iter().flatten());
+        busy.in_flight -= 1;
+        if busy.in_flight == 0 {
+            let waiting = self.busy.remove(key).map(|busy| busy.waiting);
+            self.ready.extend(waiting.into_iter().flatten());
         }
     }
 
     fn take(&mut self) -> Vec<Request> {
-        let count = self.ready.len().min(LONGEST_BATCH);
+        let count = self.ready.len().min(MAX_BATCH);
         self.ready.drain(..count).collect()
     }
 }
 
-/// Returns whether a command that carries no body may change its key: who only looks, be it without end, holds up nobody.
-fn changes(command: Command) -> bool {
+/// Returns `true` if a command that does not grant ownership may change its key.
+fn may_change_key(command: Command) -> bool {
     !matches!(command, Command::Inspect | Command::Ping | Command::Verify)
 }
 
-/// Long enough that one `WAIT` serves many, and answered well before it is late.
-const LONGEST_BATCH: usize = 1_000;
+/// Long enough that one `WAIT` serves many requests, and short enough that its reply is not late.
+const MAX_BATCH: usize = 1_000;
 
-/// For ever would be 0.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// The limit 0 would mean no limit.
+const MIN_WAIT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -200,31 +205,31 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_waits_until_the_releases_before_it_are_answered() {
+    fn an_acquire_waits_for_earlier_releases() {
         let mut queue = Queue::default();
 
-        let others = queue.keep(vec![
+        let others = queue.intercept(vec![
             request("a", Command::Release),
             request("a", Command::Withdraw),
             request("a", ACQUIRE),
             request("b", ACQUIRE),
         ]);
         assert_eq!((keys(&others), keys(&queue.take())), (vec!["a", "a"], vec!["b"]));
-        queue.answered(&"a".into());
+        queue.on_replies(&"a".into());
         assert!(queue.take().is_empty());
-        queue.answered(&"a".into());
+        queue.on_replies(&"a".into());
 
         assert_eq!(keys(&queue.take()), ["a"]);
         assert!(queue.busy.is_empty());
     }
 
     #[test]
-    fn what_follows_what_waits_waits_behind_it() {
+    fn a_request_behind_a_waiting_one_waits_too() {
         let mut queue = Queue::default();
-        queue.keep(vec![request("a", Command::Release), request("a", ACQUIRE)]);
+        queue.intercept(vec![request("a", Command::Release), request("a", ACQUIRE)]);
 
-        queue.keep(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
-        queue.answered(&"a".into());
+        queue.intercept(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
+        queue.on_replies(&"a".into());
 
         assert!(matches!(
             queue.take()[..],
@@ -233,21 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_holds_up_nobody() {
+    fn read_only_requests_block_no_acquire() {
         let mut queue = Queue::default();
         let looks = || vec![request("a", Command::Inspect), request("a", Command::Verify)];
 
-        let others = queue.keep(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
+        let others = queue.intercept(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
 
         assert_eq!((others.len(), keys(&queue.take())), (2, vec!["a"]));
-        assert!(ReplicaAckConnection::changed(&looks()).is_empty());
+        assert!(ReplicaAckConnection::changed_keys(&looks()).is_empty());
     }
 
     #[test]
-    fn what_only_asks_whether_a_hold_is_ours_waits_for_no_replica() {
+    fn a_verification_waits_for_no_replica() {
         let mut queue = Queue::default();
 
-        let others = queue.keep(vec![request("a", Command::Verify)]);
+        let others = queue.intercept(vec![request("a", Command::Verify)]);
 
         assert_eq!(keys(&others), ["a"]);
     }

@@ -1,7 +1,8 @@
 //! Name lookup on threads of its own.
 //!
-//! The system's lookup blocks its thread, for ten seconds and more if a name server is silent. On the threads that a runtime keeps for what
-//! blocks, it would hold up the end of that runtime, which waits for them. A thread of our own is waited for by nobody.
+//! The system's lookup blocks its thread, for ten seconds and more if a name server does not reply.
+//! On the blocking threads of a runtime it would delay the shutdown of that runtime, which waits
+//! for them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::fork::PerProcess;
 
-/// Returns the addresses of a host. It has no limit of its own; if it is dropped, the lookup ends by itself.
+/// Returns the addresses of a host, without a timeout. If it is dropped, the lookup continues.
 pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -39,7 +40,7 @@ async fn lookup<T: Send + 'static>(
     found.await.unwrap_or_else(|_| Err(io::Error::other("the name lookup panicked")))
 }
 
-/// A lookup under way, until this is dropped.
+/// A lookup in progress, until it is dropped.
 struct LookupSlot(Arc<AtomicUsize>);
 
 impl Drop for LookupSlot {
@@ -48,10 +49,10 @@ impl Drop for LookupSlot {
     }
 }
 
-/// Lookups of this process that are under way.
+/// The lookups in progress of this process.
 static LOOKUPS: PerProcess<Arc<AtomicUsize>> = PerProcess::new();
 
-/// A name server that is silent must not cost a thread for every attempt to connect.
+/// A name server that does not reply must not cost one thread per attempt to connect.
 const MOST_LOOKUPS: usize = 32;
 
 #[cfg(test)]

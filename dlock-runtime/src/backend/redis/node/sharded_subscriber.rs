@@ -1,44 +1,45 @@
-//! Messages of shards: what `SPUBLISH` says, in a cluster to those alone who listen at the servers of the channel's slot.
+//! Sharded pub/sub: in a cluster, `SPUBLISH` reaches only subscribers at the servers of the
+//! channel's slot.
 //!
-//! They come over a connection of their own, in protocol version 3: in version 2 the client library does not read them.
-//!
-//! Not here: which channels (`bells`), when the connection is made (`hearing`).
+//! It needs a connection in RESP3: in RESP2 the client library does not read its messages.
 
 use redis::{Pipeline, PushInfo, PushKind, Value};
 
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::inbound::Pushes;
-use crate::backend::redis::node::keepalive::Pulse;
+use crate::backend::redis::node::keepalive::Keepalive;
 
-/// What hears messages of shards.
+/// A connection for sharded pub/sub.
 pub(crate) struct ShardSubscriber {
     connection: Connection,
-    told: Pushes,
+    pushes: Pushes,
 }
 
 impl ShardSubscriber {
-    pub(crate) fn new(connection: Connection, told: Pushes) -> Self {
-        Self { connection, told }
+    pub(crate) fn new(connection: Connection, pushes: Pushes) -> Self {
+        Self { connection, pushes }
     }
 
-    /// Returns what subscribes to channels.
+    /// Returns a handle that subscribes to channels.
     pub(crate) fn sink(&self) -> ShardSink {
         ShardSink(self.connection.clone())
     }
 
-    /// Returns the channel of the next message. There is none when the connection has ended or does not answer a ping, or when the
-    /// server has dropped a channel that `is_wanted`: its slot goes to another.
+    /// Returns the channel of the next message.
+    ///
+    /// Returns `None` if the connection has ended, if a `PING` is not answered, or if the server
+    /// has ended the subscription to a channel that `is_wanted`, because its slot has moved.
     pub(crate) async fn next(
         &mut self,
-        pulse: &mut Pulse,
+        keepalive: &mut Keepalive,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Option<String> {
         loop {
-            let Some(told) = pulse.before_a_ping(self.told.next()).await else {
+            let Some(push) = keepalive.before_ping(self.pushes.next()).await else {
                 self.connection.send_packed_command(&redis::cmd("PING")).await.ok()?;
                 continue;
             };
-            let PushInfo { kind, data } = told?;
+            let PushInfo { kind, data } = push?;
             let channel = match data.first() {
                 Some(Value::BulkString(channel)) => std::str::from_utf8(channel).unwrap_or_default(),
                 _ => "",
@@ -52,12 +53,12 @@ impl ShardSubscriber {
     }
 }
 
-/// What subscribes to channels of shards.
+/// A handle that subscribes to sharded channels.
 #[derive(Clone)]
 pub(crate) struct ShardSink(Connection);
 
 impl ShardSink {
-    /// Subscribes, and returns whether to all.
+    /// Subscribes to `channels`. Returns `true` if all subscriptions succeeded.
     pub(crate) async fn subscribe(&mut self, channels: &[String]) -> bool {
         self.for_each("SSUBSCRIBE", channels).await
     }
@@ -66,7 +67,7 @@ impl ShardSink {
         self.for_each("SUNSUBSCRIBE", channels).await;
     }
 
-    /// One command a channel, since each has a slot of its own.
+    /// Sends one command per channel, since each channel has a slot of its own.
     async fn for_each(&mut self, command: &str, channels: &[String]) -> bool {
         let mut pipeline = Pipeline::with_capacity(channels.len());
         for channel in channels {

@@ -1,6 +1,4 @@
-//! Over which network a connection is made: the machine's, and in simulations a simulated one.
-//!
-//! Not here: what a connection is made with (`link`), what drives it (`pump`).
+//! The sockets of connections: TCP, Unix, TLS, and the simulated network of tests.
 
 use std::io;
 #[cfg(unix)]
@@ -16,9 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::sync::Notify;
 use tokio::time::error::Elapsed;
 
-use crate::backend::redis::node::connection::Connection;
+use crate::backend::redis::node::connection::{Connection, DriverTask};
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::inbound::FirstBytes;
 use crate::backend::redis::node::inbound::{Inbound, InboundStream};
@@ -28,24 +27,26 @@ use crate::backend::redis::node::resolve::resolve;
 use crate::backend::redis::node::tls::TlsConnector;
 use crate::fork::{InOneProcess, in_one_process};
 
-/// What one connection is made with.
+/// Opens one connection.
 pub(super) struct Dialer {
-    /// Where the server is, and as whom to log in.
+    /// The address and the credentials.
     pub(super) client: Client,
-    /// What TLS is spoken with, if the URL asks for it.
+    /// The TLS configuration, if the URL asks for TLS.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsConnector>,
-    /// Notes what comes over it.
+    /// The state of the bytes that are received.
     pub(super) inbound: Arc<Inbound>,
 }
 
-/// Connects for commands, with what has them sent at once where there is such a thing. `within` is the limit that `config` has for that;
-/// `tender` drives the connection where nobody sends, or a task of its own.
-pub(super) async fn pumped(
+/// Opens a connection for commands that senders poll; over TLS, one that a task drives.
+///
+/// `within` is the connect timeout. If `shared_driver` is `None`, the connection has a task of its
+/// own.
+pub(super) async fn inline(
     dialer: &Dialer,
     config: &AsyncConnectionConfig,
     within: Duration,
-    tender: Option<&SharedDriver>,
+    shared_driver: Option<&SharedDriver>,
 ) -> RedisResult<(Connection, Option<InlineDriver>)> {
     #[cfg(feature = "tls")]
     if dialer.tls.is_some() {
@@ -55,22 +56,22 @@ pub(super) async fn pumped(
     let opened = async {
         #[cfg(test)]
         if turmoil::in_simulation() {
-            return driven(simulated(client).await?, dialer, config, tender).await;
+            return driven(simulated(client).await?, dialer, config, shared_driver).await;
         }
         match client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) => {
-                driven(tcp(client, host, *port).await?, dialer, config, tender).await
+                driven(tcp(client, host, *port).await?, dialer, config, shared_driver).await
             }
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => driven(unix(path).await?, dialer, config, tender).await,
+            ConnectionAddr::Unix(path) => driven(unix(path).await?, dialer, config, shared_driver).await,
             _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         }
     };
-    let (connection, pump) = tokio::time::timeout(within, opened).await.map_err(late)??;
-    Ok((connection, Some(pump)))
+    let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
+    Ok((connection, Some(driver)))
 }
 
-/// Connects for commands.
+/// Opens a connection that a task drives.
 pub(super) async fn multiplexed(
     dialer: &Dialer,
     config: &AsyncConnectionConfig,
@@ -78,11 +79,17 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<Connection> {
     let opened = async { over(stream(dialer).await?, dialer, config).await };
     let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
-    let driver = tokio::spawn(in_one_process(driver)).abort_handle();
-    Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(driver)))
+    let ended = Arc::new(Notify::new());
+    let notifies = Arc::clone(&ended);
+    let driver = async move {
+        driver.await;
+        notifies.notify_one();
+    };
+    let task = tokio::spawn(in_one_process(driver)).abort_handle();
+    Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(DriverTask { task, ended })))
 }
 
-/// Connects for messages.
+/// Opens a pub/sub connection.
 pub(super) async fn pubsub(dialer: &Dialer) -> RedisResult<PubSub> {
     let access = dialer.client.get_connection_info().redis_settings();
     PubSub::new(access, InboundStream::new(stream(dialer).await?, &dialer.inbound)).await
@@ -92,19 +99,19 @@ fn late(_: Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Makes a connection out of a stream, which is driven from here on.
+/// Makes a connection of a stream, with an [`InlineDriver`].
 async fn driven(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     dialer: &Dialer,
     config: &AsyncConnectionConfig,
-    tender: Option<&SharedDriver>,
+    shared_driver: Option<&SharedDriver>,
 ) -> RedisResult<(Connection, InlineDriver)> {
     let (connection, driver) = over(stream, dialer, config).await?;
     let connection = Connection::new(connection, Arc::clone(&dialer.inbound), None);
-    Ok((connection, InlineDriver::start(driver, tender)))
+    Ok((connection, InlineDriver::start(driver, shared_driver)))
 }
 
-/// Makes a connection out of a stream, and what drives it.
+/// Makes a connection of a stream. The returned future drives it.
 async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     dialer: &Dialer,
@@ -120,7 +127,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Connects, and speaks TLS if the URL asks for it.
+/// Connects, with TLS if the URL asks for it.
 async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
     let client = &dialer.client;
     #[cfg(test)]
@@ -143,7 +150,7 @@ async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-/// Connects to whichever address of a host takes us first.
+/// Connects to all addresses of a host at once, and uses the first that succeeds.
 async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<InOneProcess<TcpStream>> {
     let ways = resolve(host, port).await?.into_iter().map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
@@ -164,13 +171,15 @@ async fn unix(path: &Path) -> io::Result<InOneProcess<UnixStream>> {
     Ok(InOneProcess::new(UnixStream::connect(path).await?))
 }
 
-/// A connection over which nothing has been heard for five seconds has the kernel ask the other one; after three questions without an
-/// answer, a second apart, it has ended. A machine that is gone says nothing of it, and a firewall forgets who is silent. (RFC 9293, 3.8.4;
-/// `tcp(7)`.)
+/// Returns the settings for TCP keepalive: probes after 5 s of silence, one second apart. The
+/// connection ends after three probes without a reply.
+///
+/// A host that is gone sends nothing, and a firewall forgets silent connections. (RFC 9293, section
+/// 3.8.4; `tcp(7)`.)
 pub(super) fn keepalive() -> TcpKeepalive {
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
-    let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3); // elsewhere the system's own
+    let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3); // other systems keep their own values
     keepalive
 }
 

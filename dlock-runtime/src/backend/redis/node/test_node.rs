@@ -1,6 +1,5 @@
-//! A node before a server that a unit test answers for: what it sends is seen in its order, and answers come when the test says so.
-//!
-//! Not here: a Redis (the tests of the package `tests` have real ones).
+//! A node that is connected to a fake server: a test sees the requests in their order, and decides
+//! when replies come.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -15,117 +14,118 @@ use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect::{ConnectTarget, GrantMessage};
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::config::Settings;
-use crate::config::url::Server;
+use crate::config::node_spec::NodeSpec;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::token::TokenSource;
 
-/// What a test does when requests are answered.
+/// A callback for replies.
 type OnReply = Arc<dyn Fn(&str, &Reply) + Send + Sync>;
 
-/// A node that is ready, and what is seen of it.
+/// A node, and the requests and replies that a test sees.
 pub(crate) struct TestNode {
     pub(crate) node: Arc<Node>,
     pub(crate) shared: Arc<CommandQueue>,
     server: FakeServer,
     asked: mpsc::UnboundedReceiver<String>,
-    told: Arc<Told>,
+    recorded: Arc<RecordedReplies>,
     running: JoinSet<()>,
 }
 
 impl TestNode {
-    /// Makes a node that is not connected.
+    /// Creates a node that is not connected.
     pub(crate) fn down(response_timeout: Duration) -> Self {
         let (ask, asked) = mpsc::unbounded_channel();
         let server = FakeServer::start(ask);
         let mut settings = Settings::default();
         settings.rules.tracking = false;
         settings.rules.response_timeout = response_timeout;
-        let at = Server { host: "127.0.0.1".to_owned(), port: server.port, ..Server::default() };
-        let route = Arc::new(ConnectTarget::new(at, &settings).expect("the address is one"));
+        let at = NodeSpec { host: "127.0.0.1".to_owned(), port: server.port, ..NodeSpec::default() };
+        let target = Arc::new(ConnectTarget::new(at, &settings).expect("the address is one"));
         let shared = Arc::new(CommandQueue::default());
-        let told = Arc::new(Told::default());
+        let recorded = Arc::new(RecordedReplies::default());
         let node = Arc::new(Node::new(
-            Discovery::Fixed(route),
+            Discovery::Fixed(target),
             Arc::clone(&shared),
             Weak::new(),
-            Arc::clone(&told) as Arc<dyn ReplySink>,
+            Arc::clone(&recorded) as Arc<dyn ReplySink>,
             TokenSource::of_process(1).process(),
             &settings,
         ));
-        Self { node, shared, server, asked, told, running: JoinSet::new() }
+        Self { node, shared, server, asked, recorded, running: JoinSet::new() }
     }
 
-    /// Connects a node on the runtime of the test.
+    /// Creates a node, and connects it on the runtime of the test.
     pub(crate) async fn new(response_timeout: Duration) -> Self {
-        let mut rig = Self::down(response_timeout);
-        rig.shared.moves_to(Some(tokio::runtime::Handle::current()));
+        let mut test_node = Self::down(response_timeout);
+        test_node.shared.moves_to(Some(tokio::runtime::Handle::current()));
         let (first, connected) = oneshot::channel();
-        rig.running.spawn(Arc::clone(&rig.node).run(Some(first)));
+        test_node.running.spawn(Arc::clone(&test_node.node).run(Some(first)));
         connected.await.expect("it tells").expect("the server takes connections");
-        rig
+        test_node
     }
 
-    /// Returns the connection of a node that is ready.
-    pub(crate) fn link(&self) -> Arc<NodeConnection> {
-        self.node.link().expect("it is ready")
+    /// Returns the node's connection.
+    pub(crate) fn connection(&self) -> Arc<NodeConnection> {
+        self.node.connection().expect("it is ready")
     }
 
-    /// What runs the node ends.
+    /// Ends the task that runs the node.
     pub(crate) async fn stop(&mut self) {
         self.running.shutdown().await;
     }
 
-    /// From now on the server says nothing to locks being taken.
+    /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
         self.server.hold();
     }
 
-    /// Returns the next key that the server was asked to lock.
+    /// Returns the next key that an acquire was received for.
     pub(crate) async fn asked(&mut self) -> String {
         self.asked.recv().await.expect("the server runs")
     }
 
-    /// Returns what was answered so far: keys, and whether they are ours.
+    /// Returns the replies so far: the key, and whether the lock was acquired.
     pub(crate) fn told(&self) -> Vec<(String, bool)> {
-        lock(&self.told.replies).clone()
+        lock(&self.recorded.replies).clone()
     }
 
-    /// Returns once so many requests were answered.
-    pub(crate) async fn until_told(&self, count: usize) {
+    /// Waits until `count` requests were completed.
+    pub(crate) async fn until_replied(&self, count: usize) {
         while self.told().len() < count {
-            self.told.more.notified().await;
+            self.recorded.more.notified().await;
         }
     }
 
-    /// Has something done whenever a request is answered, where that is heard.
+    /// Calls `on_reply` for each reply, on the thread that completes the request.
     pub(crate) fn on_reply(&self, on_reply: impl Fn(&str, &Reply) + Send + Sync + 'static) {
-        *lock(&self.told.on_reply) = Some(Arc::new(on_reply));
+        *lock(&self.recorded.on_reply) = Some(Arc::new(on_reply));
     }
 }
 
-/// Returns a request to take a lock.
+/// Returns an acquire.
 pub(crate) fn acquire(key: &str) -> Request {
     let lease = Duration::from_secs(30);
     Request::new(key.into(), TokenSource::of_process(1).next(), Command::Acquire { lease })
 }
 
-/// Notes what it is told.
+/// Records replies.
 #[derive(Default)]
-struct Told {
+struct RecordedReplies {
     replies: Mutex<Vec<(String, bool)>>,
     on_reply: Mutex<Option<OnReply>>,
     more: tokio::sync::Notify,
 }
 
-impl ReplySink for Told {
+impl ReplySink for RecordedReplies {
     fn on_replies(&self, replies: Vec<(Request, Reply)>, _sent: BootInstant, _epoch: Option<u64>) {
         for (request, reply) in replies {
             lock(&self.replies).push((request.key.to_string(), matches!(reply, Reply::Owner)));
@@ -144,14 +144,14 @@ impl ReplySink for Told {
     fn connected(&self, _moved: bool) {}
 }
 
-/// A master on threads of its own.
+/// A fake primary, on threads of its own.
 pub(crate) struct FakeServer {
     pub(crate) port: u16,
     is_silent: Arc<Mutex<bool>>,
 }
 
 impl FakeServer {
-    /// Starts one that says which keys it was asked to lock.
+    /// Starts a server that sends the key of each acquire to `ask`.
     pub(crate) fn start(ask: mpsc::UnboundedSender<String>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
@@ -166,7 +166,7 @@ impl FakeServer {
         Self { port, is_silent }
     }
 
-    /// From now on it says nothing to locks being taken.
+    /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
         *lock(&self.is_silent) = true;
     }
@@ -180,7 +180,8 @@ fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, silent: &Mu
             ["SET", key, ..] => {
                 let _ = ask.send(key.to_owned());
                 if *lock(silent) {
-                    // What comes later is not answered either: it would be taken for the answer to this.
+                    // Later commands get no reply either: it would be taken for the reply to this
+                    // one.
                     let _ = std::io::copy(&mut stream, &mut std::io::sink());
                     return;
                 }

@@ -1,10 +1,11 @@
-//! TLS: which certificates it is spoken with, and what its errors mean in words.
+//! TLS: the certificates of connections, and the texts of its errors.
 //!
-//! Without certificates of one's own the system's authorities count, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. There is
-//! no way to trust everybody. Nothing is installed for the process: the provider of cryptography is the application's default if it has
-//! one, and otherwise `ring` for these connections alone.
+//! By default the system's certificate authorities are trusted, or those that `SSL_CERT_FILE` and
+//! `SSL_CERT_DIR` name. Verification cannot be switched off. No crypto provider is installed for
+//! the process: if the application has installed one, it is used, and otherwise `ring`.
 //!
-//! See also: how certificates are given (`config::certificates`), how files are read (`config::certificate_reader`).
+//! See also: `config::certificates` for the options, `config::certificate_reader` for reading
+//! files.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -31,11 +32,11 @@ use crate::backend::redis::encoding::codec::Redacted;
 use crate::config::certificate_reader::CurrentFile;
 use crate::config::certificates::{Certificates, Pem};
 use crate::config::config;
-use crate::config::url::{Announcer, Server, is_address};
+use crate::config::node_spec::{Announcer, NodeSpec, is_address};
 use crate::error::Error;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// What TLS connections to one server are made with.
+/// The TLS configuration for one server.
 #[derive(Debug)]
 pub(crate) struct TlsConnector {
     config: Arc<ClientConfig>,
@@ -43,19 +44,19 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Reads the certificates that were given, so that those that were renewed in place are used, and returns what connects to `server`.
+    /// Reads the certificates, so that renewed files are used.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with the option that cannot be used.
-    pub(crate) async fn new(server: &Server, given: &Certificates, limit: Duration) -> Result<Self, Error> {
+    /// Returns [`Error::Config`] with the option that cannot be used.
+    pub(crate) async fn new(server: &NodeSpec, given: &Certificates, limit: Duration) -> Result<Self, Error> {
         let names = ServerNames::new(server, given)?;
         let name = names.indicated.clone();
         let config = read(given, names.accepted, limit).await?;
         Ok(Self { config, name })
     }
 
-    /// Speaks TLS over a stream.
+    /// Performs the handshake over a stream.
     pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
@@ -65,17 +66,20 @@ impl TlsConnector {
     }
 }
 
-/// The names of which a server's certificate must have one.
+/// The names that a server's certificate may have.
 struct ServerNames {
     accepted: Vec<ServerName<'static>>,
-    /// What the server is asked for (SNI): a host name if there is one.
+    /// The name that the client sends (SNI): a host name if there is one.
     indicated: ServerName<'static>,
 }
 
 impl ServerNames {
-    /// Returns the host that the server is reached by, and `tls_name`. If there is no `tls_name`, and a cluster or Sentinel announced an
-    /// address, host names of the URL are accepted, too: managed services announce addresses that no certificate is for.
-    fn new(server: &Server, given: &Certificates) -> Result<Self, Error> {
+    /// Accepts the host of the connection, and `tls_name`.
+    ///
+    /// If there is no `tls_name`, and a cluster or Sentinel announced an address, the host names of
+    /// the URL are accepted, too: managed services announce addresses that their certificates do
+    /// not have.
+    fn new(server: &NodeSpec, given: &Certificates) -> Result<Self, Error> {
         let others = alternatives(server, given);
         let names = std::iter::once(&server.host).chain(others);
         let accepted: Vec<_> = names.filter_map(|name| ServerName::try_from(name.clone()).ok()).collect();
@@ -92,8 +96,8 @@ impl ServerNames {
     }
 }
 
-/// Returns what a certificate may be for, beside the host that the server is reached by.
-fn alternatives<'a>(server: &'a Server, given: &'a Certificates) -> &'a [String] {
+/// Returns the names that a certificate may have in addition to the host.
+fn alternatives<'a>(server: &'a NodeSpec, given: &'a Certificates) -> &'a [String] {
     match (&given.name, &server.announced) {
         (Some(name), _) => std::slice::from_ref(name),
         (None, Some(announced)) if is_address(&server.host) => &announced.url_names,
@@ -107,17 +111,17 @@ fn tls_name(name: &str) -> Result<ServerName<'static>, Error> {
     })
 }
 
-/// Checks the certificates that were given, and `tls_name`.
+/// Checks the certificates and `tls_name`.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] with the option that cannot be used.
+/// Returns [`Error::Config`] with the option that cannot be used.
 pub(crate) async fn check(given: &Certificates, limit: Duration) -> Result<(), Error> {
     given.name.as_ref().map(|name| tls_name(name)).transpose()?;
     read(given, Vec::new(), limit).await.map(drop)
 }
 
-/// Reads and checks the certificates that were given. A server's certificate must be for one of `names`.
+/// Reads and checks the certificates. The certificate of a server must have one of `names`.
 async fn read(
     given: &Certificates,
     names: Vec<ServerName<'static>>,
@@ -127,7 +131,7 @@ async fn read(
     given.reader.run(limit, move |current| client_config(&certificates, names, current)).await
 }
 
-/// Accepts a certificate that is for one of several names. All else is checked as always.
+/// Accepts a certificate that has one of several names. All other checks are those of rustls.
 #[derive(Debug)]
 struct AnyNameVerifier {
     verifier: Arc<WebPkiServerVerifier>,
@@ -178,7 +182,7 @@ impl ServerCertVerifier for AnyNameVerifier {
     }
 }
 
-/// Returns `true` if a certificate was refused for no other reason than its name.
+/// Returns `true` if a certificate was rejected only because of its name.
 fn is_of_the_name(problem: &CertificateError) -> bool {
     matches!(problem, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })
 }
@@ -216,17 +220,20 @@ fn client_config(
     Ok(Arc::new(made))
 }
 
-/// Returns the application's provider of cryptography, or else `ring`. It is not installed: an application may still do that itself, and
-/// `install_default` fails for whoever comes second.
+/// Returns the application's crypto provider, or `ring`.
+///
+/// It is not installed: the application may do so later, and a second `install_default` would fail.
 fn crypto_provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default()
         .map_or_else(|| Arc::new(rustls::crypto::ring::default_provider()), Arc::clone)
 }
 
-/// Returns what TLS has to do with an error, in words and with what to do about it; it will be the same next time.
+/// Returns the failure for an error of TLS, or `None` if the error has another cause.
+///
+/// A new attempt would fail the same way.
 pub(crate) fn failure(
     error: &RedisError,
-    server: &Server,
+    server: &NodeSpec,
     given: &Certificates,
     shown: &Redacted,
 ) -> Option<Failure> {
@@ -236,13 +243,15 @@ pub(crate) fn failure(
         }
         TlsError::AlertReceived(alert) => refusal(*alert),
         TlsError::InvalidMessage(_) => "it does not speak TLS on this port: write `redis://`".to_owned(),
-        TlsError::PeerIncompatible(problem) => format!("it speaks no TLS that we do: {problem:?}"),
+        TlsError::PeerIncompatible(problem) => {
+            format!("it supports no common TLS version or cipher suite: {problem:?}")
+        }
         _ => return None,
     };
     Some(Failure::new(FailureKind::Untrusted, format!("redis at {shown}: {problem}")))
 }
 
-/// Finds the error of TLS inside that of the client.
+/// Returns the TLS error inside an error of the client library.
 fn tls_error(error: &RedisError) -> Option<&TlsError> {
     let inner =
         std::error::Error::source(error)?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
@@ -252,14 +261,14 @@ fn tls_error(error: &RedisError) -> Option<&TlsError> {
     }
 }
 
-/// Says why we do not trust the certificate of a server.
-fn distrust(problem: &CertificateError, server: &Server, given: &Certificates, shown: &Redacted) -> String {
+/// Returns why the certificate of a server is not trusted.
+fn distrust(problem: &CertificateError, server: &NodeSpec, given: &Certificates, shown: &Redacted) -> String {
     let in_words = || shown.clean(&problem.to_string());
     match problem {
-        // The latter is an authority that has only the name of one whom we trust.
+        // `BadSignature`: an authority has the name of a trusted one, but not its key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "is signed by nobody whom we trust: name its authority by \
-            `tls_ca`, or add that to the system's (`SSL_CERT_FILE`)"
+            "is not signed by a trusted authority: name its authority by \
+            `tls_ca`, or add it to the system's (`SSL_CERT_FILE`)"
                 .to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -285,8 +294,8 @@ fn distrust(problem: &CertificateError, server: &Server, given: &Certificates, s
     }
 }
 
-/// Says which names a certificate had to be for, and what to do about it.
-fn wrong_name(server: &Server, given: &Certificates, shown: &Redacted) -> String {
+/// Returns the names that a certificate had to have, and what to do.
+fn wrong_name(server: &NodeSpec, given: &Certificates, shown: &Redacted) -> String {
     let others = alternatives(server, given).iter().filter(|name| **name != server.host);
     let names =
         others.fold(format!("`{}`", shown.clean(&server.host)), |names, name| format!("{names} or `{name}`"));
@@ -304,21 +313,21 @@ fn wrong_name(server: &Server, given: &Certificates, shown: &Redacted) -> String
     }
 }
 
-/// Says why a server does not take us.
+/// Returns why a server rejected the handshake.
 fn refusal(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
             "it wants a client certificate: give one by `tls_cert` and `tls_key`".to_owned()
         }
-        // TLS 1.2 has no word of its own for a certificate that is missing.
+        // TLS 1.2 has no alert of its own for a missing certificate.
         AlertDescription::HandshakeFailure => {
-            "it ended the handshake: it may want a client certificate (`tls_cert` and `tls_key`), or speak no TLS that we do".to_owned()
+            "it ended the handshake: it may want a client certificate (`tls_cert` and `tls_key`), or support no common TLS version".to_owned()
         }
-        alert => format!("it does not accept our certificate (`tls_cert`), or not TLS as we speak it: {alert:?}"),
+        alert => format!("it rejected the client certificate (`tls_cert`) or the TLS version: {alert:?}"),
     }
 }
 
-/// Returns PEM text, of a file or as it was given.
+/// Returns PEM text, which is read from a file if it was given as one.
 fn text(current: &CurrentFile, option: &str, pem: &Pem) -> Result<Vec<u8>, Error> {
     match pem {
         Pem::Text(text) => Ok(text.to_vec()),
@@ -326,7 +335,7 @@ fn text(current: &CurrentFile, option: &str, pem: &Pem) -> Result<Vec<u8>, Error
     }
 }
 
-/// Reads authorities. There must be one in the text, and all in it must be usable as one.
+/// Parses authorities. There must be at least one, and all must be usable.
 fn authorities(option: &str, pem: &[u8]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(option, pem)? {
@@ -357,10 +366,10 @@ fn authorities_of_the_system(current: &CurrentFile) -> Result<RootCertStore, Err
         }
         found = system.certs;
     }
-    // A folder often has each certificate several times: alone, in a list of all, and by links.
+    // A folder often has each certificate several times: alone, in a bundle, and by symbolic links.
     let found: BTreeSet<Vec<u8>> = found.iter().map(|certificate| certificate.to_vec()).collect();
     let mut roots = RootCertStore::empty();
-    // One that cannot be used is left out: lists of systems may have such.
+    // Unusable certificates are skipped: the system's list may have some.
     roots.add_parsable_certificates(found.into_iter().map(CertificateDer::from));
     if roots.is_empty() {
         return Err(config(
@@ -383,7 +392,7 @@ fn add_folder(
         |error: io::Error| config(OPTION, format!("`{}` cannot be read: {error}", folder.display()));
     let mut files = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
-        // Such folders have links to one file under several names, links that point nowhere, and other files than certificates.
+        // Such folders have several links to one file, dangling links, and other files.
         files.extend(fs::canonicalize(entry.map_err(unreadable)?.path()));
     }
     for file in files.iter().filter(|file| file.is_file()) {
@@ -392,7 +401,7 @@ fn add_folder(
     Ok(())
 }
 
-/// Reads a private key. No text of an error holds a piece of it.
+/// Parses a private key. No error text contains a part of it.
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
         config("tls_key", "there is no private key in PEM in it (`-----BEGIN PRIVATE KEY-----`)")
@@ -410,18 +419,18 @@ fn certificates(option: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::Announced;
+    use crate::config::node_spec::Announced;
 
-    fn server(host: &str, announced: Option<(Announcer, &[&str])>) -> Server {
+    fn server(host: &str, announced: Option<(Announcer, &[&str])>) -> NodeSpec {
         let announced = announced.map(|(by, names)| Announced {
             by,
             url_names: names.iter().map(|name| (*name).to_owned()).collect(),
         });
-        Server { host: host.to_owned(), announced, ..Server::default() }
+        NodeSpec { host: host.to_owned(), announced, ..NodeSpec::default() }
     }
 
-    /// Returns the accepted names, and the one that is indicated.
-    fn names(server: &Server, tls_name: Option<&str>) -> (Vec<String>, String) {
+    /// Returns the accepted names, and the one that is sent.
+    fn names(server: &NodeSpec, tls_name: Option<&str>) -> (Vec<String>, String) {
         let given = Certificates { name: tls_name.map(str::to_owned), ..Certificates::default() };
         let names = ServerNames::new(server, &given).expect("there is a name");
         (
@@ -458,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tls_name_takes_the_place_of_the_urls_names() {
+    fn a_tls_name_replaces_the_names_of_the_url() {
         for (host, announced) in [
             ("10.0.0.1", None),
             ("10.0.0.1", Some((Announcer::Cluster, &["a.example"][..]))),
@@ -471,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tls_name_that_is_none_is_refused() {
+    fn an_invalid_tls_name_is_rejected() {
         for name in ["", "https://a.example", "a b", "a.example:6379", "-"] {
             let given = Certificates { name: Some(name.to_owned()), ..Certificates::default() };
             let refused = ServerNames::new(&server("h", None), &given).err().map(|error| error.to_string());

@@ -1,7 +1,7 @@
-//! Requests that wait for the first attempt to replace a lost connection. None of them was ever written.
+//! Requests that wait for the first attempt to replace a lost connection. None of them was written.
 //!
-//! Each waits for less than one response timeout, and there is a bound on their number: what exceeds either is refused. They leave in the
-//! order in which they came.
+//! Each waits for less than one response timeout, and their number is bounded. Requests beyond
+//! either limit are rejected. They leave in the order in which they came.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::backend::Request;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::protocol::deadline::BootInstant;
 
-/// The requests, oldest first.
+/// The waiting requests, oldest first.
 #[derive(Default)]
 pub(crate) struct WaitingRequests {
     queue: VecDeque<(BootInstant, Vec<Request>, RouteHistory)>,
@@ -18,7 +18,7 @@ pub(crate) struct WaitingRequests {
 }
 
 impl WaitingRequests {
-    /// Adds requests that came at `now`, to a server that has `response_timeout` to reply.
+    /// Adds requests that came at `now`, for a server with this `response_timeout`.
     ///
     /// # Errors
     ///
@@ -26,19 +26,19 @@ impl WaitingRequests {
     pub(crate) fn push(
         &mut self,
         requests: Vec<Request>,
-        passage: RouteHistory,
+        route_history: RouteHistory,
         now: BootInstant,
         response_timeout: Duration,
     ) -> Result<(), Vec<Request>> {
-        if self.count.saturating_add(requests.len()) > MOST_WAITING {
+        if self.count.saturating_add(requests.len()) > MAX_WAITING {
             return Err(requests);
         }
         self.count += requests.len();
-        self.queue.push_back((expiry(now, response_timeout), requests, passage));
+        self.queue.push_back((expiry(now, response_timeout), requests, route_history));
         Ok(())
     }
 
-    /// Adds requests before all others, however many there are.
+    /// Adds requests before all others, regardless of the limit.
     pub(crate) fn push_first(
         &mut self,
         requests: Vec<Request>,
@@ -51,7 +51,7 @@ impl WaitingRequests {
         }
     }
 
-    /// Takes out those whose time is over at `now`.
+    /// Removes the requests that have expired at `now`.
     pub(crate) fn take_expired(&mut self, now: BootInstant) -> Vec<Request> {
         let mut expired = Vec::new();
         while self.queue.front().is_some_and(|(until, ..)| *until <= now)
@@ -63,15 +63,17 @@ impl WaitingRequests {
         expired
     }
 
-    /// Returns when the time of the first is over; `None` if none waits.
+    /// Returns when the first requests expire; `None` if none wait.
     pub(crate) fn next_expiry(&self) -> Option<BootInstant> {
         self.queue.front().map(|(until, ..)| *until)
     }
 
-    /// Takes out all, in order, to be sent.
+    /// Removes all requests, in order.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (Vec<Request>, RouteHistory)> + use<> {
         self.count = 0;
-        std::mem::take(&mut self.queue).into_iter().map(|(_, requests, passage)| (requests, passage))
+        std::mem::take(&mut self.queue)
+            .into_iter()
+            .map(|(_, requests, route_history)| (requests, route_history))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -79,14 +81,16 @@ impl WaitingRequests {
     }
 }
 
-/// Returns until when a request waits. It is refused a little before the limit of a single try, so that the call returns the reason and
-/// not only that its time is up.
+/// Returns when a request expires.
+///
+/// That is 1/16 before the timeout of a single try, so that the call returns the reason rather than
+/// a timeout.
 fn expiry(now: BootInstant, response_timeout: Duration) -> BootInstant {
     now.plus(response_timeout.saturating_sub(response_timeout / 16))
 }
 
-/// As many as may wait for one server: some 10 MB.
-const MOST_WAITING: usize = 65_536;
+/// The limit for one server: about 10 MB.
+const MAX_WAITING: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_leave_in_order_until_their_time_is_over() {
+    fn waiting_requests_leave_in_order_until_they_expire() {
         let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
         for (key, now) in [("a", 0), ("b", 10), ("c", 20)] {
             assert!(waiting.push(vec![acquire(key)], RouteHistory::default(), at(now), timeout).is_ok());
@@ -113,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn too_many_requests_are_returned() {
+    fn requests_beyond_the_limit_are_returned() {
         let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
-        let many = (0..MOST_WAITING).map(|_| acquire("a")).collect();
+        let many = (0..MAX_WAITING).map(|_| acquire("a")).collect();
         assert!(waiting.push(many, RouteHistory::default(), at(0), timeout).is_ok());
 
         let refused = waiting.push(vec![acquire("b")], RouteHistory::default(), at(0), timeout);
 
         assert_eq!(refused.map_err(|requests| requests.len()), Err(1));
-        assert_eq!(waiting.take_expired(at(150)).len(), MOST_WAITING);
+        assert_eq!(waiting.take_expired(at(150)).len(), MAX_WAITING);
         assert!(waiting.push(vec![acquire("b")], RouteHistory::default(), at(150), timeout).is_ok());
     }
 }

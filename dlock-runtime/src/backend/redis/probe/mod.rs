@@ -1,15 +1,15 @@
-//! Asks servers what `doctor` wants to know of them, on a thread of its own, as the manager would.
+//! Queries servers for `doctor`, on a separate thread, as a manager would.
 //!
-//! | file | owns |
+//! | module | contents |
 //! |---|---|
-//! | `asking` | one question at a time, within the time that is left |
-//! | `server` | what is asked of one server |
-//! | `probe` | the commands that locks need, tried |
+//! | `session` | one query at a time, within a time limit |
+//! | `server` | the queries to one server |
+//! | `command_check` | tries the commands that locks need |
 //!
-//! What sentinels are asked, and clusters about themselves, is with them (`sentinel::probe`, `cluster::probe`). Not here: what the
-//! answers mean (`doctor`).
+//! See also `sentinel::probe` and `cluster::probe`, which query sentinels and clusters, and
+//! `doctor`, which evaluates the replies.
 
-mod probe;
+mod command_check;
 mod server;
 pub(super) mod session;
 
@@ -18,24 +18,24 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::node::connect::ConnectTarget;
-use crate::backend::redis::probe::probe::CommandCheck;
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::probe::command_check::CommandCheck;
 use crate::backend::redis::probe::session::ProbeTimeout;
 use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster;
 use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
+use crate::config::node_spec::NodeSpec;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::config::url;
-use crate::doctor::facts::{Facts, Part, Terms, Topology};
+use crate::doctor::facts::{Deployment, Facts, Part, Terms};
 use crate::error::Result;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// Reads what there is to know of servers that are named, each of which keeps locks.
+/// Examines the given servers, each of which stores locks.
 pub(crate) async fn examine(
-    servers: Vec<url::Server>,
-    topology: Topology,
+    servers: Vec<NodeSpec>,
+    topology: Deployment,
     settings: Settings,
 ) -> Result<Facts> {
     let usage = CommandCheck::new(topology, &settings);
@@ -43,67 +43,67 @@ pub(crate) async fn examine(
     let routes = servers.into_iter().map(|server| ConnectTarget::new(server, &settings));
     let routes = routes.collect::<Result<Vec<_>>>()?;
     let ask = async move {
-        let retry_state = ProbeTimeout::new(LIMIT);
-        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, retry_state))).await
+        let timeout = ProbeTimeout::new(LIMIT);
+        join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, timeout))).await
     };
     let servers = on_a_thread(ask).await?;
     Ok(Facts { servers, sentinels: Vec::new(), seeds: Vec::new(), terms })
 }
 
-/// Reads what there is to know of sentinels, of the master that they name, and of its replicas.
+/// Examines sentinels, the primary that they report, and its replicas.
 pub(crate) async fn examine_by_sentinels(watched: SentinelEndpoint, settings: Settings) -> Result<Facts> {
-    let usage = CommandCheck::new(Topology::Sentinels, &settings);
-    let terms = terms(&settings, Topology::Sentinels, &usage);
+    let usage = CommandCheck::new(Deployment::Sentinels, &settings);
+    let terms = terms(&settings, Deployment::Sentinels, &usage);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings)?;
     let ask = async move {
-        // One that does not answer must leave time for the servers.
-        let said = sentinels.examine(ProbeTimeout::new(TO_FIND_THEM)).await;
-        let retry_state = ProbeTimeout::new(ONCE_FOUND);
-        let masters = said.master.into_iter().map(|at| (at, Part::Master));
-        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica));
-        let routes = masters.chain(replicas).filter_map(|((host, port), part)| {
-            Some((ConnectTarget::new(url::Server { host, port, ..entry.clone() }, &settings).ok()?, part))
+        // A sentinel that does not reply must leave time for the servers.
+        let found = sentinels.examine(ProbeTimeout::new(TO_FIND_THEM)).await;
+        let timeout = ProbeTimeout::new(ONCE_FOUND);
+        let primaries = found.master.into_iter().map(|at| (at, Part::Master));
+        let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica));
+        let routes = primaries.chain(replicas).filter_map(|((host, port), part)| {
+            Some((ConnectTarget::new(NodeSpec { host, port, ..entry.clone() }, &settings).ok()?, part))
         });
         let routes: Vec<_> = routes.collect();
-        let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, retry_state));
-        (join_all(asked).await, said.sentinels)
+        let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, timeout));
+        (join_all(asked).await, found.sentinels)
     };
     let (servers, sentinels) = on_a_thread(ask).await?;
     Ok(Facts { servers, sentinels, seeds: Vec::new(), terms })
 }
 
-/// Reads what there is to know of a cluster, by some of its servers, and of each of its masters and replicas.
+/// Examines a cluster through some of its servers, and each of its primaries and replicas.
 pub(crate) async fn examine_cluster(seeds: ClusterEndpoint, settings: Settings) -> Result<Facts> {
-    let usage = CommandCheck::new(Topology::Cluster, &settings);
-    let terms = terms(&settings, Topology::Cluster, &usage);
+    let usage = CommandCheck::new(Deployment::Cluster, &settings);
+    let terms = terms(&settings, Deployment::Cluster, &usage);
     let ClusterEndpoint { servers, access } = seeds;
     let named = servers.into_iter().map(|server| ConnectTarget::new(server, &settings));
     let named = named.collect::<Result<Vec<_>>>()?;
     let ask = async move {
-        let said = cluster::probe::look(&named, &usage.key, ProbeTimeout::new(TO_FIND_THEM)).await;
-        let retry_state = ProbeTimeout::new(ONCE_FOUND);
-        let masters = said.masters.into_iter().map(|(at, key)| (at, Part::Master, key));
-        let replicas = said.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
-        let routes = masters.chain(replicas).filter_map(|(Address { host, port }, part, key)| {
-            let route = ConnectTarget::new(url::Server { host, port, ..access.clone() }, &settings).ok()?;
-            Some((route, part, CommandCheck::new(Topology::Cluster, &settings).on(key)))
+        let found = cluster::probe::look(&named, &usage.key, ProbeTimeout::new(TO_FIND_THEM)).await;
+        let timeout = ProbeTimeout::new(ONCE_FOUND);
+        let primaries = found.primaries.into_iter().map(|(at, key)| (at, Part::Master, key));
+        let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
+        let routes = primaries.chain(replicas).filter_map(|(Address { host, port }, part, key)| {
+            let route = ConnectTarget::new(NodeSpec { host, port, ..access.clone() }, &settings).ok()?;
+            Some((route, part, CommandCheck::new(Deployment::Cluster, &settings).on(key)))
         });
         let routes: Vec<_> = routes.collect();
-        let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, retry_state));
-        (join_all(asked).await, said.seeds)
+        let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, timeout));
+        (join_all(asked).await, found.seeds)
     };
     let (servers, seeds) = on_a_thread(ask).await?;
     Ok(Facts { servers, sentinels: Vec::new(), seeds, terms })
 }
 
-/// Says how a manager with these settings is going to use its servers.
-fn terms(settings: &Settings, topology: Topology, usage: &CommandCheck) -> Terms {
+/// Returns how a manager with these settings would use its servers.
+fn terms(settings: &Settings, topology: Deployment, usage: &CommandCheck) -> Terms {
     let (rules, namespaces) = (&settings.rules, &usage.namespaces);
-    let bells = usage.layout.bell(namespaces, "*");
+    let channel = usage.encoding.release_channel(namespaces, "*");
     Terms {
         namespace: settings.namespace.clone(),
-        channels: bells.unwrap_or_else(|| format!("{}*", namespaces.own().grants())),
+        channels: channel.unwrap_or_else(|| format!("{}*", namespaces.own().grants())),
         response_timeout: rules.response_timeout,
         grant_lease: rules.grant_lease,
         lease: settings.lease,
@@ -113,30 +113,31 @@ fn terms(settings: &Settings, topology: Topology, usage: &CommandCheck) -> Terms
     }
 }
 
-/// Runs questions where there are timers and sockets, whatever the caller's runtime has. Who stops waiting ends them.
+/// Runs `ask` on a thread with its own runtime, because the caller's may lack timers and sockets.
+/// Dropping the future cancels it.
 pub(super) async fn on_a_thread<T: Send + 'static>(
     ask: impl Future<Output = T> + Send + 'static,
 ) -> Result<T> {
     let failed = |text: String| Failure::new(FailureKind::Passing, text).of_the_server();
-    let (mut tell, told) = oneshot::channel();
+    let (mut sender, receiver) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(format!("the examination has no runtime: {error}")))?;
     let thread = std::thread::Builder::new().name("dlock-doctor".to_owned()).spawn(move || {
         let asked = runtime.block_on(async {
             tokio::select! {
                 asked = ask => Some(asked),
-                () = tell.closed() => None,
+                () = sender.closed() => None,
             }
         });
         if let Some(asked) = asked {
-            let _ = tell.send(asked);
+            let _ = sender.send(asked);
         }
     });
     thread.map_err(|error| failed(format!("the examination has no thread: {error}")))?;
-    told.await.map_err(|_| failed("the examination ended without an answer".to_owned()))
+    receiver.await.map_err(|_| failed("the examination ended without an answer".to_owned()))
 }
 
-/// What an examination may take in all.
+/// The time limit of a whole examination.
 const LIMIT: Duration = Duration::from_secs(5);
 const TO_FIND_THEM: Duration = Duration::from_secs(2);
 const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);

@@ -1,39 +1,39 @@
-//! What goes wrong in a run, and when; how often each thing did.
+//! The faults of a run: kinds, schedule, and counts.
 //!
-//! Not here: what follows on the server's side (`machine`).
+//! See also `host`, which implements the faults on the server's side.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use turmoil::Sim;
 
-use crate::backend::redis::simulation::draws::Draws;
-use crate::backend::redis::simulation::machine::{Cut, Machine};
-use crate::backend::redis::simulation::world::{SERVER, TICK, name};
+use crate::backend::redis::simulation::host::{Cut, Host};
+use crate::backend::redis::simulation::model::{SERVER, TICK, name};
+use crate::backend::redis::simulation::parameters::Parameters;
 use crate::clock::boot_time;
 
-/// Something that goes wrong, for a while or at once.
+/// A fault, temporary or instantaneous.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// What a client and the server send each other is lost.
+    /// Messages between a client and the server are lost.
     Partition {
         client: usize,
     },
-    /// What one of them sends is.
+    /// Messages in one direction are lost.
     OneWay {
         client: usize,
         from_server: bool,
     },
-    /// It arrives only when it is over.
+    /// Messages arrive when the fault ends.
     Hold {
         client: usize,
     },
-    /// Connections end at the server, and their clients are not told.
+    /// The server closes connections, and the clients are not notified.
     HalfOpen {
         client: usize,
     },
-    /// What is sent takes longer than an answer may.
-    PendingRepairs {
+    /// The latency exceeds the response timeout.
+    HighLatency {
         client: usize,
         latency: Duration,
     },
@@ -43,33 +43,33 @@ pub(super) enum Fault {
     ServerCrash {
         keeps: bool,
     },
-    /// The server does nothing.
+    /// The server does not respond.
     Stall,
-    /// Its answers come, one after the other, after so long.
+    /// Each reply is delayed by `by`.
     Slow {
         by: Duration,
     },
-    /// They come in small pieces.
+    /// Replies arrive in small pieces.
     Split,
-    /// It takes no connections; those that there are stay.
+    /// The server accepts no connections; open ones remain.
     Refuse,
-    /// It takes none, and those that there are are cut.
+    /// The server accepts no connections, and open ones are cut.
     RefuseAll,
-    /// It does nothing that is asked of locks, and says so.
+    /// The server replies with an error to all commands on locks.
     Err {
         with: &'static str,
     },
     CutAll,
-    /// The connections over which grants are told are cut.
-    CutEars,
-    /// The connection that brings the next command is cut before it is done, or after.
+    /// The connections that receive grants are cut.
+    CutSubscriptions,
+    /// The connection is cut before or after the next command runs.
     CutAt {
         at: Cut,
     },
     ForgetScripts,
 }
 
-/// How often something happened, by its name.
+/// How often each fault occurred, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts(pub(super) BTreeMap<&'static str, u64>);
 
@@ -87,103 +87,104 @@ impl Counts {
 
 impl Fault {
     pub(super) const LOST_KEYS: &str = "the server crashed and lost its keys";
-    pub(super) const CUT_BEFORE: &str = "cut off before a command was done";
-    pub(super) const CUT_AFTER: &str = "cut off before a command was answered";
-    pub(super) const ERR: &str = "refused by an error";
-    pub(super) const NO_SCRIPT: &str = "asked for a script that was forgotten";
+    pub(super) const CUT_BEFORE: &str = "cut off before a command ran";
+    pub(super) const CUT_AFTER: &str = "cut off before a reply";
+    pub(super) const ERR: &str = "rejected with an error";
+    pub(super) const NO_SCRIPT: &str = "called a script that was not loaded";
 
-    /// All names under which faults are counted.
+    /// The names of all faults.
     pub(super) const NAMES: [&str; 20] = [
         "partition",
         "one way to the server",
         "one way from the server",
-        "held back",
+        "messages held",
         "half-open",
-        "later than an answer may be",
+        "latency above the response timeout",
         "a client crashed",
         "the server crashed and kept its keys",
         Self::LOST_KEYS,
         "the server stalled",
-        "slow answers",
-        "answers in pieces",
+        "slow replies",
+        "replies in pieces",
         "no new connections",
         "no connections",
         "all connections cut",
-        "ears cut",
+        "subscriptions cut",
         Self::CUT_BEFORE,
         Self::CUT_AFTER,
         Self::ERR,
         Self::NO_SCRIPT,
     ];
 
-    /// The bit of the kind that leaves locks behind that nobody can undo.
+    /// The bit of the kind that leaves locks behind which cannot be cleaned up.
     pub(super) const CLIENT_CRASHES: u64 = 1 << 5;
 
-    /// How many kinds there are to draw from.
+    /// The number of kinds.
     const KINDS: u64 = 17;
 
-    /// Draws one of those kinds that a seed has chosen.
-    pub(super) fn draw(draws: &mut Draws, chosen: u64, clients: usize) -> Option<Self> {
-        let kind = draws.below(Self::KINDS);
+    /// Returns a random fault of the enabled kinds.
+    pub(super) fn draw(parameters: &mut Parameters, chosen: u64, clients: usize) -> Option<Self> {
+        let kind = parameters.below(Self::KINDS);
         if chosen & (1 << kind) == 0 {
             return None;
         }
-        let client = draws.index(clients);
+        let client = parameters.index(clients);
         Some(match kind {
             0 => Self::Partition { client },
-            1 => Self::OneWay { client, from_server: draws.chance(50) },
+            1 => Self::OneWay { client, from_server: parameters.chance(50) },
             2 => Self::Hold { client },
             3 => Self::HalfOpen { client },
-            4 => Self::PendingRepairs { client, latency: draws.millis(60, 300) },
+            4 => Self::HighLatency { client, latency: parameters.millis(60, 300) },
             5 => Self::ClientCrash { client },
-            6 => Self::ServerCrash { keeps: draws.chance(80) },
+            6 => Self::ServerCrash { keeps: parameters.chance(80) },
             7 => Self::Stall,
-            8 => Self::Slow { by: draws.millis(10, 150) },
+            8 => Self::Slow { by: parameters.millis(10, 150) },
             9 => Self::Split,
             10 => Self::Refuse,
             11 => Self::RefuseAll,
             12 => Self::Err {
-                with: draws.one_of(&[
+                with: parameters.one_of(&[
                     "LOADING Redis is loading the dataset in memory",
                     "READONLY You can't write against a read only replica.",
                     "OOM command not allowed when used memory > 'maxmemory'.",
                     "BUSY Redis is busy running a script.",
                     "MISCONF Redis is configured to save RDB snapshots",
-                    "ERR something in between has no idea",
+                    "ERR an unknown error of a proxy",
                 ]),
             },
             13 => Self::CutAll,
-            14 => Self::CutEars,
-            15 => Self::CutAt { at: if draws.chance(50) { Cut::Before } else { Cut::After } },
+            14 => Self::CutSubscriptions,
+            15 => Self::CutAt { at: if parameters.chance(50) { Cut::Before } else { Cut::After } },
             _ => Self::ForgetScripts,
         })
     }
 
-    /// Returns under which name it is counted when it begins; some are when they show.
+    /// Returns the name under which it is counted at its start. Some are counted when they take
+    /// effect.
     fn name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Partition { .. } => "partition",
             Self::OneWay { from_server: false, .. } => "one way to the server",
             Self::OneWay { .. } => "one way from the server",
-            Self::Hold { .. } => "held back",
+            Self::Hold { .. } => "messages held",
             Self::HalfOpen { .. } => "half-open",
-            Self::PendingRepairs { .. } => "later than an answer may be",
+            Self::HighLatency { .. } => "latency above the response timeout",
             Self::ClientCrash { .. } => "a client crashed",
             Self::ServerCrash { keeps: true } => "the server crashed and kept its keys",
             Self::ServerCrash { keeps: false } => Self::LOST_KEYS,
             Self::Stall => "the server stalled",
-            Self::Slow { .. } => "slow answers",
-            Self::Split => "answers in pieces",
+            Self::Slow { .. } => "slow replies",
+            Self::Split => "replies in pieces",
             Self::Refuse => "no new connections",
             Self::RefuseAll => "no connections",
             Self::CutAll => "all connections cut",
-            Self::CutEars => "ears cut",
+            Self::CutSubscriptions => "subscriptions cut",
             Self::Err { .. } | Self::CutAt { .. } | Self::ForgetScripts => return None,
         })
     }
 
-    /// Goes wrong from now on, for `length` where it lasts.
-    pub(super) fn begin(&self, sim: &mut Sim<'_>, machine: &Machine, length: Duration) {
+    /// Starts the fault. A temporary fault lasts for `length`.
+    pub(super) fn begin(&self, sim: &mut Sim<'_>, host: &Host, length: Duration) {
         let until = boot_time().plus(length);
         let mut happened = true;
         match self {
@@ -193,44 +194,44 @@ impl Fault {
             Self::Hold { client } => sim.hold(name(*client), SERVER),
             Self::HalfOpen { client } => {
                 sim.partition(name(*client), SERVER);
-                machine.cut(|_| true); // whoever is not cut off is told
+                host.cut(|_| true); // the other clients are notified
             }
-            Self::PendingRepairs { client, latency } => sim.set_link_latency(name(*client), SERVER, *latency),
+            Self::HighLatency { client, latency } => sim.set_link_latency(name(*client), SERVER, *latency),
             Self::ClientCrash { client } => {
                 happened = sim.is_host_running(name(*client));
                 sim.crash(name(*client));
             }
             Self::ServerCrash { keeps } => {
                 sim.crash(SERVER);
-                machine.restarts(*keeps);
+                host.restarts(*keeps);
             }
-            Self::Stall => machine.moods.stalls.set(until),
-            Self::Slow { by } => machine.moods.is_slow.set((until, *by)),
-            Self::Split => machine.moods.splits.set(until),
-            Self::Refuse => machine.refuse_until(until),
+            Self::Stall => host.active_faults.stalls.set(until),
+            Self::Slow { by } => host.active_faults.is_slow.set((until, *by)),
+            Self::Split => host.active_faults.splits.set(until),
+            Self::Refuse => host.refuse_until(until),
             Self::RefuseAll => {
-                machine.refuse_until(until);
-                machine.cut(|_| true);
+                host.refuse_until(until);
+                host.cut(|_| true);
             }
-            Self::Err { with } => machine.moods.errs.set((until, with)),
-            Self::CutAll => happened = machine.cut(|_| true) > 0,
-            Self::CutEars => happened = machine.cut_ears() > 0,
-            Self::CutAt { at } => machine.moods.cuts.set(Some(*at)),
-            Self::ForgetScripts => machine.redis.borrow_mut().forget_scripts(),
+            Self::Err { with } => host.active_faults.errs.set((until, with)),
+            Self::CutAll => happened = host.cut(|_| true) > 0,
+            Self::CutSubscriptions => happened = host.cut_subscriptions() > 0,
+            Self::CutAt { at } => host.active_faults.cuts.set(Some(*at)),
+            Self::ForgetScripts => host.redis.borrow_mut().forget_scripts(),
         }
         if let Some(name) = self.name().filter(|_| happened) {
-            machine.counts.borrow_mut().add(name);
+            host.counts.borrow_mut().add(name);
         }
     }
 
-    /// Is over; what lasts on the machine ends by itself.
+    /// Ends the fault. Faults of the host end by themselves.
     pub(super) fn end(&self, sim: &mut Sim<'_>) {
         match self {
             Self::Partition { client } | Self::HalfOpen { client } => sim.repair(name(*client), SERVER),
             Self::OneWay { client, from_server: true } => sim.repair_oneway(SERVER, name(*client)),
             Self::OneWay { client, .. } => sim.repair_oneway(name(*client), SERVER),
             Self::Hold { client } => sim.release(name(*client), SERVER),
-            Self::PendingRepairs { client, .. } => {
+            Self::HighLatency { client, .. } => {
                 sim.set_link_latency(name(*client), SERVER, TICK);
             }
             Self::ClientCrash { client } if !sim.is_host_running(name(*client)) => sim.bounce(name(*client)),

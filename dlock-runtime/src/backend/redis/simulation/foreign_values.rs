@@ -1,6 +1,8 @@
-//! How long a real server takes for each command over values that other clients can write, and what it replies.
+//! Measures how long a real server takes for each command on values that other clients can write,
+//! and checks the replies.
 //!
-//! A script blocks the whole server, so each must take at most [`LONGEST_SCRIPT`] whatever is under the name of a lock or of its counter.
+//! A script blocks the whole server, so each must take at most [`LONGEST_SCRIPT`] whatever the
+//! value of a lock or its counter is.
 
 use std::time::Duration;
 
@@ -22,15 +24,16 @@ const KEY: &str = "order:7";
 const LEASE: Duration = Duration::from_secs(600);
 const REDISSON: LockEncoding = LockEncoding::Redisson(Publish::Publish);
 
-/// A server, and the token under which everything is asked of it.
-struct Scene {
+/// A server and the token that all commands use.
+struct Fixture {
     real: Real,
     token: Token,
     tokens: TokenSource,
 }
 
-impl Scene {
-    /// Starts a server, if there is a binary; a `number` tells the folders of two apart.
+impl Fixture {
+    /// Starts a server if there is a binary. Each concurrent server needs its own `number`, which
+    /// names its folder.
     fn start(number: u64) -> Option<Self> {
         let Some(mut real) = Real::start(number) else {
             println!("SKIPPED: foreign values in a real server: no redis-server was found");
@@ -39,22 +42,22 @@ impl Scene {
         real.connect(0);
         real.connect(OTHERS);
         let tokens = TokenSource::of_process(number);
-        let mut scene = Self { real, token: tokens.next(), tokens };
-        scene.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-        Some(scene)
+        let mut fixture = Self { real, token: tokens.next(), tokens };
+        fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        Some(fixture)
     }
 
     fn call(&mut self, words: &[&str]) -> Value {
         self.real.ask(OTHERS, &pipeline(words))
     }
 
-    /// Runs a script of the test's own.
+    /// Runs a script of the test.
     fn eval(&mut self, script: &str, key: &str, args: &[&str]) {
         let reply = self.call(&[&["EVAL", script, "1", key][..], args].concat());
         assert!(!matches!(reply, Value::ServerError(_)), "{script}: {reply:?}");
     }
 
-    /// Has our token hold the lock, with `waiters` tokens behind it that no process listens for.
+    /// Makes the token the holder, with `waiters` tokens behind it that have no subscriber.
     fn hold_with(&mut self, waiters: usize) {
         let (token, dead) = (self.token.to_string(), self.tokens.next().to_string());
         let count = waiters.to_string();
@@ -63,13 +66,20 @@ impl Scene {
         self.eval(write, KEY, &[&token, &dead, &count]);
     }
 
-    /// Sends one of our commands and returns the reply with the time that the server took.
-    fn run(&mut self, layout: LockEncoding, command: Command) -> (Reply, Duration) {
+    /// Sends a command, and returns the reply and the time that the server took.
+    fn run(&mut self, encoding: LockEncoding, command: Command) -> (Reply, Duration) {
         let request = Request::new(KEY.into(), self.token, command);
         let mut question = Pipeline::new();
-        layout.encode(&request, &Namespaces::new("dlock"), Duration::from_secs(3), None, None, &mut question);
+        encoding.encode(
+            &request,
+            &Namespaces::new("dlock"),
+            Duration::from_secs(3),
+            None,
+            None,
+            &mut question,
+        );
         let answer = self.real.ask(0, &question);
-        let reply = layout.decode(&request, &answer, &Redacted::new("h:1"));
+        let reply = encoding.decode(&request, &answer, &Redacted::new("h:1"));
         let Value::Array(entries) = self.call(&["SLOWLOG", "GET", "1"]) else { panic!("the log is a list") };
         let Some(Value::Array(entry)) = entries.first() else {
             panic!("every command is logged: {entries:?}")
@@ -78,10 +88,11 @@ impl Scene {
         (reply, Duration::from_micros(micros.unsigned_abs()))
     }
 
-    /// Runs each of `commands` over what `write` writes, and asserts that it is quick, at its best of three, and what it replies.
+    /// Runs each command on the value that `write` writes, and asserts that the best of three runs
+    /// is fast and the reply is expected.
     fn assert_quick(
         &mut self,
-        layout: LockEncoding,
+        encoding: LockEncoding,
         what: &str,
         commands: &[Command],
         mut write: impl FnMut(&mut Self),
@@ -91,14 +102,14 @@ impl Scene {
             let mut best = Duration::MAX;
             for _ in 0..3 {
                 write(self);
-                let (reply, took) = self.run(layout, *command);
-                assert!(is_expected(*command, &reply), "{command:?} over {what} in {layout:?}: {reply:?}");
+                let (reply, took) = self.run(encoding, *command);
+                assert!(is_expected(*command, &reply), "{command:?} over {what} in {encoding:?}: {reply:?}");
                 best = best.min(took);
                 if best <= LONGEST_SCRIPT / 10 {
                     break;
                 }
             }
-            assert!(best <= LONGEST_SCRIPT, "{command:?} over {what} in {layout:?} took {best:?}");
+            assert!(best <= LONGEST_SCRIPT, "{command:?} over {what} in {encoding:?} took {best:?}");
         }
     }
 
@@ -126,7 +137,7 @@ impl Scene {
     }
 }
 
-/// Returns whether a reply says that the lock is a foreign client's, which is never touched but by a forced release.
+/// Returns `true` if a reply is right for a foreign value, which only a forced release changes.
 fn is_foreign(command: Command, reply: &Reply) -> bool {
     match command {
         Command::Acquire { .. } => matches!(reply, Reply::Contended),
@@ -134,7 +145,7 @@ fn is_foreign(command: Command, reply: &Reply) -> bool {
             matches!(reply, Reply::Absent | Reply::NotQueued { .. })
         }
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
-        Command::Inspect => matches!(reply, Reply::Info(Some(sight)) if sight.holder.is_none()),
+        Command::Inspect => matches!(reply, Reply::Info(Some(info)) if info.holder.is_none()),
         Command::ForceRelease => matches!(reply, Reply::Owner),
         _ => matches!(reply, Reply::NotOwner),
     }
@@ -146,87 +157,93 @@ fn is_wrong_kind(_: Command, reply: &Reply) -> bool {
 
 #[test]
 fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
-    let Some(mut scene) = Scene::start(101) else { return };
-    for layout in [LockEncoding::Native, LockEncoding::Plain] {
-        let commands = scene.commands();
+    let Some(mut fixture) = Fixture::start(101) else { return };
+    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+        let commands = fixture.commands();
         for waiters in [MAX_WAITERS + 1, MAX_WAITERS + 2, 10_000, 100_000] {
             let what = format!("{waiters} waiters");
-            scene.assert_quick(layout, &what, &commands, |scene| scene.hold_with(waiters), is_foreign);
+            fixture.assert_quick(
+                encoding,
+                &what,
+                &commands,
+                |fixture| fixture.hold_with(waiters),
+                is_foreign,
+            );
         }
-        let ragged = |scene: &mut Scene| {
-            scene.hold_with(MAX_WAITERS);
-            scene.call(&["APPEND", KEY, "x"]);
+        let ragged = |fixture: &mut Fixture| {
+            fixture.hold_with(MAX_WAITERS);
+            fixture.call(&["APPEND", KEY, "x"]);
         };
-        scene.assert_quick(layout, "a byte behind a full queue", &commands, ragged, is_foreign);
+        fixture.assert_quick(encoding, "a byte behind a full queue", &commands, ragged, is_foreign);
     }
 }
 
 #[test]
 fn an_empty_value_is_foreign() {
-    let Some(mut scene) = Scene::start(102) else { return };
-    for layout in [LockEncoding::Native, LockEncoding::Plain] {
-        let commands = scene.commands();
-        let empty = |scene: &mut Scene| drop(scene.call(&["SET", KEY, "", "PX", "600000"]));
-        scene.assert_quick(layout, "an empty value", &commands, empty, is_foreign);
+    let Some(mut fixture) = Fixture::start(102) else { return };
+    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+        let commands = fixture.commands();
+        let empty = |fixture: &mut Fixture| drop(fixture.call(&["SET", KEY, "", "PX", "600000"]));
+        fixture.assert_quick(encoding, "an empty value", &commands, empty, is_foreign);
     }
 }
 
 #[test]
 fn a_full_queue_of_dead_waiters_costs_no_time() {
-    let Some(mut scene) = Scene::start(103) else { return };
-    let commands = scene.commands();
+    let Some(mut fixture) = Fixture::start(103) else { return };
+    let commands = fixture.commands();
     let is_held = |command, reply: &Reply| match command {
         Command::Acquire { .. } => matches!(reply, Reply::Contended),
         Command::Enqueue { mode: EnqueueMode::TryOnly, .. } => matches!(reply, Reply::NotQueued { .. }),
         Command::Fence | Command::RaiseFence { .. } => matches!(reply, Reply::Fenced(_)),
-        Command::Inspect => matches!(reply, Reply::Info(Some(sight)) if sight.waiters == MAX_WAITERS),
+        Command::Inspect => matches!(reply, Reply::Info(Some(info)) if info.waiters == MAX_WAITERS),
         _ => matches!(reply, Reply::Owner),
     };
-    scene.assert_quick(
+    fixture.assert_quick(
         LockEncoding::Native,
         "a full queue",
         &commands,
-        |scene| scene.hold_with(MAX_WAITERS),
+        |fixture| fixture.hold_with(MAX_WAITERS),
         is_held,
     );
 
-    scene.hold_with(MAX_WAITERS);
-    scene.run(LockEncoding::Native, Command::Release);
-    assert_eq!(scene.call(&["EXISTS", KEY]), Value::Int(0), "the dead waiters do not keep the lock");
+    fixture.hold_with(MAX_WAITERS);
+    fixture.run(LockEncoding::Native, Command::Release);
+    assert_eq!(fixture.call(&["EXISTS", KEY]), Value::Int(0), "the dead waiters do not keep the lock");
 }
 
 #[test]
-fn half_a_gigabyte_under_a_name_costs_no_time() {
-    let Some(mut scene) = Scene::start(104) else { return };
-    scene.hold_with(0);
-    let length = scene.call(&["SETRANGE", KEY, "536870911", "x"]);
+fn half_a_gigabyte_in_a_key_costs_no_time() {
+    let Some(mut fixture) = Fixture::start(104) else { return };
+    fixture.hold_with(0);
+    let length = fixture.call(&["SETRANGE", KEY, "536870911", "x"]);
     assert_eq!(length, Value::Int(512 << 20));
-    let mut commands = scene.commands();
+    let mut commands = fixture.commands();
     let force_release = commands.pop();
     assert_eq!(force_release, Some(Command::ForceRelease));
-    for layout in [LockEncoding::Native, LockEncoding::Plain] {
-        scene.assert_quick(layout, "512 MB", &commands, |_| {}, is_foreign);
+    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+        fixture.assert_quick(encoding, "512 MB", &commands, |_| {}, is_foreign);
     }
-    scene.assert_quick(REDISSON, "512 MB", &commands, |_| {}, is_wrong_kind);
-    let (reply, took) = scene.run(LockEncoding::Native, Command::ForceRelease);
+    fixture.assert_quick(REDISSON, "512 MB", &commands, |_| {}, is_wrong_kind);
+    let (reply, took) = fixture.run(LockEncoding::Native, Command::ForceRelease);
     assert!(matches!(reply, Reply::Owner) && took <= LONGEST_SCRIPT, "{reply:?} after {took:?}");
 }
 
-/// Writes a hash of a million fields under a name.
+/// Writes a hash with a million fields.
 const MILLION: &str = "for i = 1, 1000000, 1000 do local row = {} for j = i, i + 999 do row[#row + 1] = j row[#row + 1] = 1 end \
     redis.call('HSET', KEYS[1], unpack(row)) end return redis.call('PEXPIRE', KEYS[1], 600000)";
 
 #[test]
 fn a_million_fields_cost_no_time() {
-    let Some(mut scene) = Scene::start(105) else { return };
-    scene.eval(MILLION, KEY, &[]);
-    let commands = scene.commands();
-    for layout in [LockEncoding::Native, LockEncoding::Plain] {
+    let Some(mut fixture) = Fixture::start(105) else { return };
+    fixture.eval(MILLION, KEY, &[]);
+    let commands = fixture.commands();
+    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
         let is_refused = |command, reply: &Reply| match command {
             Command::Acquire { .. } => matches!(reply, Reply::Contended),
             _ => is_wrong_kind(command, reply),
         };
-        scene.assert_quick(layout, "a million fields", &commands, |_| {}, is_refused);
+        fixture.assert_quick(encoding, "a million fields", &commands, |_| {}, is_refused);
     }
     let is_refused = |command, reply: &Reply| match command {
         Command::Acquire { .. } | Command::Enqueue { .. } | Command::Inspect | Command::ForceRelease => {
@@ -234,9 +251,9 @@ fn a_million_fields_cost_no_time() {
         }
         _ => matches!(reply, Reply::NotOwner),
     };
-    scene.assert_quick(REDISSON, "a million fields", &commands, |_| {}, is_refused);
-    let owner = owner(&mut scene);
-    let beside = |scene: &mut Scene| drop(scene.call(&["HSET", KEY, &owner, "1"]));
+    fixture.assert_quick(REDISSON, "a million fields", &commands, |_| {}, is_refused);
+    let owner = owner(&mut fixture);
+    let with_owner = |fixture: &mut Fixture| drop(fixture.call(&["HSET", KEY, &owner, "1"]));
     let is_left = |command, reply: &Reply| match command {
         Command::Inspect | Command::ForceRelease => is_wrong_kind(command, reply),
         Command::Fence => matches!(reply, Reply::Fenced(_)),
@@ -245,28 +262,28 @@ fn a_million_fields_cost_no_time() {
     };
     let commands: Vec<_> =
         commands.into_iter().filter(|command| !matches!(command, Command::RaiseFence { .. })).collect();
-    scene.assert_quick(REDISSON, "a million fields beside our own", &commands, beside, is_left);
-    scene.run(REDISSON, Command::Release);
-    assert_eq!(scene.call(&["HLEN", KEY]), Value::Int(1_000_000), "those of others are left");
+    fixture.assert_quick(REDISSON, "a million fields and the owner", &commands, with_owner, is_left);
+    fixture.run(REDISSON, Command::Release);
+    assert_eq!(fixture.call(&["HLEN", KEY]), Value::Int(1_000_000), "foreign fields remain");
 }
 
-/// Returns how our token is written as an owner: as the only field of a lock that it takes, beside which another key is left as it is.
-fn owner(scene: &mut Scene) -> String {
-    scene.call(&["RENAME", KEY, "aside"]);
-    let (reply, _) = scene.run(REDISSON, Command::Acquire { lease: LEASE });
+/// Returns the token in the format of an owner, read from a new lock. The present key is preserved.
+fn owner(fixture: &mut Fixture) -> String {
+    fixture.call(&["RENAME", KEY, "aside"]);
+    let (reply, _) = fixture.run(REDISSON, Command::Acquire { lease: LEASE });
     assert!(matches!(reply, Reply::Owner), "{reply:?}");
-    let Value::Array(fields) = scene.call(&["HKEYS", KEY]) else { panic!("a lock is a hash") };
+    let Value::Array(fields) = fixture.call(&["HKEYS", KEY]) else { panic!("a lock is a hash") };
     let Some(Value::BulkString(owner)) = fields.first() else { panic!("a lock has an owner") };
     let owner = String::from_utf8(owner.clone()).expect("text");
-    scene.call(&["DEL", KEY]);
-    scene.call(&["RENAME", "aside", KEY]);
+    fixture.call(&["DEL", KEY]);
+    fixture.call(&["RENAME", "aside", KEY]);
     owner
 }
 
 #[test]
 fn long_fields_and_values_of_a_hash_cost_no_time() {
-    let Some(mut scene) = Scene::start(106) else { return };
-    let commands: Vec<_> = scene.commands();
+    let Some(mut fixture) = Fixture::start(106) else { return };
+    let commands: Vec<_> = fixture.commands();
     let is_foreign = |command, reply: &Reply| match command {
         Command::Acquire { .. } => matches!(reply, Reply::Contended),
         Command::Enqueue { .. } => matches!(reply, Reply::NotQueued { .. }),
@@ -275,22 +292,22 @@ fn long_fields_and_values_of_a_hash_cost_no_time() {
         _ => matches!(reply, Reply::NotOwner),
     };
     let long = "local long = '1' while #long < 67108864 do long = long .. long end return redis.call('HSET', KEYS[1], ";
-    scene.eval(&format!("{long} long, 1)"), KEY, &[]);
-    scene.assert_quick(REDISSON, "a field of 64 MB", &commands, |_| {}, is_foreign);
-    let owner = owner(&mut scene);
-    scene.call(&["DEL", KEY]);
-    scene.eval(&format!("{long} ARGV[1], long)"), KEY, &[&owner]);
-    scene.assert_quick(REDISSON, "our field with 64 MB", &commands, |_| {}, is_foreign);
+    fixture.eval(&format!("{long} long, 1)"), KEY, &[]);
+    fixture.assert_quick(REDISSON, "a field of 64 MB", &commands, |_| {}, is_foreign);
+    let owner = owner(&mut fixture);
+    fixture.call(&["DEL", KEY]);
+    fixture.eval(&format!("{long} ARGV[1], long)"), KEY, &[&owner]);
+    fixture.assert_quick(REDISSON, "the owner's field with 64 MB", &commands, |_| {}, is_foreign);
 }
 
 #[test]
 fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
-    let Some(mut scene) = Scene::start(107) else { return };
+    let Some(mut fixture) = Fixture::start(107) else { return };
     let last = |number: u64| number.to_string();
     let next = |number: u64| Some(number + 1);
     let far = 1 << 52; // above the clock's microseconds
-    for layout in [LockEncoding::Native, LockEncoding::Plain, REDISSON] {
-        let is_redisson = layout == REDISSON;
+    for encoding in [LockEncoding::Native, LockEncoding::Plain, REDISSON] {
+        let is_redisson = encoding == REDISSON;
         let counter = if is_redisson { "redisson_lock_token:{order:7}" } else { "{order:7}##token" };
         let bound = if is_redisson { LAST_FENCE_OF_REDISSON } else { LAST_FENCE };
         let mut cases = vec![
@@ -315,65 +332,65 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
             cases.push((text.to_owned(), None));
         }
         for (text, next) in cases {
-            scene.call(&["DEL", KEY, counter]);
-            scene.run(layout, Command::Acquire { lease: LEASE });
-            scene.call(&["SET", counter, &text]);
+            fixture.call(&["DEL", KEY, counter]);
+            fixture.run(encoding, Command::Acquire { lease: LEASE });
+            fixture.call(&["SET", counter, &text]);
             let issued = next.filter(|next| *next <= bound);
 
-            let (reply, _) = scene.run(layout, Command::Fence);
-            let after = scene.call(&["GET", counter]);
+            let (reply, _) = fixture.run(encoding, Command::Fence);
+            let after = fixture.call(&["GET", counter]);
 
             let expected = issued.map_or_else(|| text.clone(), |token| token.to_string());
-            assert_eq!(after, Value::BulkString(expected.into_bytes()), "{text:?} in {layout:?}");
+            assert_eq!(after, Value::BulkString(expected.into_bytes()), "{text:?} in {encoding:?}");
             match (issued, reply) {
-                (Some(token), Reply::Fenced(fenced)) => assert_eq!(fenced, token, "{text:?} in {layout:?}"),
+                (Some(token), Reply::Fenced(fenced)) => assert_eq!(fenced, token, "{text:?} in {encoding:?}"),
                 (None, Reply::Refused(failure)) => {
-                    assert_eq!(failure.kind, FailureKind::FencingCounter, "{text:?} in {layout:?}");
+                    assert_eq!(failure.kind, FailureKind::FencingCounter, "{text:?} in {encoding:?}");
                     assert!(failure.reason.contains(counter), "{}", failure.reason);
                 }
-                (_, reply) => panic!("{text:?} in {layout:?}: {reply:?}"),
+                (_, reply) => panic!("{text:?} in {encoding:?}: {reply:?}"),
             }
         }
         for wrong in ["RPUSH", "SADD"] {
-            scene.call(&["DEL", counter]);
-            scene.call(&[wrong, counter, "1"]);
-            let (reply, _) = scene.run(layout, Command::Fence);
+            fixture.call(&["DEL", counter]);
+            fixture.call(&[wrong, counter, "1"]);
+            let (reply, _) = fixture.run(encoding, Command::Fence);
             let is_spent =
                 |failure: &crate::protocol::command::Failure| failure.kind == FailureKind::FencingCounter;
             assert!(matches!(&reply, Reply::Refused(failure) if is_spent(failure)), "{wrong}: {reply:?}");
         }
-        scene.call(&["DEL", counter]);
-        let (first, _) = scene.run(layout, Command::Fence);
-        let (second, _) = scene.run(layout, Command::Fence);
+        fixture.call(&["DEL", counter]);
+        let (first, _) = fixture.run(encoding, Command::Fence);
+        let (second, _) = fixture.run(encoding, Command::Fence);
         assert!(
             matches!((&first, &second), (Reply::Fenced(a), Reply::Fenced(b)) if a < b),
             "{first:?} {second:?}"
         );
-        scene.call(&["SET", counter, "0"]);
-        assert!(matches!(scene.run(layout, Command::Fence).0, Reply::Fenced(_)));
+        fixture.call(&["SET", counter, "0"]);
+        assert!(matches!(fixture.run(encoding, Command::Fence).0, Reply::Fenced(_)));
     }
 }
 
 #[test]
 fn a_counter_of_a_hundred_megabytes_costs_no_time() {
-    let Some(mut scene) = Scene::start(108) else { return };
-    for (layout, counter) in
+    let Some(mut fixture) = Fixture::start(108) else { return };
+    for (encoding, counter) in
         [(LockEncoding::Native, "{order:7}##token"), (REDISSON, "redisson_lock_token:{order:7}")]
     {
-        scene.call(&["DEL", KEY]);
-        scene.run(layout, Command::Acquire { lease: LEASE });
-        scene.call(&["SETRANGE", counter, "100000000", "1"]);
+        fixture.call(&["DEL", KEY]);
+        fixture.run(encoding, Command::Acquire { lease: LEASE });
+        fixture.call(&["SETRANGE", counter, "100000000", "1"]);
         let is_spent = |_, reply: &Reply| matches!(reply, Reply::Refused(failure) if failure.kind == FailureKind::FencingCounter);
-        scene.assert_quick(layout, "a counter of 100 MB", &[Command::Fence], |_| {}, is_spent);
-        scene.call(&["DEL", counter]);
+        fixture.assert_quick(encoding, "a counter of 100 MB", &[Command::Fence], |_| {}, is_spent);
+        fixture.call(&["DEL", counter]);
     }
 }
 
 #[test]
 fn a_counter_is_raised_exactly_and_not_above_its_bound() {
-    let Some(mut scene) = Scene::start(109) else { return };
+    let Some(mut fixture) = Fixture::start(109) else { return };
     let counter = "{order:7}##token";
-    for (stands, raised, expected) in [
+    for (stored, raised, expected) in [
         ("1", LAST_FENCE - 1, Some(LAST_FENCE - 1)),
         ("9007199254740990", 5, Some(LAST_FENCE - 1)),
         ("9007199254740991", LAST_FENCE - 2, Some(LAST_FENCE)),
@@ -385,15 +402,15 @@ fn a_counter_is_raised_exactly_and_not_above_its_bound() {
         ("1", LAST_FENCE + 1, None),
         ("1", u64::MAX, None),
     ] {
-        scene.call(&["SET", KEY, &scene.token.to_string()]);
-        scene.call(&["SET", counter, stands]);
+        fixture.call(&["SET", KEY, &fixture.token.to_string()]);
+        fixture.call(&["SET", counter, stored]);
 
-        let (reply, _) = scene.run(LockEncoding::Plain, Command::RaiseFence { fence: raised });
+        let (reply, _) = fixture.run(LockEncoding::Plain, Command::RaiseFence { fence: raised });
 
         match (expected, reply) {
-            (Some(expected), Reply::Fenced(fence)) => assert_eq!(fence, expected, "{stands} to {raised}"),
+            (Some(expected), Reply::Fenced(fence)) => assert_eq!(fence, expected, "{stored} to {raised}"),
             (None, Reply::Refused(failure)) => assert_eq!(failure.kind, FailureKind::FencingCounter),
-            (_, reply) => panic!("{stands} to {raised}: {reply:?}"),
+            (_, reply) => panic!("{stored} to {raised}: {reply:?}"),
         }
     }
 }

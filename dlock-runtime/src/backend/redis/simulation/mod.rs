@@ -1,43 +1,43 @@
-//! Our backend, as it ships, with its client on a simulated network: whole runs, each from a seed.
+//! The backend and its Redis client on a simulated network: complete runs, each generated from a
+//! seed.
 //!
 //! ```text
-//!  clients: managers, engine, driver, node, redis-rs --bytes--> turmoil --> machine --> small Redis --> protocol::record
+//!  clients: managers, engine, driver, node, redis-rs --bytes--> turmoil --> host --> Redis stub --> protocol::record
 //!                                                               ^ lost, late, held back  ^ cut, stalled, slow, crashed
 //! ```
 //!
-//! Time is that of turmoil; the boot clocks of the clients go with it, and drift (`crate::simulated`). A run is told by its seed as far as
-//! the program goes: what the runtime draws for itself, in which order it looks at what is ready at once, is not.
+//! Time is turmoil's time. The boot clocks of the clients follow it, with drift
+//! (`crate::simulated`). A seed determines a run except for what the runtime randomizes itself: the
+//! order in which it polls ready tasks.
 //!
-//! | file | owns |
+//! | module | contents |
 //! |---|---|
-//! | `world` | a run: its network, its time, what is drawn for it |
-//! | `clients`, `judges` | who wants locks, and what must never be seen |
-//! | `faults`, `machine` | what goes wrong, and with which connections |
-//! | `small_redis`, `said` | what a server does, and how it says it |
-//! | `contract` | that a real one says the same |
-//! | `foreign_values` | how long a real one takes for what other clients can write |
-//! | `idleness` | what becomes of connections that nobody uses |
-//! | `draws`, `panics` | what a seed decides; panics that somebody catches |
+//! | `model` | one run: its network, its time, its parameters |
+//! | `clients`, `invariants` | the clients that use locks, and what must always hold |
+//! | `faults`, `host` | the faults, and the connections that they affect |
+//! | `redis_stub`, `resp` | the server, and its wire protocol |
+//! | `contract` | compares the stub with a real server |
+//! | `foreign_values` | measures a real server on values that other clients can write |
+//! | `parameters`, `panics` | what a seed determines, and the recording of panics |
 
 mod clients;
 mod contract;
-mod draws;
 mod faults;
 mod foreign_values;
-mod idleness;
-mod judges;
-mod machine;
+mod host;
+mod invariants;
+mod model;
 mod panics;
-mod said;
-mod small_redis;
-mod world;
+mod parameters;
+mod redis_stub;
+mod resp;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::simulation::faults::{Counts, Fault};
-use crate::backend::redis::simulation::world::{Outcome, run};
+use crate::backend::redis::simulation::model::{Outcome, run};
 use crate::simulated::number;
 use crate::sync::lock;
 
@@ -48,7 +48,7 @@ fn no_seed_breaks_a_promise() {
     }
     let (from, count) =
         (number("DLOCK_TURMOIL_FROM").unwrap_or(0), number("DLOCK_TURMOIL_SEEDS").unwrap_or(5_000));
-    assert!(count > 0, "no seeds are asked for: that proves nothing");
+    assert!(count > 0, "there are no seeds to run");
     let (next, begun) = (AtomicU64::new(from), Instant::now());
     let all = Mutex::new((Counts::default(), Vec::new(), 0, Duration::ZERO));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -77,7 +77,7 @@ fn no_seed_breaks_a_promise() {
         violated.len(),
         begun.elapsed().as_secs_f64()
     );
-    println!("{holds} holds in {:.0} s of theirs; {:?}", lasted.as_secs_f64(), counts.0);
+    println!("{holds} holds in {:.0} simulated s; {:?}", lasted.as_secs_f64(), counts.0);
     assert!(
         violated.is_empty(),
         "replay with DLOCK_TURMOIL_SEED: {:#?}",
@@ -86,19 +86,19 @@ fn no_seed_breaks_a_promise() {
     if count >= 1_000 {
         assert!(holds as u64 > count, "{holds} holds in {count} runs prove little");
         for name in Fault::NAMES {
-            assert!(counts.0.contains_key(name), "nothing ever happened of: {name}");
+            assert!(counts.0.contains_key(name), "a fault never occurred: {name}");
         }
     }
 }
 
 #[test]
-fn a_seed_tells_the_same_story_twice() {
+fn a_seed_produces_the_same_trace_twice() {
     for seed in 0..8 {
         assert_eq!(run(seed, true).trace, run(seed, true).trace, "seed {seed}");
     }
 }
 
-/// Shows what happens in a run.
+/// Prints the events of a run.
 fn replay(seed: u64) {
     let Outcome { violations, trace, .. } = run(seed, true);
     for line in &trace {

@@ -1,4 +1,4 @@
-//! Panics of a run: those that somebody catches count as well.
+//! Records the panics of a run, including those that are caught.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -7,7 +7,7 @@ thread_local! {
     static SEEN: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Panics of this thread are noted, and not printed, until this is dropped.
+/// While it exists, panics of this thread are recorded instead of printed.
 #[derive(Debug)]
 pub(super) struct Watch(());
 
@@ -27,7 +27,7 @@ pub(super) fn watch() -> Watch {
     Watch(())
 }
 
-/// Returns the panics since it is watched.
+/// Returns the panics since recording started.
 pub(super) fn seen() -> Vec<String> {
     SEEN.with_borrow_mut(|seen| seen.as_mut().map(std::mem::take)).unwrap_or_default()
 }

@@ -1,12 +1,10 @@
-//! Where a server is, as other servers name it.
-//!
-//! Not here: how to reach it (`link`).
+//! The address of a server as reported by another server.
 
 use std::fmt;
 
-use crate::config::url;
+use crate::config::node_spec;
 
-/// Where a server is, as another one names it.
+/// A host and port that a server reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -22,6 +20,6 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        url::show(&self.host, self.port, f)
+        node_spec::show(&self.host, self.port, f)
     }
 }

@@ -1,6 +1,4 @@
-//! Where a node's server is: asked each time the node connects, and checked while it is connected.
-//!
-//! Not here: the connection itself (`link`), what sentinels say (`sentinel`).
+//! Finds a node's server before each connect, and checks it while it is connected.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,56 +7,57 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::redis::encoding::codec::{self, Redacted};
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::topology::quorum::membership::MemberIndex;
 use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::engine::Engine;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// Where a node's server is.
+/// How to find a node's server.
 pub(crate) enum Discovery {
-    /// Always at one address.
+    /// At a fixed address.
     Fixed(Arc<ConnectTarget>),
-    /// At one address, for as long as it is a master by its own word.
-    Master(Arc<ConnectTarget>),
-    /// Where the sentinels say that their master is.
+    /// At a fixed address, as long as the server reports the role of a primary.
+    Primary(Arc<ConnectTarget>),
+    /// At the address that Sentinel reports for the primary.
     Sentinel(Box<Sentinels>),
-    /// At one address, with a place among others.
+    /// At a fixed address, as one member of a quorum.
     Quorum(Arc<ConnectTarget>, MemberIndex),
 }
 
 impl Discovery {
-    /// Opens a connection by `open`, wherever the server is now.
+    /// Opens a connection with `open` at the server's current address.
     pub(crate) async fn find<T, F>(&self, open: impl Fn(Arc<ConnectTarget>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {
         match self {
-            Self::Fixed(route) | Self::Master(route) | Self::Quorum(route, _) => {
+            Self::Fixed(route) | Self::Primary(route) | Self::Quorum(route, _) => {
                 open(Arc::clone(route)).await
             }
             Self::Sentinel(sentinels) => sentinels.find(open).await,
         }
     }
 
-    /// Returns when the server is said to be elsewhere: a connection to where it was must not be used any more.
+    /// Returns when the server has moved. Connections to the old address must not be used
+    /// afterwards.
     pub(crate) async fn primary_changed(&self) {
         match self {
-            Self::Fixed(_) | Self::Master(_) | Self::Quorum(..) => std::future::pending().await,
+            Self::Fixed(_) | Self::Primary(_) | Self::Quorum(..) => std::future::pending().await,
             Self::Sentinel(sentinels) => sentinels.primary_changed().await,
         }
     }
 
-    /// Listens to what is said of where the server is, without end. `engine` draws the jitter.
+    /// Watches for moves of the server, forever. `engine` supplies the jitter.
     pub(crate) async fn watch(&self, engine: &Weak<Engine>) {
         match self {
-            Self::Fixed(_) | Self::Master(_) | Self::Quorum(..) => std::future::pending().await,
+            Self::Fixed(_) | Self::Primary(_) | Self::Quorum(..) => std::future::pending().await,
             Self::Sentinel(sentinels) => sentinels.watch(engine).await,
         }
     }
 
-    /// Checks that a server which has just let us in is the one that is wanted.
+    /// Checks that a server that has just accepted a connection is the wanted one.
     pub(crate) async fn check(
         &self,
         route: &ConnectTarget,
@@ -66,12 +65,12 @@ impl Discovery {
     ) -> Result<(), Failure> {
         match self {
             Self::Fixed(_) => Ok(()),
-            Self::Master(_) | Self::Sentinel(_) => self.look(route, connection).await,
+            Self::Primary(_) | Self::Sentinel(_) => self.look(route, connection).await,
             Self::Quorum(_, place) => place.enter(route, connection).await,
         }
     }
 
-    /// Looks whether a server still answers, and is what it was.
+    /// Checks that a server still replies and still has its role.
     pub(crate) async fn look(
         &self,
         route: &ConnectTarget,
@@ -79,28 +78,28 @@ impl Discovery {
     ) -> Result<(), Failure> {
         let question = match self {
             Self::Fixed(_) | Self::Quorum(..) => "PING",
-            Self::Master(_) | Self::Sentinel(_) => "ROLE",
+            Self::Primary(_) | Self::Sentinel(_) => "ROLE",
         };
         let answer = connection.send_packed_command(&redis::cmd(question)).await;
-        let answer = answer.map_err(|error| route.lost(error, connection.inbound()))?;
+        let answer = answer.map_err(|error| route.connection_failure(error, connection.inbound()))?;
         if codec::is_out_of_service(&answer) {
             let text = format!("redis at {} is out of service", route.shown);
             return Err(Failure::new(FailureKind::Passing, text));
         }
         match self {
             Self::Fixed(_) | Self::Quorum(..) => Ok(()),
-            Self::Master(_) => role(&answer, format_args!("a master"), &route.shown),
+            Self::Primary(_) => role(&answer, format_args!("a primary"), &route.shown),
             Self::Sentinel(sentinels) => {
-                role(&answer, format_args!("the master `{}`", sentinels.name()), &route.shown)
+                role(&answer, format_args!("the primary `{}`", sentinels.name()), &route.shown)
             }
         }
     }
 
-    /// How often to look, where that is more often than connections are pinged.
+    /// Returns the interval of the checks if it is shorter than the keepalive interval.
     pub(crate) fn look_every(&self) -> Option<Duration> {
         match self {
             Self::Fixed(_) | Self::Quorum(..) => None,
-            Self::Master(_) | Self::Sentinel(_) => Some(ROLE_EVERY),
+            Self::Primary(_) | Self::Sentinel(_) => Some(ROLE_CHECK_INTERVAL),
         }
     }
 }
@@ -108,7 +107,7 @@ impl Discovery {
 impl fmt::Display for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(route) | Self::Master(route) | Self::Quorum(route, _) => {
+            Self::Fixed(route) | Self::Primary(route) | Self::Quorum(route, _) => {
                 write!(f, "redis at {}", route.shown)
             }
             Self::Sentinel(sentinels) => sentinels.fmt(f),
@@ -116,11 +115,12 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// Checks a server's answer to `ROLE`: only a master may be written to.
+/// Checks a reply to `ROLE`: only a primary accepts writes.
 fn role(answer: &Value, wanted: fmt::Arguments<'_>, server: &Redacted) -> Result<(), Failure> {
     let role = match answer {
         Value::ServerError(error) if error.code() == "NOPERM" => {
-            let text = format!("redis at {server} does not let this user ask for its role: allow it `+role`");
+            let text =
+                format!("redis at {server} does not allow this user to read its role: allow it `+role`");
             return Err(Failure::new(FailureKind::Lasting, text));
         }
         Value::ServerError(error) => return Err(server.failure(error)),
@@ -130,26 +130,26 @@ fn role(answer: &Value, wanted: fmt::Arguments<'_>, server: &Redacted) -> Result
     if role == Some("master") {
         return Ok(());
     }
-    let text = format!("redis at {server} is not {wanted}, by its own word");
+    let text = format!("redis at {server} is not {wanted}: it reports another role");
     Err(Failure::new(FailureKind::Passing, text))
 }
 
-/// A master that was demoted while nobody could tell us takes no write of ours for longer than this.
-const ROLE_EVERY: Duration = Duration::from_secs(1);
+/// The longest time in which a demoted primary still accepts writes if no notification arrives.
+const ROLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_a_server_that_says_so_is_a_master() {
+    fn only_a_server_with_role_master_is_a_primary() {
         let server = Redacted::new("h:1");
-        let said = |role: &str| Value::Array(vec![Value::BulkString(role.into()), Value::Int(0)]);
-        let checked = |answer: &Value| role(answer, format_args!("a master"), &server);
+        let reply = |role: &str| Value::Array(vec![Value::BulkString(role.into()), Value::Int(0)]);
+        let check = |answer: &Value| role(answer, format_args!("a primary"), &server);
 
-        assert!(checked(&said("master")).is_ok());
-        for answer in [said("slave"), said("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
-            assert!(checked(&answer).is_err(), "{answer:?}");
+        assert!(check(&reply("master")).is_ok());
+        for answer in [reply("slave"), reply("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
+            assert!(check(&answer).is_err(), "{answer:?}");
         }
     }
 }

@@ -1,14 +1,12 @@
-//! Who serves the keys: what the driver knows of the servers, however many they are.
+//! The servers that serve the keys, for each kind of deployment.
 //!
-//! | file | owns |
+//! | module | contents |
 //! |---|---|
-//! | `cluster` | several nodes: which one serves a key |
-//! | `quorum` | several nodes that vote |
-//! | `sentinel` | who says where the master is |
-//! | `outgoing` | in which order requests leave for several nodes |
-//! | `whereabouts`, `address` | where a node's server is, and when it is elsewhere |
-//!
-//! Not here: one server (`node`), when something is sent (`driver`).
+//! | `cluster` | a Redis Cluster: which node serves a key |
+//! | `quorum` | several independent servers that vote |
+//! | `sentinel` | finds the primary through Sentinel |
+//! | `send_queue` | keeps the order of requests to several nodes |
+//! | `discovery`, `address` | where a node's server is, and when it moves |
 
 pub(super) mod address;
 pub(super) mod cluster;
@@ -32,32 +30,32 @@ use crate::backend::redis::topology::quorum::Quorum;
 use crate::fork::in_one_process;
 use crate::protocol::command::Failure;
 
-/// Who serves the keys.
+/// The servers of a manager.
 pub(crate) enum Topology {
-    /// One server has them all.
+    /// One server with all keys.
     One(Arc<Node>),
-    /// The masters of a cluster, each those of its slots.
+    /// The primaries of a cluster, each with the keys of its slots.
     Cluster(Arc<Cluster>),
-    /// All have them, and a majority decides.
+    /// Several servers with all keys, of which a majority decides.
     Quorum(Arc<Quorum>),
 }
 
-/// What is under way, where that is of use to who has a request to send.
+/// The load of the connections that a new request would use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadHint {
-    /// Nothing that a request could come behind; whoever has one may send it, on any thread.
+    /// Nothing is in flight. Any thread may send.
     Idle,
-    /// Others; the same.
+    /// Other requests are in flight. Any thread may send.
     Busy,
-    /// The driver alone sends.
+    /// Only the driver sends.
     OfTheDriver,
 }
 
 impl Topology {
-    /// Has requests sent, or answers them while they cannot be sent; here and now.
+    /// Sends requests, or answers them if they cannot be sent.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         match self {
-            // And what others have left to be sent.
+            // Also sends what other threads have queued.
             Self::Cluster(cluster) => cluster.take(requests),
             Self::Quorum(quorum) => quorum.take(requests),
             Self::One(_) if requests.is_empty() => {}
@@ -65,42 +63,43 @@ impl Topology {
         }
     }
 
-    /// Returns what is under way to whom what is queued goes to.
+    /// Returns the load of the connections that the queued requests would use.
     pub(crate) fn traffic(&self, shared: &CommandQueue) -> LoadHint {
         match self {
             Self::One(node) => node.traffic(),
-            // Whose master it is would tell nothing that makes it leave.
-            Self::Cluster(_) if !shared.is_alone() && !shared.is_much() => LoadHint::OfTheDriver,
+            // The requests would not be sent now in any case, so the primary does not matter.
+            Self::Cluster(_) if !shared.is_alone() && !shared.is_over_batch_size() => LoadHint::OfTheDriver,
             Self::Cluster(cluster) => cluster.traffic(shared.first_key().as_deref()),
             Self::Quorum(quorum) => quorum.traffic(),
         }
     }
 
-    /// Queues the leaves of `shared` that are due and can be sent, and returns how long those that come next have.
-    pub(crate) fn undo(&self, shared: &CommandQueue, longest: Duration) -> Duration {
+    /// Queues the withdrawals that are due and can be sent, and returns the time until the next, at
+    /// most `longest`.
+    pub(crate) fn clean_up(&self, shared: &CommandQueue, longest: Duration) -> Duration {
         let is_ready = match self {
             Self::One(node) => node.is_ready(),
             Self::Cluster(cluster) => cluster.is_ready(),
-            Self::Quorum(quorum) => return quorum.undo(longest),
+            Self::Quorum(quorum) => return quorum.clean_up(longest),
         };
         if !is_ready {
             return longest;
         }
-        shared.push_all(shared.undoing.due_leaves());
-        shared.undoing.due_in().min(longest)
+        shared.push_all(shared.cleanup.due_withdrawals());
+        shared.cleanup.due_in().min(longest)
     }
 
-    /// Has connections whenever they can be had, without end. `first` is told how the first attempt to connect ended; after a failure
-    /// there is no second.
+    /// Keeps connections open, forever. `first` receives the outcome of the first attempt to
+    /// connect. If that fails, the topology does not try again.
     ///
     /// # Errors
     ///
-    /// Fails if something panicked.
+    /// Fails if a task panicked.
     pub(crate) async fn run(
         &self,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
-        let mut tasks = JoinSet::new(); // they end with it
+        let mut tasks = JoinSet::new(); // aborts its tasks when dropped
         match self {
             Self::One(node) => tasks.spawn(in_one_process(Arc::clone(node).run(first))),
             Self::Cluster(cluster) => tasks.spawn(in_one_process(Arc::clone(cluster).run(first))),
@@ -110,14 +109,14 @@ impl Topology {
     }
 }
 
-/// Reads what may be said by servers of any kind.
+/// Parses a reply of any kind of server.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_value(value: &redis::Value) {
     cluster::read_value(value);
     sentinel::read_value(value);
 }
 
-/// Reads what may be published by servers of any kind.
+/// Parses a message of any kind of server.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_message(message: &[u8]) {
     sentinel::read_message(message);

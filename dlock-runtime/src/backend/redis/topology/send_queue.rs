@@ -1,9 +1,8 @@
-//! What goes out to several servers: to each in the order in which it was decided, whichever threads decide and send.
+//! A queue that sends requests to several servers, to each server in the order of the decisions.
 //!
-//! What an answer leads to may be decided before what was asked before has left for all servers: a leave that overtook it would undo
-//! nothing. So there is one queue, and one thread at a time sends what stands there; nobody waits for it.
-//!
-//! Not here: what is decided (`quorum`, `cluster`), how it is sent (`node`).
+//! A reply may cause new requests before earlier ones have been sent to every server. A withdrawal
+//! that overtook its acquire would clean up nothing. So there is one queue, and one thread at a
+//! time sends from it; other threads do not wait.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,7 +11,7 @@ use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::sync::lock;
 
-/// What several servers are asked.
+/// Requests for several servers.
 #[derive(Debug)]
 pub(super) struct FanOut<To>(Vec<(To, Vec<Request>)>);
 
@@ -23,8 +22,9 @@ impl<To> Default for FanOut<To> {
 }
 
 impl<To: PartialEq> FanOut<To> {
-    /// Has a server asked, after all that it is asked already: what is for the same server is told by `same_node`, whichever way it goes.
-    pub(super) fn ask(&mut self, server: To, same_node: impl Fn(&To) -> bool, request: Request) {
+    /// Adds a request for a server, behind all others for it. `same_node` matches entries for the
+    /// same server on any of its connections.
+    pub(super) fn add(&mut self, server: To, same_node: impl Fn(&To) -> bool, request: Request) {
         match self.0.iter_mut().rev().find(|(of, _)| same_node(of)) {
             Some((of, asked)) if *of == server => asked.push(request),
             _ => self.0.push((server, vec![request])),
@@ -47,7 +47,7 @@ impl<To> IntoIterator for FanOut<To> {
     }
 }
 
-/// The queue.
+/// A queue of decisions to send.
 #[derive(Debug)]
 pub(super) struct SendQueue<T>(Mutex<SendQueueState<T>>);
 
@@ -64,18 +64,20 @@ impl<T> Default for SendQueue<T> {
 }
 
 impl<T> SendQueue<T> {
-    /// Adds what is to be sent next; it leaves when somebody [sends](Self::send).
+    /// Queues `next`. It leaves with the next call of [`send`](Self::send).
     pub(super) fn push(&self, next: T) {
         lock(&self.0).queue.push_back(next);
     }
 
-    /// Sends what stands there, unless somebody is about it, who sees to that as well. What is left after a while, or by a panic, is left
-    /// to the driver: whoever sends may have work of his own.
+    /// Sends what is queued, unless another thread is sending; that thread then sends it too.
+    ///
+    /// After 16 entries or a panic, the rest is left to the driver, because the calling task has
+    /// its own work to do.
     pub(super) fn send(&self, driver: &CommandQueue, mut send: impl FnMut(T)) {
         let left = Unsent(driver);
-        for _ in 0..IN_ONE_GO {
+        for _ in 0..MAX_SENDS {
             let Some((next, _sending)) = self.begin() else { return std::mem::forget(left) };
-            send(next); // with nothing locked: what cannot be sent is answered at once
+            send(next); // nothing is locked: unsendable requests are answered here
         }
     }
 
@@ -90,7 +92,7 @@ impl<T> SendQueue<T> {
     }
 }
 
-/// Somebody is about it, until this is dropped.
+/// Marks the queue as being sent until it is dropped.
 struct SendQueueGuard<'a, T>(&'a SendQueue<T>);
 
 impl<T> Drop for SendQueueGuard<'_, T> {
@@ -99,7 +101,7 @@ impl<T> Drop for SendQueueGuard<'_, T> {
     }
 }
 
-/// Leaves the rest to the driver.
+/// Wakes the driver to send the rest.
 struct Unsent<'a>(&'a CommandQueue);
 
 impl Drop for Unsent<'_> {
@@ -108,8 +110,8 @@ impl Drop for Unsent<'_> {
     }
 }
 
-/// How many are sent before the rest is left to the driver.
-const IN_ONE_GO: usize = 16;
+/// How many entries one call sends before it leaves the rest to the driver.
+const MAX_SENDS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -123,28 +125,32 @@ mod tests {
     fn fan(number: u64) -> FanOut<usize> {
         let mut fan = FanOut::default();
         for server in 0..3 {
-            fan.ask(server, |of| *of == server, acquire(&number.to_string()));
+            fan.add(server, |of| *of == server, acquire(&number.to_string()));
         }
         fan
     }
 
-    /// Returns whether something has been left to the driver since this was asked last.
+    /// Returns `true` if work was left to the driver since the last call.
     fn is_left(driver: &CommandQueue) -> bool {
         driver.wake.notified().now_or_never().is_some()
     }
 
     #[test]
-    fn each_server_is_asked_in_the_order_in_which_it_was_decided_whoever_sends() {
+    fn each_server_receives_requests_in_decision_order() {
         const EACH: u64 = 3_000;
         let (driver, outgoing, decided) = (CommandQueue::default(), SendQueue::default(), Mutex::new(0));
-        let heard: [AtomicU64; 3] = Default::default();
+        let received: [AtomicU64; 3] = Default::default();
         let send = || {
             outgoing.send(&driver, |fan: FanOut<usize>| {
                 for (server, asked) in fan {
                     for request in asked {
                         let number = request.key.parse().expect("a number");
                         std::thread::yield_now();
-                        assert_eq!(heard[server].swap(number, Ordering::SeqCst) + 1, number, "at {server}");
+                        assert_eq!(
+                            received[server].swap(number, Ordering::SeqCst) + 1,
+                            number,
+                            "at {server}"
+                        );
                     }
                 }
             });
@@ -168,18 +174,18 @@ mod tests {
             send();
         }
 
-        assert_eq!(heard.map(AtomicU64::into_inner), [3 * EACH; 3]);
+        assert_eq!(received.map(AtomicU64::into_inner), [3 * EACH; 3]);
     }
 
     #[test]
-    fn what_is_decided_while_it_is_sent_follows_it_and_what_a_panic_leaves_is_the_drivers() {
+    fn nested_sends_wait_and_a_panic_leaves_the_rest_to_the_driver() {
         let (driver, outgoing, mut sent) = (CommandQueue::default(), SendQueue::default(), Vec::new());
         outgoing.push(1);
         let sends = || {
             outgoing.send(&driver, |number| {
                 if number == 1 {
                     outgoing.push(2);
-                    outgoing.send(&driver, |_| panic!("it is not his turn"));
+                    outgoing.send(&driver, |_| panic!("it must not send while another call sends"));
                     outgoing.push(3);
                 }
                 assert!(number == 1, "this panic is part of the test");
@@ -195,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_sent_much_leaves_the_rest_to_the_driver() {
+    fn a_long_queue_is_left_to_the_driver() {
         let (driver, outgoing, mut sent) = (CommandQueue::default(), SendQueue::default(), 0);
-        (0..=IN_ONE_GO).for_each(|number| outgoing.push(number));
+        (0..=MAX_SENDS).for_each(|number| outgoing.push(number));
 
         outgoing.send(&driver, |_| sent += 1);
-        assert!(is_left(&driver) && sent == IN_ONE_GO);
+        assert!(is_left(&driver) && sent == MAX_SENDS);
         outgoing.send(&driver, |_| sent += 1);
 
-        assert!(!is_left(&driver) && sent == IN_ONE_GO + 1);
+        assert!(!is_left(&driver) && sent == MAX_SENDS + 1);
     }
 }

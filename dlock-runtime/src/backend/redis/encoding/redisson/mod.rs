@@ -1,16 +1,15 @@
-//! Locks as Redisson's `RLock` has them, for fleets that are partly Java: who holds one is the same question for both, and a release
-//! by either wakes who waits with the other.
+//! Locks in the format of Redisson's `RLock`, for fleets with Java clients: both exclude each
+//! other, and a release by either wakes the waiters of both.
 //!
 //! ```text
-//!  order:7                              hash: owner -> how often he holds it, "1" for ours; with a time to live at every instant
-//!  redisson_lock__channel:{order:7}     `0` when it is let go of
-//!  redisson_lock_token:{order:7}        the fencing token that was given last
+//!  order:7                              hash: owner -> hold count, "1" for dlock; always with a time to live
+//!  redisson_lock__channel:{order:7}     `0` is published on release
+//!  redisson_lock_token:{order:7}        the last fencing token
 //! ```
 //!
-//! Redisson counts re-entry in the hash; we count it in the task, so that an acquire that is sent again changes nothing. Its read and
-//! write locks are hashes, too, and known by their field `mode`: those are refused.
-//!
-//! Not here: how answers of all layouts read (`codec`), how bells are heard (`bells`).
+//! Redisson counts re-entrant holds in the hash. dlock counts them in the task, so a repeated
+//! acquire changes nothing. Redisson's read-write locks are hashes too, with a field `mode`; they
+//! are rejected.
 
 mod names;
 mod owner;
@@ -30,15 +29,16 @@ use crate::token::Token;
 pub(in crate::backend::redis) use self::names::channel;
 pub(in crate::backend::redis) use self::owner::FAMILY;
 
-/// A thread of Java needs a millisecond or two from a message to its next try; who is always quicker would always win.
-pub(crate) const HOLD_BACK: Duration = Duration::from_millis(5);
+/// A Java thread needs 1 to 2 ms from a message to its next try. Without this delay, dlock would
+/// always win.
+pub(crate) const WAKEUP_JITTER: Duration = Duration::from_millis(5);
 
-/// Adds a request to a pipeline; with `loaded` by its script's name, else by its text.
+/// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
 pub(crate) fn encode(
-    layout: LockEncoding,
+    encoding: LockEncoding,
     request: &Request,
     loaded: Option<&Loaded>,
-    besides: Option<&str>,
+    extra: Option<&str>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
@@ -53,7 +53,7 @@ pub(crate) fn encode(
             pipeline.add_command(exists);
             return;
         }
-        // Who waits has subscribed by the second time that he tries.
+        // A waiter has subscribed before its second try.
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
         Command::SetTtl { .. } => Script::Keep,
@@ -62,10 +62,10 @@ pub(crate) fn encode(
         Command::ForceRelease => Script::ForceRelease,
         Command::Withdraw => Script::Leave,
         Command::Yield { .. } => Script::Yield,
-        Command::Fence | Command::RaiseFence { .. } => Script::Fence, // a quorum alone registers, and has its own layout
+        Command::Fence | Command::RaiseFence { .. } => Script::Fence, // only a quorum sends `RaiseFence`, and it uses another encoding
         Command::Inspect => Script::Inspect,
     };
-    let mut call = script.call(layout, loaded);
+    let mut call = script.call(encoding, loaded);
     match command {
         Command::Fence | Command::RaiseFence { .. } => call.arg(2).arg(&**key).arg(names::counter(key)),
         _ => call.arg(1).arg(&**key),
@@ -78,7 +78,7 @@ pub(crate) fn encode(
             call.arg(millis(*time));
         }
         Command::SetTtl { ttl } => {
-            call.arg(channel(key)).arg(layout.publish().name()).arg(millis(*ttl));
+            call.arg(channel(key)).arg(encoding.publish().name()).arg(millis(*ttl));
         }
         Command::Release
         | Command::ReleaseWithFleetHold { .. }
@@ -86,17 +86,17 @@ pub(crate) fn encode(
         | Command::ForceRelease
         | Command::Withdraw
         | Command::Yield { .. } => {
-            call.arg(channel(key)).arg(layout.publish().name());
+            call.arg(channel(key)).arg(encoding.publish().name());
         }
         Command::Verify | Command::Fence | Command::RaiseFence { .. } | Command::Inspect | Command::Ping => {}
     }
-    if let Some(besides) = besides {
-        call.arg(besides);
+    if let Some(extra) = extra {
+        call.arg(extra);
     }
     pipeline.add_command(call);
 }
 
-/// Reads an answer.
+/// Decodes a reply.
 pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
     let reply = match (request.command, value) {
         (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
@@ -112,14 +112,14 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         (Command::Fence, Value::Int(-1)) => {
             Some(codec::no_fence(&names::counter(&request.key), LAST_FENCE_OF_REDISSON, server))
         }
-        (Command::Inspect, Value::Array(seen)) => sight(seen).map(|sight| Reply::Info(Some(sight))),
+        (Command::Inspect, Value::Array(seen)) => record_info(seen).map(|info| Reply::Info(Some(info))),
         _ => None,
     };
     reply.unwrap_or_else(|| codec::decode(request, value, server))
 }
 
-/// Reads what an inspection saw. Who waits stands nowhere.
-fn sight(seen: &[Value]) -> Option<RecordInfo> {
+/// Parses the reply to an inspection. Waiters are not stored, so their number is 0.
+fn record_info(seen: &[Value]) -> Option<RecordInfo> {
     let [Value::BulkString(holder), Value::Int(ttl)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(owner::parse).map(Token::process);
     Some(RecordInfo { holder, waiters: 0, ttl: time_to_live(*ttl) })

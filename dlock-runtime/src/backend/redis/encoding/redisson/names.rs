@@ -1,21 +1,19 @@
-//! What belongs to a lock, by the names that Redisson gives it.
+//! The names of the keys and channels that belong to a lock, as Redisson derives them.
 //!
-//! Its rule is about text, and is not the rule by which a cluster finds a name's slot: `a{b` and `a{}b` have their channel in another
-//! slot than themselves.
-//!
-//! Not here: who publishes and who subscribes (`scripts/redisson`, `bells`).
+//! Redisson's rule differs from the rule for cluster slots: the channels of `a{b` and `a{}b` are in
+//! another slot than the lock.
 
-/// Returns the channel on which those who wait for `lock` are told that it is free.
+/// Returns the channel that notifies the waiters of `lock` of a release.
 pub(in crate::backend::redis) fn channel(lock: &str) -> String {
     of_lock("redisson_lock__channel", lock)
 }
 
-/// Returns the counter of the fencing tokens of `lock`, which an `RFencedLock` counts on, too.
+/// Returns the fencing counter of `lock`, which is shared with `RFencedLock`.
 pub(crate) fn counter(lock: &str) -> String {
     of_lock("redisson_lock_token", lock)
 }
 
-/// Puts a prefix before a name, as `RedissonObject.prefixName` does.
+/// Prefixes a name like `RedissonObject.prefixName`.
 fn of_lock(prefix: &str, lock: &str) -> String {
     if lock.contains('{') { format!("{prefix}:{lock}") } else { format!("{prefix}:{{{lock}}}") }
 }

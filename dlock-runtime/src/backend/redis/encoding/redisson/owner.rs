@@ -1,32 +1,32 @@
-//! Who holds, as Redisson writes it: `<uuid of the client>:<number of the thread>`.
+//! The holder of a lock in Redisson's format: `<UUID of the client>:<thread number>`.
 //!
 //! ```text
 //!  646c6f63-6b31-8PPP-8PPP-00PPPPPPPPPP:C
-//!  "dlock1" in hexadecimal, a UUID of version 8 (RFC 9562), 16 digits of the manager, and our counter where Java has its thread
+//!  "dlock1" in hexadecimal, a UUID of version 8 (RFC 9562), 16 digits of the manager, and the token's counter as the thread
 //! ```
 //!
-//! Not here: what a token is (`token`).
+//! See also `token`, which defines tokens.
 
 use crate::token::Token;
 
-/// Returns a token as the owner of a lock.
+/// Returns a token in the format of an owner.
 pub(crate) fn written(token: Token) -> String {
     let (process, counter) = token.numbers();
     let (first, second, third) = (process >> 52, process >> 40 & 0xfff, process & 0xff_ffff_ffff);
     format!("{FAMILY}8{first:03x}-8{second:03x}-00{third:010x}:{counter}")
 }
 
-/// Reads the owner of a lock; `None` for one of Redisson's own.
+/// Parses an owner. Returns `None` for an owner of another client.
 pub(crate) fn parse(text: &str) -> Option<Token> {
     let (uuid, counter) = text.split_once(':')?;
     let digits = uuid.strip_prefix(FAMILY)?.replace('-', "");
     let number = |from: usize, to: usize| u64::from_str_radix(digits.get(from..to)?, 16).ok();
     let process = number(1, 4)? << 52 | number(5, 8)? << 40 | number(10, 20)?;
-    // Whatever else reads as the same numbers is not what we write.
+    // Only the exact form that `written` produces is accepted.
     Token::of_numbers(process, counter.parse().ok()?).filter(|token| written(*token) == text)
 }
 
-/// What every owner of our family begins with, and none of Redisson's: its UUIDs are of version 4.
+/// The prefix of every owner of dlock. Redisson's UUIDs are of version 4 and never start with it.
 pub(in crate::backend::redis) const FAMILY: &str = "646c6f63-6b31-";
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     use crate::token::TokenSource;
 
     #[test]
-    fn an_owner_is_read_back_as_it_was_written() {
+    fn an_owner_round_trips() {
         for process in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             let tokens = TokenSource::of_process(process);
             let (_, token) = (tokens.next(), tokens.next());
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_a_uuid_and_a_number_as_redisson_has_them() {
+    fn an_owner_is_a_uuid_and_a_number() {
         let token = Token::of_numbers(0x0123_4567_89ab_cdef, 12).expect("a token");
 
         let owner = written(token);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_of_redisson_are_not_ours() {
+    fn owners_of_other_clients_are_rejected() {
         for text in [
             "",
             "mode",

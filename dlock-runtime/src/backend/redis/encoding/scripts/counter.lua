@@ -1,7 +1,7 @@
--- What the scripts share that issue fencing tokens.
+-- Shared by the scripts that issue fencing tokens.
 
--- Returns the number in the counter as text, '0' if there is no counter, or nil if something that is no such number is under its name.
--- At most 20 bytes are read: no 64-bit integer has more than 19 digits.
+-- Returns the number in the counter as text, '0' if there is no counter, or nil if its value is not
+-- such a number. Reads at most 20 bytes: a 64-bit integer has at most 19 digits.
 local function last_token()
   local text = redis.pcall('GETRANGE', KEYS[2], '0', '19')
   if text.err then

@@ -1,5 +1,7 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] lease in ms  ARGV[3] first | again | peek  ARGV[4] what to do besides
--- -> {1, 0} ours | {2, ttl} queued | {3, ttl} not queued | {0, 0} gone          ttl in ms, -1 for none
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] lease in ms  ARGV[3] first | again | peek
+-- ARGV[4] additional action, optional
+-- -> {1, 0} holder | {2, ttl} queued | {3, ttl} not queued | {0, 0} absent
+-- ttl in ms, -1 for none
 local token, lease, mode = ARGV[1], ARGV[2], ARGV[3]
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 then

@@ -1,5 +1,7 @@
--- KEYS[1] lock  KEYS[2] counter  ARGV[1] token  ARGV[2] counter's life in ms  ARGV[3] a token that others issued, or none
--- -> fencing token as decimal text | 0 not ours | -1 the counter has no next number below 2^53, from which on Lua counts in steps of two
+-- KEYS[1] lock  KEYS[2] counter  ARGV[1] token  ARGV[2] counter's time to live in ms
+-- ARGV[3] a token that another server issued, optional
+-- -> fencing token as decimal text | 0 not the holder
+--    | -1 the counter has no next number below 2^53, the limit of exact integers in Lua
 if not held_by(ARGV[1]) then return 0 end
 local text = last_token()
 if not text then return -1 end

@@ -1,4 +1,5 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] channels  -> 1 freed, whoever waited | 0 not ours
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] channel prefix
+-- -> 1 released, waiters notified | 0 not the holder
 if not holds(value, ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[1])
 local width = #ARGV[1]

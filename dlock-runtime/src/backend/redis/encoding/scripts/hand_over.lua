@@ -1,14 +1,14 @@
--- What the scripts share that let go of a lock.
+-- Shared by the scripts that release a lock.
 
--- Returns what is left of the time to live. A key that somebody has made to live for ever gets a day: no lock may outlive everybody who
--- knows of it.
+-- Returns the remaining time to live. A key without one gets a day: no lock may last forever.
 local function time_left()
   local ttl = redis.call('PTTL', KEYS[1])
   if ttl < 0 then return 86400000 end
-  return math.max(ttl, 1) -- 0: in its last millisecond
+  return math.max(ttl, 1) -- 0 in the last millisecond
 end
 
--- Writes `value`, to live for `ttl` ms. Where memory is full Redis refuses that, unless the script has made a write that it allows.
+-- Writes `value` with a time to live of `ttl` ms. If memory is full, Redis rejects SET unless the
+-- script has already made a permitted write.
 local function put(value, ttl)
   local refused = redis.pcall('SET', KEYS[1], value, 'PX', ttl).err
   if not refused then return end
@@ -16,19 +16,21 @@ local function put(value, ttl)
   redis.call('SET', KEYS[1], value, 'PX', ttl)
 end
 
--- Tells whoever waits under `token` that it has the lock for `lease` ms, or with 0 that it waits no more; returns how many heard it.
--- ARGV[2] is what the channels of the lock's namespace begin with; a channel does not show the token.
+-- Notifies the waiter `token` that it holds the lock for `lease` ms; with 0, that it is no longer
+-- queued. Returns the number of receivers. ARGV[2] is the prefix of the namespace's channels; a
+-- channel does not show the token.
 local function tell(token, lease)
   return redis.pcall('PUBLISH', ARGV[2] .. redis.sha1hex(string.sub(token, 1, 20)), token .. lease .. '|' .. KEYS[1])
 end
 
--- Makes the first live waiter of `value` the holder and puts `behind` after the last; returns whether there was one. `streak` follows
--- the lease in what it is told. A waiter whose process nobody listens for (PUBLISH says 0) is dead and passed over: then what stands
--- there is for the caller to write. It is written before it is told: a write can fail. A publish that an ACL refuses grants all the
--- same: the waiter learns of it by asking again.
+-- Makes the first live waiter in `value` the holder, and appends `behind` to the queue. Returns
+-- whether there was one. `streak`, the fleet hold, follows the lease in the message. A waiter
+-- without subscribers (PUBLISH returns 0) is dead and passed over; if all are dead, the caller
+-- writes the key. The value is written before the message is sent, because a write can fail. A
+-- publish that an ACL rejects still grants: the waiter learns of it at its next check.
 --
--- Only the first write can fail: Redis refuses no later one of a script for want of memory. So dead waiters are not written one by one,
--- which would make the time quadratic in their number.
+-- Only the first write can fail: Redis rejects no later write of a script for lack of memory. So
+-- dead waiters are not removed one by one, which would take quadratic time.
 local function hand_over(value, token, grant_lease, behind, streak)
   local width, first = #token, #token + 1
   for at = first, #value - width + 1, width do

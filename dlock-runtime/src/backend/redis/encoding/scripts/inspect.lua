@@ -1,4 +1,6 @@
--- KEYS[1] lock  ARGV[1] any token of ours  -> {holder, waiters, ttl} | 0 nothing there          ttl in ms, -1 for none; holder '' for a foreign value
+-- KEYS[1] lock  ARGV[1] any dlock token
+-- -> {holder, waiters, ttl} | 0 absent
+-- ttl in ms, -1 for none; holder '' for a foreign value
 local ttl, width = redis.call('PTTL', KEYS[1]), #ARGV[1]
 if ttl == -2 then return 0 end
 local value = redis.call('GETRANGE', KEYS[1], '0', '4128')

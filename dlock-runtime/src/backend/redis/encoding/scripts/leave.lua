@@ -1,4 +1,5 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] channels  ARGV[3] grant lease in ms  -> 1 was in the value and is not any more | 0 was not
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] channel prefix  ARGV[3] grant lease in ms
+-- -> 1 removed | 0 was neither holder nor queued
 local token = ARGV[1]
 local value = redis.call('GETRANGE', KEYS[1], '0', '4128')
 if not is_ours(value, token) then return 0 end

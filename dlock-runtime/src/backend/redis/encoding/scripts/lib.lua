@@ -1,10 +1,12 @@
--- What the scripts share. A value is a row of tokens of one width: the holder, then those who wait, in their order.
+-- Shared by all scripts. A value is a sequence of tokens of equal width: the holder, then the
+-- waiters in order.
 --
--- At most 4,129 bytes of a value are read: the holder and a full queue are 129 tokens of 32 bytes, and one byte more shows that a value
--- is longer and therefore not ours. Otherwise a client could make a script run for minutes by appending to a lock. GETRANGE returns ''
--- for an absent key as for an empty string; PTTL tells them apart (-2).
+-- Scripts read at most 4,129 bytes of a value. The holder and a full queue are 129 tokens of 32
+-- bytes; one byte more shows that a value is longer and therefore foreign. Otherwise a client could
+-- make a script run for minutes by appending to a lock. GETRANGE returns '' for an absent key and
+-- for an empty string; PTTL distinguishes them (-2 if absent).
 
--- Returns whether `token` is the holder of `value`.
+-- Returns whether `token` is the holder in `value`.
 local function holds(value, token) return #value <= 4128 and string.sub(value, 1, #token) == token end
 
 -- Returns the value if `token` is its holder.
@@ -13,14 +15,16 @@ local function held_by(token)
   if holds(value, token) then return value end
 end
 
--- Returns where `token` stands in `value`: 1 for the holder, nil for nowhere. By position, so that no token matches inside another.
+-- Returns the position of `token` in `value`: 1 for the holder, nil if absent. Steps by token
+-- width, so that no token matches inside another.
 local function place_of(value, token)
   for at = 1, #value, #token do
     if string.sub(value, at, at + #token - 1) == token then return at end
   end
 end
 
--- Returns whether tokens of our kind stand in `value`, and no more than a full queue has: a foreign client's value is never touched.
+-- Returns whether `value` consists of dlock tokens, at most a full queue. Foreign values are never
+-- changed.
 local function is_ours(value, token)
   return #value <= 4128 and #value % #token == 0 and string.sub(value, 1, 4) == string.sub(token, 1, 4)
 end

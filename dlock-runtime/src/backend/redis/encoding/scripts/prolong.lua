@@ -1,5 +1,6 @@
--- Has the key live for `lease` ms at least, and never for less than its present `ttl`. `besides` this it may be told to `write` in any
--- case, for replicas to acknowledge, or to `read` the key last, so that its next change is told.
+-- Extends the time to live to at least `lease` ms, never below the present `ttl`. The last argument
+-- is an additional action: `write` writes in any case, for replicas to acknowledge; `read` reads the
+-- key last, so that its next change is tracked.
 local function prolong(ttl, lease, besides)
   if ttl < tonumber(lease) then
     redis.call('PEXPIRE', KEYS[1], lease)

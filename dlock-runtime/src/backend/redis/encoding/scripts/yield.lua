@@ -1,4 +1,6 @@
--- KEYS[1] lock  ARGV[1] token  ARGV[2] channels  ARGV[3] grant lease in ms  ARGV[4] next token  ARGV[5] +streak in ms, or none  -> 2 handed over, next queued | 1 kept | 0 not ours
+-- KEYS[1] lock  ARGV[1] token  ARGV[2] channel prefix  ARGV[3] grant lease in ms
+-- ARGV[4] next token  ARGV[5] + and the fleet hold in ms, optional
+-- -> 2 handed over, next token queued | 1 still the holder | 0 not the holder
 local value = held_by(ARGV[1])
 if not value then return 0 end
 if #value > #ARGV[1] then

@@ -1,17 +1,23 @@
-//! The masters of a Redis Cluster: a node for each whose slots have a key in use, and a table that says who serves which slot.
+//! The primaries of a Redis Cluster: one node per primary in use, and a map of the slots.
 //!
 //! ```text
-//!  requests --slot--> table --> the node of its master --MOVED, ASK--> the node of another
-//!                       ^
-//!   MOVED: one slot ----+---- the map: all slots, where more than half of the servers that are asked agree
+//!  requests --slot--> slot map --> node of its primary --MOVED, ASK--> node of another primary
+//!                        ^
+//!   MOVED: one slot -----+----- cluster view: all slots, if a majority of the queried servers agrees
 //! ```
 //!
-//! Whoever has requests has them sent, on any thread. Who is asked what is decided with all of this locked, and leaves in the order in
-//! which it was decided (`outgoing`); answers of one connection are dealt with in theirs (`node/line`). So requests on one key keep their
-//! order, wherever they are sent on to.
+//! Any thread may send requests. Routing decisions are made under one lock, and requests leave in
+//! the order of the decisions (`send_queue`). The replies of one connection are processed in order.
+//! So requests for one key keep their order, even if they are redirected.
 //!
-//! `slots` has the table, `map` reads what servers say of it and `watching` asks them; `members` are the masters, `redirects` has what
-//! they send elsewhere, `moving` what it takes that a slot has another one. Not here: one server (`node`).
+//! | module | contents |
+//! |---|---|
+//! | `slot_map` | the slot of a key, and the primary of a slot |
+//! | `cluster_view` | parses what servers report about the slots |
+//! | `refresh` | queries the servers |
+//! | `primary` | one primary and its replies |
+//! | `redirects` | requests that a server redirects |
+//! | `slot_migration` | slots that move to another primary |
 
 mod cluster_view;
 mod primary;
@@ -30,7 +36,7 @@ use tokio::task::JoinSet;
 use crate::backend::Request;
 use crate::backend::redis::encoding::{codec, redisson};
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
@@ -44,7 +50,7 @@ use crate::backend::redis::topology::send_queue::{FanOut, SendQueue};
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
-use crate::config::url::Server;
+use crate::config::node_spec::NodeSpec;
 use crate::error::Result as Outcome;
 use crate::fork::in_one_process;
 use crate::key::Name;
@@ -53,93 +59,95 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::ProcessId;
 
-/// The masters of a cluster.
+/// The primaries of a cluster.
 pub(crate) struct Cluster {
-    /// Itself, for those whom it makes.
+    /// A reference to itself for the objects that it creates.
     me: Weak<Self>,
     engine: EngineSink,
     process: ProcessId,
     settings: Settings,
-    /// Who is asked first.
+    /// The servers to query first.
     seeds: Vec<ConnectTarget>,
-    /// How to get into a server; its host and port are the cluster's to say.
-    access: Server,
+    /// How to connect to a server. The cluster supplies host and port.
+    access: NodeSpec,
     state: Mutex<ClusterState>,
-    /// What has been decided with the state locked, and is to be sent.
+    /// Requests that were decided under the lock of `state` and are not sent yet.
     outgoing: SendQueue<QueuedSend>,
-    /// Told when the map may be another.
-    doubt: Notify,
-    /// Told when a request waits to be sent.
+    /// Notified when the slot map may be out of date.
+    map_stale: Notify,
+    /// Notified when a request is parked.
     parked: Notify,
-    /// Told when there is a server to connect to.
+    /// Notified when there is a new server to connect to.
     joined: Notify,
-    /// Told when a request waits for the first attempt to connect to its master.
+    /// Notified when a request waits for the first attempt to connect to its primary.
     waiting: Notify,
-    /// Held by what runs it: what is left of one whose runtime ends must not have its servers join on that runtime.
+    /// Held while `run` runs. If a runtime ends, the previous `run` must not create nodes on it any
+    /// more.
     running: tokio::sync::Mutex<()>,
 }
 
 struct ClusterState {
     table: SlotMap<Arc<Primary>>,
     members: Vec<Arc<Primary>>,
-    /// Who can be asked where no master can.
+    /// Servers to query if no primary can be queried.
     replicas: Vec<Address>,
-    /// Requests that were sent elsewhere and cannot be sent there yet, in their order.
+    /// Redirected requests that cannot be sent yet, in order.
     parked: Vec<RedirectedRequest>,
-    /// Requests that wait behind others, in their order.
-    held_back: Vec<Request>,
-    /// Slots whose old master has not answered everything yet, with the number of their last move.
-    settling: HashMap<Slot, u64>,
-    moves: u64,
-    /// Slots of which a server has said who serves them since the look at the map that is under way began: what that brings is older.
-    just_told: HashSet<Slot>,
-    /// Whether a server has said so, and it is not known yet to be up again.
+    /// Requests that wait behind others, in order.
+    deferred: Vec<Request>,
+    /// Slots whose old primary has unanswered requests, with the epoch of their last migration.
+    migrating: HashMap<Slot, u64>,
+    migration_epoch: u64,
+    /// Slots with a redirect since the current refresh started. The result of the refresh is older.
+    recently_redirected: HashSet<Slot>,
+    /// Whether a server has reported that the cluster is down, and has not reported since that it
+    /// is up.
     is_down: bool,
 }
 
-/// What leaves next.
+/// The next item to send.
 enum QueuedSend {
     Requests(FanOut<Destination>),
-    /// What is to come behind all that a server was asked.
+    /// A barrier behind all requests to a server.
     Behind(Arc<Primary>, MigrationBarrier),
 }
 
-/// Who is asked, and how what he is asked has come to him.
+/// The receiver of a request and the route that the request has taken.
 struct Destination {
     member: Arc<Primary>,
-    passage: RouteHistory,
+    history: RouteHistory,
 }
 
 impl PartialEq for Destination {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.member, &other.member) && self.passage == other.passage
+        Arc::ptr_eq(&self.member, &other.member) && self.history == other.history
     }
 }
 
-/// What becomes of requests.
+/// The decisions about requests.
 #[derive(Default)]
 struct RoutingDecision {
     fan: FanOut<Destination>,
     refused: Vec<(Request, Failure)>,
-    /// Whether a request waits for its master to be connected to.
+    /// Whether a request waits for a connection to its primary.
     waits: bool,
 }
 
 impl RoutingDecision {
-    /// Has a master asked, once the first attempt to connect to it has ended.
-    fn ask(&mut self, member: &Arc<Primary>, passage: RouteHistory, request: Request) {
+    /// Sends a request to a primary, or queues it until the first attempt to connect has ended.
+    fn ask(&mut self, member: &Arc<Primary>, history: RouteHistory, request: Request) {
         if member.is_open() {
-            self.send(member, passage, request);
+            self.send(member, history, request);
         } else {
             member.start_connecting();
-            member.enqueue(request, passage);
+            member.enqueue(request, history);
             self.waits = true;
         }
     }
 
-    fn send(&mut self, member: &Arc<Primary>, passage: RouteHistory, request: Request) {
-        let same_node = |leg: &Destination| Arc::ptr_eq(&leg.member, member);
-        self.fan.ask(Destination { member: Arc::clone(member), passage }, same_node, request);
+    fn send(&mut self, member: &Arc<Primary>, history: RouteHistory, request: Request) {
+        let same_node = |destination: &Destination| Arc::ptr_eq(&destination.member, member);
+        self.fan.add(Destination { member: Arc::clone(member), history }, same_node, request);
     }
 
     fn refuse(&mut self, request: Request, kind: FailureKind, why: &str) {
@@ -161,10 +169,10 @@ impl Cluster {
             members: Vec::new(),
             replicas: Vec::new(),
             parked: Vec::new(),
-            held_back: Vec::new(),
-            settling: HashMap::new(),
-            moves: 0,
-            just_told: HashSet::new(),
+            deferred: Vec::new(),
+            migrating: HashMap::new(),
+            migration_epoch: 0,
+            recently_redirected: HashSet::new(),
             is_down: false,
         };
         Ok(Arc::new_cyclic(|me| Self {
@@ -176,7 +184,7 @@ impl Cluster {
             access,
             state: Mutex::new(state),
             outgoing: SendQueue::default(),
-            doubt: Notify::new(),
+            map_stale: Notify::new(),
             parked: Notify::new(),
             joined: Notify::new(),
             waiting: Notify::new(),
@@ -184,7 +192,8 @@ impl Cluster {
         }))
     }
 
-    /// Has requests sent to the masters of their slots, or answers them while they cannot be sent; and has sent what others have left.
+    /// Routes requests to the primaries of their slots, or answers them if they cannot be sent.
+    /// Also sends what other threads have queued.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         if requests.is_empty() {
             self.send();
@@ -193,38 +202,39 @@ impl Cluster {
         }
     }
 
-    /// Has what is taken `out` sent to the masters of its slots.
+    /// Routes the requests that `out` takes from the state to the primaries of their slots.
     fn route(&self, out: impl FnOnce(&mut ClusterState) -> Vec<Request>) {
         self.decide(|state, decided| {
             let requests = out(state);
             let mut behind = state.parked_keys();
-            behind.extend(state.held_back.iter().map(|request| Name::clone(&request.key)));
+            behind.extend(state.deferred.iter().map(|request| Name::clone(&request.key)));
             for request in requests {
                 let slot = Slot::of(&request.key);
                 if let Some(problem) = self.splits_slots(&request, slot) {
                     decided.refuse(request, FailureKind::InvalidKey, problem);
                     continue;
                 }
-                let whom = if let Command::Ping = request.command {
+                let receiver = if let Command::Ping = request.command {
                     let used = || state.serving().into_iter().filter(|member| member.is_used());
                     let down = used().find(|member| !member.node.is_ready());
                     down.or_else(|| used().next()).or_else(|| state.table.owner(slot))
-                } else if state.settling.contains_key(&slot) || behind.contains(&request.key) {
+                } else if state.migrating.contains_key(&slot) || behind.contains(&request.key) {
                     behind.insert(Name::clone(&request.key));
-                    state.held_back.push(request);
+                    state.deferred.push(request);
                     continue;
                 } else {
                     state.table.owner(slot)
                 };
-                match whom {
+                match receiver {
                     Some(member) => decided.ask(member, RouteHistory::default(), request),
-                    None => decided.refuse(request, FailureKind::Passing, UNSERVED),
+                    None => decided.refuse(request, FailureKind::Passing, NO_PRIMARY),
                 }
             }
         });
     }
 
-    /// Decides what becomes of requests, and has it done. What is to be sent stands in the queue before anybody else decides.
+    /// Decides about requests under the lock and executes the decisions. Requests are queued before
+    /// another thread decides.
     fn decide<T>(&self, decide: impl FnOnce(&mut ClusterState, &mut RoutingDecision) -> T) -> T {
         let mut decided = RoutingDecision::default();
         let mut state = lock(&self.state);
@@ -246,26 +256,29 @@ impl Cluster {
         returned
     }
 
-    /// The first attempt to connect to a master has ended: what waits for it is sent, or refused by the node.
+    /// Ends the first attempt to connect to a primary. Requests that waited for it are sent, or
+    /// refused by the node.
     fn finish_connecting(&self, member: &Arc<Primary>) {
         if !member.is_open() {
             self.decide(|_state, decided| {
-                for WaitingForConnection { request, passage, .. } in member.finish_connecting() {
-                    decided.send(member, passage, request);
+                for WaitingForConnection { request, history, .. } in member.finish_connecting() {
+                    decided.send(member, history, request);
                 }
             });
         }
     }
 
-    /// Has a master connected to.
+    /// Connects to a primary if it was unused.
     fn open(&self, member: &Primary) {
         if member.start_connecting() {
             self.joined.notify_one();
         }
     }
 
-    /// Refuses requests that have waited for the first attempt to connect to their master for nearly as long as for an answer; without
-    /// end. A call with a single try then returns the reason, and not only that its time is up.
+    /// Refuses requests that wait for the first connection to their primary for nearly the whole
+    /// response timeout; runs forever.
+    ///
+    /// A call with a single try then returns this reason instead of only a timeout.
     async fn refuse_late(&self) {
         let response_timeout = self.settings.rules.response_timeout;
         let longest = response_timeout.saturating_sub(response_timeout / 16);
@@ -278,7 +291,7 @@ impl Cluster {
                     for member in opening.clone() {
                         for late in member.take_waiting(|waiting| waiting.waited(now) >= longest) {
                             let why = format!(
-                                "the connection to redis at {} was not there after {} ms",
+                                "the connection to redis at {} was not established after {} ms",
                                 member.address,
                                 longest.as_millis()
                             );
@@ -293,49 +306,52 @@ impl Cluster {
         }
     }
 
-    /// Sends what was decided, or has it sent.
+    /// Sends what is queued, unless another thread is sending.
     fn send(&self) {
         self.outgoing.send(&self.engine.shared, |leaving| match leaving {
             QueuedSend::Requests(fan) => {
-                for (Destination { member, passage }, requests) in fan {
-                    member.node.take(requests, passage);
+                for (Destination { member, history }, requests) in fan {
+                    member.node.take(requests, history);
                 }
             }
             QueuedSend::Behind(member, settles) => member.node.drop_behind(settles),
         });
     }
 
-    /// Returns what is under way to the master that serves `key`.
+    /// Returns the load of the primary that serves `key`.
     pub(crate) fn traffic(&self, key: Option<&str>) -> LoadHint {
         let Some(slot) = key.map(Slot::of) else { return LoadHint::OfTheDriver };
         let state = lock(&self.state);
-        state.table.owner(slot).map_or(LoadHint::OfTheDriver, |master| master.node.traffic())
+        state.table.owner(slot).map_or(LoadHint::OfTheDriver, |primary| primary.node.traffic())
     }
 
-    /// Returns what is wrong if what belongs to a lock would be in another slot than the lock, so that no script can have both.
+    /// Returns a problem if data of the lock would be in another slot than the lock, so that no
+    /// script could access both.
     fn splits_slots(&self, request: &Request, slot: Slot) -> Option<&'static str> {
         if !request.key.contains(['{', '}']) {
             return None;
         }
         let (name, problem) = match (self.settings.layout, request.command) {
             (_, Command::Ping) => return None,
-            (Layout::Redisson, _) => (redisson::channel(&request.key), TORN_CHANNEL),
-            (Layout::Native, Command::Fence) => (codec::counter(&request.key), TORN_COUNTER),
+            (Layout::Redisson, _) => (redisson::channel(&request.key), SPLIT_CHANNEL),
+            (Layout::Native, Command::Fence) => (codec::counter(&request.key), SPLIT_COUNTER),
             (Layout::Native, _) => return None,
         };
         (Slot::of(&name) != slot).then_some(problem)
     }
 
-    /// Returns whether requests are sent, of some keys at least.
+    /// Returns `true` if requests for at least some keys can be sent.
     pub(crate) fn is_ready(&self) -> bool {
         lock(&self.state).members.iter().any(|member| member.node.is_ready())
     }
 
-    /// Has connections to all masters in use whenever they can be had, without end. `first` is told whether the masters were found;
-    /// after a failure there is no second attempt.
+    /// Keeps connections to all primaries in use, forever.
+    ///
+    /// `first` receives whether the primaries were found. If that fails, there is no second
+    /// attempt.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let _running = self.running.lock().await;
-        let mut nodes = JoinSet::new(); // they end with it
+        let mut nodes = JoinSet::new(); // aborts its tasks when dropped
         if let Some(first) = first {
             let started = self.find().await;
             let failed = started.is_err();
@@ -344,15 +360,15 @@ impl Cluster {
             }
         } else {
             let mut state = lock(&self.state);
-            let members = std::mem::take(&mut state.members); // what ran before has ended: all are made anew
+            let members = std::mem::take(&mut state.members); // the old nodes have ended
             let table = std::mem::replace(&mut state.table, SlotMap::new());
             drop(state);
             let waiting = members.iter().flat_map(|member| member.finish_connecting());
             let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
-            drop((members, table)); // with nothing locked
+            drop((members, table)); // nothing is locked
             self.route(|_| waiting);
         }
-        let forever = async { tokio::join!(self.watch(), self.send_what_waits(), self.refuse_late()) };
+        let forever = async { tokio::join!(self.watch(), self.send_parked(), self.refuse_late()) };
         tokio::pin!(forever);
         loop {
             for member in lock(&self.state).members.iter().filter(|member| member.is_used()) {
@@ -370,25 +386,26 @@ impl Cluster {
         }
     }
 
-    /// Returns the member at an address.
+    /// Returns the primary at an address.
     fn known(&self, address: &Address) -> Option<Arc<Primary>> {
         lock(&self.state).known(address).cloned()
     }
 
-    /// Returns the member at an address, a new one where there is none yet; `None` where there can be none.
+    /// Returns the primary at an address, and creates it if it is unknown. Returns `None` if the
+    /// address is invalid or there are too many primaries.
     fn member_at(&self, state: &mut ClusterState, address: &Address) -> Option<Arc<Primary>> {
         if let Some(member) = state.known(address) {
-            member.is_needed();
+            member.mark_needed();
             return Some(Arc::clone(member));
         }
-        let has_room = state.members.len() < MOST_MASTERS;
+        let has_room = state.members.len() < MAX_PRIMARIES;
         let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
-        let voice = Arc::new(PrimaryReplySink { cluster: Weak::clone(&self.me), address: address.clone() });
+        let sink = Arc::new(PrimaryReplySink { cluster: Weak::clone(&self.me), address: address.clone() });
         let node = Node::new(
-            Discovery::Master(Arc::clone(&route)),
+            Discovery::Primary(Arc::clone(&route)),
             Arc::clone(&self.engine.shared),
             Weak::clone(&self.engine.engine),
-            voice,
+            sink,
             self.process,
             &self.settings,
         );
@@ -398,7 +415,7 @@ impl Cluster {
     }
 
     fn route_to(&self, at: &Address) -> Outcome<ConnectTarget> {
-        let server = Server { host: at.host.clone(), port: at.port, ..self.access.clone() };
+        let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.access.clone() };
         ConnectTarget::new(server, &self.settings)
     }
 }
@@ -408,23 +425,23 @@ impl ClusterState {
         self.members.iter().find(|member| member.address == *address)
     }
 
-    /// Returns the keys of requests that cannot be sent yet: what comes in for them waits behind.
+    /// Returns the keys of parked requests. New requests for these keys must wait.
     fn parked_keys(&self) -> HashSet<Name> {
-        self.parked.iter().map(|errand| Name::clone(&errand.request.key)).collect()
+        self.parked.iter().map(|redirected| Name::clone(&redirected.request.key)).collect()
     }
 
-    /// Returns the masters that serve slots.
+    /// Returns the primaries that serve slots.
     fn serving(&self) -> Vec<&Arc<Primary>> {
         let mut last = std::ptr::null();
-        // Slots in a row have one master, mostly: they are told apart before they are hashed.
+        // Adjacent slots mostly have one primary, so repeats are skipped before hashing.
         let others = |owner: &*const Primary| std::mem::replace(&mut last, *owner) != *owner;
         let owners: HashSet<_> = self.table.owners().map(Arc::as_ptr).filter(others).collect();
         self.members.iter().filter(|member| owners.contains(&Arc::as_ptr(member))).collect()
     }
 }
 
-/// Returns the failure to tell of several: what cannot pass comes first.
-fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
+/// Returns the failure to report: lasting failures take precedence.
+fn first_to_report(mut failures: Vec<Failure>) -> Option<Failure> {
     let lasting = failures.iter().position(|failure| failure.kind != FailureKind::Passing);
     match lasting {
         Some(at) => Some(failures.swap_remove(at)),
@@ -432,25 +449,25 @@ fn first_to_tell(mut failures: Vec<Failure>) -> Option<Failure> {
     }
 }
 
-/// What is wrong with a key whose slot has no master.
-const UNSERVED: &str = "nobody serves the slot of the key in the cluster";
+/// The problem of a key whose slot has no primary.
+const NO_PRIMARY: &str = "no primary serves the slot of the key in the cluster";
 
-/// What is wrong with a name whose channel is in another slot.
-const TORN_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
+/// The problem of a name whose channel is in another slot.
+const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
                     between the first, or none";
 
-/// What is wrong with a name whose fencing counter is in another slot.
-const TORN_COUNTER: &str = "in a cluster the fencing counter of this name is in another slot than the lock; write braces in pairs, with text \
+/// The problem of a name whose fencing counter is in another slot.
+const SPLIT_COUNTER: &str = "in a cluster the fencing counter of this name is in another slot than the lock; write braces in pairs, with text \
                             between the first, or none";
 
-/// The most masters that a cluster may have. Redis recommends at most 1,000 nodes. The bound keeps what answers in place of a cluster
-/// from having us connect to the whole world.
-const MOST_MASTERS: usize = 1_000;
+/// The maximum number of primaries; Redis recommends at most 1,000 nodes. Without it, a server that
+/// pretends to be a cluster could cause connections to any number of hosts.
+const MAX_PRIMARIES: usize = 1_000;
 
-/// Reads a value as where a request belongs, and as a map.
+/// Parses a value as a redirect and as a cluster view.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_value(value: &redis::Value) {
-    let server = Server { host: "h".to_owned(), port: 1, ..Server::default() };
+    let server = NodeSpec { host: "h".to_owned(), port: 1, ..NodeSpec::default() };
     let asked = ConnectTarget::new(server, &Settings::default()).expect("an address");
     let _ = redirects::Redirect::read(value, &asked.address());
     let info = redis::Value::BulkString(b"cluster_state:ok".to_vec());
@@ -465,22 +482,23 @@ mod tests {
     use crate::token::TokenSource;
 
     #[tokio::test]
-    async fn what_is_left_of_one_that_ends_is_gone_before_the_next_one_runs() {
+    async fn primaries_of_an_ended_run_are_dropped_before_the_next() {
         let engine = EngineSink { shared: Arc::default(), engine: Weak::new() };
-        let seeds = ClusterEndpoint { servers: Vec::new(), access: Server::default() };
+        let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
         let process = TokenSource::of_process(1).process();
-        let cluster = Cluster::new(seeds, &Settings::default(), engine, process).expect("no server is wrong");
+        let cluster =
+            Cluster::new(seeds, &Settings::default(), engine, process).expect("the settings are valid");
         let old = Address { host: "10.0.0.1".to_owned(), port: 1 };
-        let mut left = Box::pin(Arc::clone(&cluster).run(None));
-        assert_eq!((&mut left).now_or_never(), None);
+        let mut old_run = Box::pin(Arc::clone(&cluster).run(None));
+        assert_eq!((&mut old_run).now_or_never(), None);
         assert!(cluster.member_at(&mut lock(&cluster.state), &old).is_some());
 
         let mut next = Box::pin(Arc::clone(&cluster).run(None));
         assert_eq!((&mut next).now_or_never(), None);
-        assert!(cluster.known(&old).is_some(), "they run side by side");
-        drop(left);
+        assert!(cluster.known(&old).is_some(), "both runs are active");
+        drop(old_run);
         assert_eq!((&mut next).now_or_never(), None);
 
-        assert!(cluster.known(&old).is_none(), "the next one begins anew");
+        assert!(cluster.known(&old).is_none(), "the next run starts without primaries");
     }
 }

@@ -1,13 +1,11 @@
-//! A master of a cluster, and what becomes of what it says.
+//! A primary of a cluster, and the handling of its replies.
 //!
 //! ```text
-//!  Unused --a request, or a key whose slot moves here--> Opening (requests wait) --connected, or failed--> Open
+//!  Unused --a request, or a used key moves here--> Opening (requests wait) --connected, or failed--> Open
 //! ```
 //!
-//! A master is connected to when a key of its slots is used. Requests wait for the first attempt to connect; from then on a master
-//! that cannot be reached refuses them at once.
-//!
-//! Not here: which slots it serves (`slots`), the connection to it (`node`).
+//! A connection is made when a key of its slots is used. Requests wait for the first attempt to
+//! connect. Afterwards, an unreachable primary refuses requests at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -19,7 +17,8 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect::{ConnectTarget, GrantMessage};
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
 use crate::backend::redis::topology::address::Address;
@@ -32,19 +31,20 @@ use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
-/// A master of a cluster.
+/// A primary of a cluster.
 pub(super) struct Primary {
     pub(super) address: Address,
     pub(super) route: Arc<ConnectTarget>,
     pub(super) node: Arc<Node>,
-    /// What runs the node, once something does.
+    /// The task that runs the node, once it is spawned.
     pub(super) running: OnceCell<AbortHandle>,
-    /// Whether it was given slots since it could be reached last.
+    /// Whether it was assigned slots since the last connect.
     gained: AtomicBool,
     needed: Mutex<Instant>,
-    /// How far the first attempt to connect is; changed with the cluster's state locked.
+    /// The state of the first attempt to connect. Changes only under the lock of the cluster's
+    /// state.
     opening: AtomicU8,
-    /// Requests that wait for that attempt, in their order.
+    /// Requests that wait for that attempt, in order.
     waiting: Mutex<Vec<WaitingForConnection>>,
 }
 
@@ -55,10 +55,10 @@ const OPENING: u8 = 1;
 /// The first attempt to connect has ended.
 const OPEN: u8 = 2;
 
-/// A request that waits for the first attempt to connect to its master.
+/// A request that waits for the first attempt to connect to its primary.
 pub(super) struct WaitingForConnection {
     pub(super) request: Request,
-    pub(super) passage: RouteHistory,
+    pub(super) history: RouteHistory,
     since: BootInstant,
 }
 
@@ -69,7 +69,7 @@ impl Primary {
         Self { address, route, node, running, gained: AtomicBool::new(true), needed, opening, waiting }
     }
 
-    /// Returns `true` if it is to be connected to: a key of its slots has been used.
+    /// Returns `true` if a key of its slots has been used, so a connection is needed.
     pub(super) fn is_used(&self) -> bool {
         self.opening.load(Ordering::Acquire) != UNUSED
     }
@@ -79,23 +79,23 @@ impl Primary {
         self.opening.load(Ordering::Acquire) == OPEN
     }
 
-    /// Notes that it is to be connected to. Returns `true` if it was not before.
+    /// Starts the first attempt to connect. Returns `true` if it was unused before.
     pub(super) fn start_connecting(&self) -> bool {
         self.opening.compare_exchange(UNUSED, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Has a request wait for the first attempt to connect.
-    pub(super) fn enqueue(&self, request: Request, passage: RouteHistory) {
-        lock(&self.waiting).push(WaitingForConnection { request, passage, since: boot_time() });
+    /// Queues a request until the first attempt to connect has ended.
+    pub(super) fn enqueue(&self, request: Request, history: RouteHistory) {
+        lock(&self.waiting).push(WaitingForConnection { request, history, since: boot_time() });
     }
 
-    /// Notes that the first attempt to connect has ended, and returns the requests that waited for it.
+    /// Ends the first attempt to connect, and returns the requests that waited for it.
     pub(super) fn finish_connecting(&self) -> Vec<WaitingForConnection> {
         self.opening.store(OPEN, Ordering::Release);
         std::mem::take(&mut *lock(&self.waiting))
     }
 
-    /// Takes out the requests that wait and of which `is_wanted` says so.
+    /// Removes and returns the waiting requests for which `is_wanted` returns `true`.
     pub(super) fn take_waiting(
         &self,
         is_wanted: impl Fn(&WaitingForConnection) -> bool,
@@ -103,30 +103,30 @@ impl Primary {
         lock(&self.waiting).extract_if(.., |waiting| is_wanted(waiting)).collect()
     }
 
-    /// Returns when the request began to wait that has waited for longest.
+    /// Returns when the oldest waiting request was queued.
     pub(super) fn waiting_since(&self) -> Option<BootInstant> {
         lock(&self.waiting).first().map(|waiting| waiting.since)
     }
 
-    /// Notes that it was given slots while it cannot be reached: it is worth a try, whatever it was before.
+    /// Records that it was assigned slots while it is unreachable, and retries the connection.
     pub(super) fn on_slot_gained(&self) {
         self.gained.store(true, Ordering::Release);
         self.node.try_again();
     }
 
-    /// Notes that it is needed.
-    pub(super) fn is_needed(&self) {
+    /// Records that it is in use now.
+    pub(super) fn mark_needed(&self) {
         *lock(&self.needed) = Instant::now();
     }
 
-    /// Returns whether nobody has needed it for so long that all it was asked is answered.
-    pub(super) fn is_forgotten(&self) -> bool {
-        lock(&self.needed).elapsed() > KEPT_FOR
+    /// Returns `true` if it has been unused for so long that all its requests are answered.
+    pub(super) fn is_expired(&self) -> bool {
+        lock(&self.needed).elapsed() > RETENTION
     }
 }
 
 impl WaitingForConnection {
-    /// Returns for how long it has waited at `now`.
+    /// Returns how long it has waited at `now`.
     pub(super) fn waited(&self, now: BootInstant) -> Duration {
         now.since(self.since)
     }
@@ -140,7 +140,7 @@ impl Drop for Primary {
     }
 }
 
-/// Who is told what the server at one address says.
+/// Receives the replies of the server at one address.
 pub(super) struct PrimaryReplySink {
     pub(super) cluster: Weak<Cluster>,
     pub(super) address: Address,
@@ -153,8 +153,11 @@ impl ReplySink for PrimaryReplySink {
         }
     }
 
-    /// The servers of a cluster hand each message on to all others, and we listen to every master in use: it is passed on once, from the
-    /// one that serves the key, or from any while that one cannot be heard. It is no proof: who published it saw only those who listen there.
+    /// Delivers a grant once. The servers of a cluster forward each message to all others, and the
+    /// manager subscribes to every primary in use.
+    ///
+    /// Only the message from the primary of the key counts, or from any primary while that one has
+    /// no subscription. It is no proof: the publishing server counts only its own subscribers.
     fn on_grant(&self, grant: GrantMessage) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let owner = lock(&cluster.state).table.owner(Slot::of(&grant.key)).cloned();
@@ -176,7 +179,7 @@ impl ReplySink for PrimaryReplySink {
         let Some(member) = cluster.known(&self.address) else { return };
         cluster.finish_connecting(&member);
         let moved = member.gained.swap(false, Ordering::AcqRel) || moved;
-        cluster.take_wakers(moved, |slot| {
+        cluster.recheck(moved, |slot| {
             lock(&cluster.state).table.owner(slot).is_some_and(|owner| Arc::ptr_eq(owner, &member))
         });
         cluster.parked.notify_one();
@@ -187,7 +190,7 @@ impl ReplySink for PrimaryReplySink {
             if let Some(member) = cluster.known(&self.address) {
                 cluster.finish_connecting(&member);
             }
-            cluster.doubt.notify_one();
+            cluster.map_stale.notify_one();
         }
     }
 
@@ -201,12 +204,13 @@ impl RedirectHandler for PrimaryReplySink {
         Redirect::read(answer, &self.address)
     }
 
-    fn follow(&self, sent_away: Vec<(Request, Redirect)>, passage: RouteHistory) {
+    fn follow(&self, sent_away: Vec<(Request, Redirect)>, history: RouteHistory) {
         if let Some(cluster) = self.cluster.upgrade() {
-            cluster.follow(&self.address, sent_away, passage);
+            cluster.follow(&self.address, sent_away, history);
         }
     }
 }
 
-/// How long a server is kept that serves no slot: what it was asked is answered by then, and one that slots are moving to has some.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+/// How long a server without slots is kept. By then its requests are answered, and a slot that is
+/// migrating to it has arrived.
+const RETENTION: Duration = Duration::from_secs(10);

@@ -1,15 +1,14 @@
-//! Requests that a server did not run, since they belong to another one: they go there, or wait for that to be settled.
+//! Requests that a server did not run because another server owns their slot.
 //!
 //! ```text
-//!  MOVED        the slot is noted as the other's, the request goes there, and the map is looked at
-//!  ASK          the request goes there behind an ASKING, in one pipeline; the slot stays where it is
-//!  TRYAGAIN     the request waits a little and is sent again
-//!  CLUSTERDOWN  the request is refused, and the map is looked at until the cluster is up
+//!  MOVED        the slot is assigned to the other server, the request follows, and the slot map is refreshed
+//!  ASK          the request is sent behind an ASKING, in one pipeline; the slot stays where it is
+//!  TRYAGAIN     the request is sent again after 10 ms
+//!  CLUSTERDOWN  the request is refused, and the slot map is refreshed until the cluster is up
 //! ```
 //!
-//! Each is a request that did not run, so that none runs twice; and each is answered in the time of one answer.
-//!
-//! Not here: who serves what by the map (`watching`), what else a move takes (`moving`), sending (`node`).
+//! A redirected request did not run, so no request runs twice. Each is answered within one response
+//! timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,21 +26,21 @@ use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::FailureKind;
 
-/// Where a server says that a request belongs.
+/// Where a request belongs, according to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::backend::redis) enum Redirect {
-    /// To the server there, which serves the slot.
+    /// At the server that owns the slot.
     Moved(Slot, Address),
-    /// To the server there, where the slot is about to move.
+    /// At the server that the slot is migrating to.
     Ask(Address),
-    /// To two servers: some of its keys have moved.
-    Both,
-    /// To nobody for now.
-    Nobody,
+    /// At two servers: some of its keys have migrated.
+    TryAgain,
+    /// Nowhere: the cluster is down.
+    ClusterDown,
 }
 
 impl Redirect {
-    /// Reads an answer of the server at `from`, which stands for a host that has no name.
+    /// Parses a reply of the server at `from`, whose host replaces an empty host name.
     pub(super) fn read(answer: &Value, from: &Address) -> Option<Self> {
         let Value::ServerError(error) = answer else { return None };
         let there = || {
@@ -53,136 +52,138 @@ impl Redirect {
         match error.code() {
             "MOVED" => there().map(|(slot, address)| Self::Moved(slot, address)),
             "ASK" => there().map(|(_, address)| Self::Ask(address)),
-            "TRYAGAIN" => Some(Self::Both),
-            "CLUSTERDOWN" => Some(Self::Nobody),
+            "TRYAGAIN" => Some(Self::TryAgain),
+            "CLUSTERDOWN" => Some(Self::ClusterDown),
             _ => None,
         }
     }
 
-    fn said_by(&self, server: &Address) -> String {
-        let what = match self {
+    fn reason(&self, server: &Address) -> String {
+        let why = match self {
             Self::Moved(_, address) => format!("{address} serves its slot"),
-            Self::Ask(address) => format!("its slot is on the way to {address}"),
-            Self::Both => "its slot is on the way to another server".to_owned(),
-            Self::Nobody => "the cluster is down, or nobody serves its slot".to_owned(),
+            Self::Ask(address) => format!("its slot is migrating to {address}"),
+            Self::TryAgain => "its slot is migrating to another server".to_owned(),
+            Self::ClusterDown => "the cluster is down, or no primary serves its slot".to_owned(),
         };
-        format!("redis at {server} did not run the request and says that {what}")
+        format!("redis at {server} did not run the request because {why}")
     }
 }
 
-/// A request on its way to whom it belongs.
+/// A redirected request.
 pub(super) struct RedirectedRequest {
     pub(super) request: Request,
-    passage: RouteHistory,
-    /// Who is to take it; whoever serves its slot where that is nobody.
+    history: RouteHistory,
+    /// The server that must receive it; `None`: the current owner of its slot.
     to: Option<Arc<Primary>>,
     why: Arc<str>,
 }
 
 impl Cluster {
-    /// Takes over requests that the server at `from` did not run.
-    pub(super) fn follow(&self, from: &Address, sent_away: Vec<(Request, Redirect)>, passage: RouteHistory) {
+    /// Takes over requests that the server at `from` redirected.
+    pub(super) fn follow(&self, from: &Address, sent_away: Vec<(Request, Redirect)>, history: RouteHistory) {
         let (moved, is_down) = self.decide(|state, decided| {
-            let onward = RouteHistory { hops: passage.hops + 1, contender: false, ..passage };
-            let (mut owners, mut errands) = (Vec::new(), Vec::new());
+            let onward = RouteHistory { hops: history.hops + 1, asking: false, ..history };
+            let (mut owners, mut requests) = (Vec::new(), Vec::new());
             for (request, elsewhere) in sent_away {
-                let why = elsewhere.said_by(from);
+                let why = elsewhere.reason(from);
                 match elsewhere {
                     Redirect::Moved(slot, address) => {
                         owners.push((slot, address));
-                        errands.push((
-                            RedirectedRequest { request, passage: onward, to: None, why: why.into() },
+                        requests.push((
+                            RedirectedRequest { request, history: onward, to: None, why: why.into() },
                             false,
                         ));
                     }
                     Redirect::Ask(address) => {
-                        let passage = RouteHistory { contender: true, ..onward };
+                        let history = RouteHistory { asking: true, ..onward };
                         let to = self.member_at(state, &address);
-                        errands.push((RedirectedRequest { request, passage, to, why: why.into() }, false));
+                        requests.push((RedirectedRequest { request, history, to, why: why.into() }, false));
                     }
-                    Redirect::Both => {
-                        let passage = RouteHistory { hops: 0, ..onward };
-                        errands
-                            .push((RedirectedRequest { request, passage, to: None, why: why.into() }, true));
+                    Redirect::TryAgain => {
+                        let history = RouteHistory { hops: 0, ..onward };
+                        requests
+                            .push((RedirectedRequest { request, history, to: None, why: why.into() }, true));
                     }
-                    Redirect::Nobody => {
+                    Redirect::ClusterDown => {
                         state.is_down = true;
                         decided.refuse(request, FailureKind::Passing, &why);
                     }
                 }
             }
-            let moved = self.give(state, owners, OwnershipSource::Redirect);
+            let moved = self.assign_slots(state, owners, OwnershipSource::Redirect);
             let mut before = Vec::new();
-            for (errand, is_late) in errands {
+            for (redirected, is_late) in requests {
                 if is_late {
-                    // Behind what came before it, and before what came behind.
+                    // Keep the order: after the requests before it, and before those behind it.
                     self.dispatch(state, std::mem::take(&mut before), decided);
-                    state.parked.push(errand);
+                    state.parked.push(redirected);
                     self.parked.notify_one();
                 } else {
-                    before.push(errand);
+                    before.push(redirected);
                 }
             }
             self.dispatch(state, before, decided);
             (moved, state.is_down)
         });
         if is_down || !moved.is_empty() {
-            self.doubt.notify_one();
+            self.map_stale.notify_one();
         }
-        self.look_again_at(&moved);
+        self.recheck_moved(&moved);
     }
 
-    /// Sends requests to whom they belong. What cannot be sent yet waits, and so does what is behind it for the same key.
+    /// Sends redirected requests. A request that cannot be sent yet is parked, and so are later
+    /// ones for the same key.
     fn dispatch(
         &self,
         state: &mut ClusterState,
-        errands: Vec<RedirectedRequest>,
+        requests: Vec<RedirectedRequest>,
         decided: &mut RoutingDecision,
     ) {
         let now = boot_time();
         let mut behind = state.parked_keys();
-        for errand in errands {
-            let RedirectedRequest { request, passage, to, why } = &errand;
-            let since = passage.since.unwrap_or(now);
-            if passage.hops > MOST_HOPS || now.since(since) >= self.settings.rules.response_timeout {
+        for redirected in requests {
+            let RedirectedRequest { request, history, to, why } = &redirected;
+            let since = history.since.unwrap_or(now);
+            if history.hops > MAX_HOPS || now.since(since) >= self.settings.rules.response_timeout {
                 let why = Arc::clone(why);
-                decided.refuse(errand.request, FailureKind::Passing, &why);
+                decided.refuse(redirected.request, FailureKind::Passing, &why);
                 continue;
             }
             let member = to.as_ref().or_else(|| state.table.owner(Slot::of(&request.key)));
             let can_go = |member: &&Arc<Primary>| member.node.is_ready() && !behind.contains(&request.key);
             if let Some(member) = member.filter(can_go).cloned() {
-                decided.ask(&member, *passage, errand.request);
+                decided.ask(&member, *history, redirected.request);
                 continue;
             }
             if let Some(member) = member {
                 self.open(member);
             }
             behind.insert(Name::clone(&request.key));
-            state.parked.push(errand);
+            state.parked.push(redirected);
             self.parked.notify_one();
         }
     }
 
-    /// Sends what waits, again and again until it is taken or its time is up; without end.
-    pub(super) async fn send_what_waits(&self) {
+    /// Sends parked requests again until they are accepted or time out; runs forever.
+    pub(super) async fn send_parked(&self) {
         loop {
             self.parked.notified().await;
-            tokio::time::sleep(A_LITTLE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
             self.decide(|state, decided| {
                 let parked = std::mem::take(&mut state.parked);
                 self.dispatch(state, parked, decided);
             });
-            self.route(|state| std::mem::take(&mut state.held_back));
+            self.route(|state| std::mem::take(&mut state.deferred));
         }
     }
 }
 
-/// How often servers may send a request on before it is refused: two that name each other are a loop.
-const MOST_HOPS: u32 = 5;
+/// How often a request may be redirected before it is refused. Two servers that name each other are
+/// a loop.
+const MAX_HOPS: u32 = 5;
 
-/// How long a request waits before it is sent again.
-const A_LITTLE: Duration = Duration::from_millis(10);
+/// How long a parked request waits before it is sent again.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -198,23 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_where_a_request_belongs() {
+    fn redirects_are_parsed() {
         let moved = |host, port| Slot::numbered(3999).map(|slot| Redirect::Moved(slot, at(host, port)));
 
         assert_eq!(read("MOVED 3999 127.0.0.1:6381"), moved("127.0.0.1", 6381));
         assert_eq!(read("MOVED 3999 ::1:6381"), moved("::1", 6381));
-        assert_eq!(
-            read("MOVED 3999 :6381"),
-            moved("10.0.0.1", 6381),
-            "a host without a name is the one that was asked"
-        );
+        assert_eq!(read("MOVED 3999 :6381"), moved("10.0.0.1", 6381), "an empty host is the queried server");
         assert_eq!(read("ASK 3999 redis-2.example:6381"), Some(Redirect::Ask(at("redis-2.example", 6381))));
-        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::Both));
-        assert_eq!(read("CLUSTERDOWN The cluster is down"), Some(Redirect::Nobody));
+        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::TryAgain));
+        assert_eq!(read("CLUSTERDOWN The cluster is down"), Some(Redirect::ClusterDown));
     }
 
     #[test]
-    fn what_names_no_server_is_an_answer_like_any_other() {
+    fn an_error_without_a_valid_server_is_no_redirect() {
         for line in [
             "MOVED",
             "MOVED 3999",

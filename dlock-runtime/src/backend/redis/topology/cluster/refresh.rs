@@ -1,9 +1,9 @@
-//! How the map of a cluster is kept: asked of servers that serve, now and then, and again and again while something is amiss.
+//! Keeps the slot map current: queries servers every 5 s, and every 100 ms while something is
+//! wrong.
 //!
-//! A server that nobody reaches says nothing of who takes its place: the others do, over connections of their own where no key of theirs
-//! is in use. While no master can be asked, their replicas are, and the servers that the URL names.
-//!
-//! Not here: how a map is read and what of it is believed (`map`).
+//! An unreachable server cannot report its successor; the other servers can. Servers without keys
+//! in use are queried over separate connections. If no primary can be queried, its replicas and the
+//! servers of the URL are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
-use crate::backend::redis::topology::cluster::{Cluster, first_to_tell};
+use crate::backend::redis::topology::cluster::{Cluster, first_to_report};
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
 impl Cluster {
-    /// Learns the map from the first of the servers of the URL that has a whole one.
+    /// Adopts the view of the first server of the URL that reports a complete one.
     pub(super) async fn find(&self) -> Result<(), Failure> {
-        let mut contender: FuturesUnordered<_> = self
+        let mut replies: FuturesUnordered<_> = self
             .seeds
             .iter()
             .map(|seed| async move {
@@ -33,7 +33,7 @@ impl Cluster {
             })
             .collect();
         let mut failures = Vec::new();
-        while let Some(answer) = contender.next().await {
+        while let Some(answer) = replies.next().await {
             match answer {
                 Ok(view) => {
                     self.adopt(&[view]);
@@ -42,24 +42,24 @@ impl Cluster {
                 Err(failure) => failures.push(failure),
             }
         }
-        Err(first_to_tell(failures)
+        Err(first_to_report(failures)
             .unwrap_or_else(|| Failure::new(FailureKind::Passing, "the url names no server")))
     }
 
-    /// Looks at the map whenever it may be another, and now and then; without end.
+    /// Refreshes the map when it may be out of date and at intervals; runs forever.
     pub(super) async fn watch(&self) {
         loop {
             let looked = Instant::now();
-            self.look().await;
-            let every = if self.is_troubled() { SOON } else { NOW_AND_THEN };
-            let _ = tokio::time::timeout(every, self.doubt.notified()).await;
-            tokio::time::sleep(SOON.saturating_sub(looked.elapsed())).await;
+            self.refresh().await;
+            let every = if self.is_troubled() { TROUBLED_INTERVAL } else { REFRESH_INTERVAL };
+            let _ = tokio::time::timeout(every, self.map_stale.notified()).await;
+            tokio::time::sleep(TROUBLED_INTERVAL.saturating_sub(looked.elapsed())).await;
         }
     }
 
-    /// Asks some servers for the map, and takes over what they agree on.
-    async fn look(&self) {
-        self.begin_look();
+    /// Queries some servers, and adopts what they agree on.
+    async fn refresh(&self) {
+        self.start_refresh();
         let views = self.views().await;
         if views.is_empty() {
             return;
@@ -67,37 +67,38 @@ impl Cluster {
         self.adopt(&views);
         let is_up = views.iter().filter(|view| view.is_up).count() * 2 > views.len();
         if is_up && std::mem::take(&mut lock(&self.state).is_down) {
-            self.take_wakers(false, |_| true); // what was refused meanwhile
+            self.recheck(false, |_| true); // retry requests that were refused meanwhile
         }
     }
 
-    /// Notes that what servers say from now on is newer than the map that is about to be asked for.
-    pub(super) fn begin_look(&self) {
-        lock(&self.state).just_told.clear();
+    /// Marks the start of a refresh: later redirects are newer than its result.
+    pub(super) fn start_refresh(&self) {
+        lock(&self.state).recently_redirected.clear();
     }
 
-    /// Asks masters that can be asked at once, and while something is amiss some that no key has needed yet; while there is none,
-    /// everybody else.
+    /// Queries primaries that are ready and, while something is wrong, some unused ones. If none
+    /// replies, queries all other known servers.
     async fn views(&self) -> Vec<ClusterView> {
         let is_troubled = self.is_troubled();
         let members: Vec<_> = lock(&self.state).serving().into_iter().cloned().collect();
-        let ready: Vec<_> = members.iter().filter(|member| member.node.is_ready()).take(MOST_ASKED).collect();
-        // A master that is cut off from the others must not be the only one that is asked.
+        let ready: Vec<_> =
+            members.iter().filter(|member| member.node.is_ready()).take(MAX_QUERIED).collect();
+        // A partitioned primary must not be the only one that is queried.
         let unused = members.iter().filter(|member| is_troubled && !member.is_used());
-        let unused = unused.take(MOST_ASKED - ready.len()).map(|member| async {
-            let contender = tokio::time::timeout(LONGEST_ASIDE, ask_at(&member.route)).await;
-            contender.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no answer in time")))
+        let unused = unused.take(MAX_QUERIED - ready.len()).map(|member| async {
+            let reply = tokio::time::timeout(UNUSED_TIMEOUT, ask_at(&member.route)).await;
+            reply.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no answer in time")))
         });
-        let contender = ready.into_iter().map(ask).collect::<FuturesUnordered<_>>();
+        let replies = ready.into_iter().map(ask).collect::<FuturesUnordered<_>>();
         let aside = unused.collect::<FuturesUnordered<_>>();
-        let (asked, aside): (Vec<_>, Vec<_>) = tokio::join!(contender.collect(), aside.collect());
+        let (asked, aside): (Vec<_>, Vec<_>) = tokio::join!(replies.collect(), aside.collect());
         let views: Vec<_> = asked.into_iter().chain(aside).flatten().collect();
         if !views.is_empty() {
             return views;
         }
         if !members.iter().any(|member| member.is_used()) {
-            let contender = self.seeds.iter().take(MOST_ASKED).map(ask_at).collect::<FuturesUnordered<_>>();
-            let views: Vec<_> = contender.collect().await;
+            let replies = self.seeds.iter().take(MAX_QUERIED).map(ask_at).collect::<FuturesUnordered<_>>();
+            let views: Vec<_> = replies.collect().await;
             let views: Vec<_> = views.into_iter().flatten().collect();
             if !views.is_empty() {
                 return views;
@@ -106,13 +107,13 @@ impl Cluster {
         let replicas = lock(&self.state).replicas.clone();
         let known = members.into_iter().map(|member| member.address.clone()).chain(replicas);
         let routes: Vec<_> =
-            known.filter_map(|address| self.route_to(&address).ok()).take(MOST_ASKED).collect();
-        let contender = routes.iter().chain(&self.seeds).map(ask_at);
-        let views: Vec<_> = contender.collect::<FuturesUnordered<_>>().collect().await;
+            known.filter_map(|address| self.route_to(&address).ok()).take(MAX_QUERIED).collect();
+        let replies = routes.iter().chain(&self.seeds).map(ask_at);
+        let views: Vec<_> = replies.collect::<FuturesUnordered<_>>().collect().await;
         views.into_iter().flatten().collect()
     }
 
-    /// Takes over what views agree on, and forgets servers that nobody has needed for a while.
+    /// Adopts what the views agree on, and drops servers that have been unused for 10 s.
     fn adopt(&self, views: &[ClusterView]) {
         let agreed = cluster_view::agreed(views).into_iter();
         let changed = Slot::all().zip(agreed).filter_map(|(slot, owner)| {
@@ -121,25 +122,25 @@ impl Cluster {
             (!is_known).then(|| (slot, owner.clone()))
         });
         let changed = changed.collect();
-        let (moved, forgotten) = self.decide(|state, _| {
-            let moved = self.give(state, changed, OwnershipSource::Map);
-            state.serving().into_iter().for_each(|member| member.is_needed());
+        let (moved, expired) = self.decide(|state, _| {
+            let moved = self.assign_slots(state, changed, OwnershipSource::Map);
+            state.serving().into_iter().for_each(|member| member.mark_needed());
             if let Some(view) = views.first() {
                 state.replicas.clone_from(&view.replicas);
             }
-            let forgotten = state.members.extract_if(.., |member| member.is_forgotten()).collect::<Vec<_>>();
-            (moved, forgotten)
+            let expired = state.members.extract_if(.., |member| member.is_expired()).collect::<Vec<_>>();
+            (moved, expired)
         });
-        let waiting = forgotten.iter().flat_map(|member: &Arc<Primary>| member.finish_connecting());
+        let waiting = expired.iter().flat_map(|member: &Arc<Primary>| member.finish_connecting());
         let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
-        drop(forgotten); // with nothing locked
+        drop(expired); // nothing is locked
         if !waiting.is_empty() {
-            self.take(waiting); // to whom serves their slots now
+            self.take(waiting); // routed to the new primary of their slots
         }
-        self.look_again_at(&moved);
+        self.recheck_moved(&moved);
     }
 
-    /// Returns whether a change is to be expected.
+    /// Returns `true` if the map is likely to change soon.
     fn is_troubled(&self) -> bool {
         let state = lock(&self.state);
         let serving = state.serving();
@@ -148,26 +149,26 @@ impl Cluster {
     }
 }
 
-/// Asks a master over its connection for commands.
+/// Queries a primary over its command connection.
 async fn ask(member: &Arc<Primary>) -> Result<ClusterView, Failure> {
     let answers = member.node.ask(&cluster_view::question()).await?;
     ClusterView::read(&answers, &member.route)
 }
 
-/// Asks a server over a connection of its own.
+/// Queries a server over a separate connection.
 async fn ask_at(route: &ConnectTarget) -> Result<ClusterView, Failure> {
-    let answers = route.ask_all(&cluster_view::question()).await?;
+    let answers = route.query_all(&cluster_view::question()).await?;
     ClusterView::read(&answers, route)
 }
 
-/// How long until the next look while something is amiss; no two are closer together.
-const SOON: Duration = Duration::from_millis(100);
+/// The refresh interval while something is wrong, and the minimum interval.
+const TROUBLED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long until the next look while nothing is.
-const NOW_AND_THEN: Duration = Duration::from_secs(5);
+/// The refresh interval otherwise.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a server is waited for that is asked beside masters in use: a vote more is not worth more.
-const LONGEST_ASIDE: Duration = Duration::from_secs(1);
+/// How long to wait for an unused server. One more vote is not worth a longer wait.
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many servers are asked at once.
-const MOST_ASKED: usize = 5;
+/// How many servers are queried at once.
+const MAX_QUERIED: usize = 5;

@@ -1,25 +1,23 @@
-//! The slots of a cluster: which one a key is in, and who serves it.
-//!
-//! Not here: how it is found out who serves what (`map`), and that it is somebody else (`redirects`).
+//! The slots of a cluster: the slot of a key, and the primary of a slot.
 
-/// One of the parts in which a cluster deals out its keys.
+/// One of the 16,384 hash slots of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::backend::redis) struct Slot(u16);
 
 impl Slot {
-    /// Returns the slot of a key: that of its hash tag, where it has one.
+    /// Returns the slot of a key, computed from its hash tag if it has one.
     pub(super) fn of(key: &str) -> Self {
         let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
         let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
         Self(crc16(hashed.as_bytes()) % COUNT)
     }
 
-    /// Returns the slot of this number, where there is one.
+    /// Returns the slot with this number, or `None` if it is out of range.
     pub(super) fn numbered(number: i64) -> Option<Self> {
         u16::try_from(number).ok().filter(|number| *number < COUNT).map(Self)
     }
 
-    /// Returns all slots in their order.
+    /// Returns all slots in order.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..COUNT).map(Self)
     }
@@ -29,7 +27,7 @@ impl Slot {
     }
 }
 
-/// Who serves each slot.
+/// The owner of each slot.
 #[derive(Debug)]
 pub(super) struct SlotMap<T>(Box<[Option<T>]>);
 
@@ -38,25 +36,25 @@ impl<T> SlotMap<T> {
         Self((0..COUNT).map(|_| None).collect())
     }
 
-    /// Returns who serves a slot, where that is known.
+    /// Returns the owner of a slot if it is known.
     pub(super) fn owner(&self, slot: Slot) -> Option<&T> {
         self.0.get(slot.index())?.as_ref()
     }
 
-    /// Notes who serves a slot.
-    pub(super) fn give(&mut self, slot: Slot, owner: T) {
+    /// Sets the owner of a slot.
+    pub(super) fn assign(&mut self, slot: Slot, owner: T) {
         if let Some(place) = self.0.get_mut(slot.index()) {
             *place = Some(owner);
         }
     }
 
-    /// Returns who serves slots, once for each.
+    /// Returns the owner of each slot that has one, in the order of the slots.
     pub(super) fn owners(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flatten()
     }
 }
 
-/// CRC-16 as XMODEM has it, which is the cluster's.
+/// CRC-16/XMODEM, which Redis Cluster uses.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let [high, _] = crc.to_be_bytes();
@@ -90,14 +88,14 @@ mod tests {
     use crate::backend::redis::encoding::codec;
 
     #[test]
-    fn the_checksum_is_that_of_the_specification() {
+    fn the_checksum_matches_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!(crc16(b""), 0);
     }
 
     #[test]
-    fn a_slot_is_the_one_that_a_server_computes() {
-        // As `CLUSTER KEYSLOT` of Redis 7.0 answers.
+    fn slots_match_the_server() {
+        // The replies of Redis 7.0 to `CLUSTER KEYSLOT`.
         for (key, slot) in [
             ("foo", 12_182),
             ("bar", 5_061),
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_in_the_slot_of_its_lock_unless_a_brace_is_left_over() {
+    fn a_counter_is_in_the_slot_of_its_lock_if_braces_pair() {
         let same_node = |key: &str| Slot::of(&codec::counter(key)) == Slot::of(key);
 
         for key in [
@@ -135,17 +133,17 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_the_last_slot_is_none() {
+    fn a_number_beyond_the_last_slot_is_rejected() {
         assert_eq!(Slot::numbered(16_383), Some(Slot(16_383)));
         assert_eq!((Slot::numbered(16_384), Slot::numbered(-1)), (None, None));
     }
 
     #[test]
-    fn a_slot_is_served_by_whom_it_was_given_to_last() {
+    fn the_last_assigned_owner_serves_a_slot() {
         let mut table = SlotMap::new();
 
-        table.give(Slot(7), "a");
-        table.give(Slot(7), "b");
+        table.assign(Slot(7), "a");
+        table.assign(Slot(7), "b");
 
         assert_eq!((table.owner(Slot(7)), table.owner(Slot(8))), (Some(&"b"), None));
         assert_eq!(table.owners().count(), 1);

@@ -1,9 +1,8 @@
-//! Slots whose master is another one now.
+//! Slots that move to another primary.
 //!
-//! What comes in for them waits until all is dealt with that the old one was asked, since it sends that on: requests on one key keep
-//! their order. And what is held and waited for in them is looked at again, since the new one may not have all that the old one had.
-//!
-//! Not here: how a move is found out (`redirects`, `watching`).
+//! New requests for such a slot wait until every request to the old primary is answered, because
+//! the old primary may redirect some. So requests for one key keep their order. Holds and waiters
+//! in the slot are checked again, because the new primary may lack writes of the old one.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -14,22 +13,22 @@ use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::{Cluster, ClusterState, QueuedSend};
 use crate::sync::lock;
 
-/// Who says that a slot has another master.
+/// The source of an ownership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnershipSource {
-    /// A server that was sent a request, just now.
+    /// A redirect: current.
     Redirect,
-    /// A map, as it was when it was asked for.
+    /// A cluster view: current when it was queried.
     Map,
 }
 
 impl Cluster {
-    /// Notes who serves slots now, and returns those for which it was somebody else. What comes in for them waits until all is dealt with
-    /// that the old one was asked.
+    /// Records the owners of slots, and returns the slots whose owner changed. New requests for
+    /// these slots wait until the old primary has answered everything.
     ///
-    /// A map does not take back what a server has said since it was asked for: the request that was sent on would go to the old master
-    /// again, behind others of its key that are on their way there.
-    pub(super) fn give(
+    /// A view does not override a redirect that is newer than the query of the view. Otherwise the
+    /// redirected request would go back to the old primary, behind later requests for its key.
+    pub(super) fn assign_slots(
         &self,
         state: &mut ClusterState,
         owners: Vec<(Slot, Address)>,
@@ -40,8 +39,8 @@ impl Cluster {
         for (slot, address) in owners {
             let Some(member) = self.member_at(state, &address) else { continue };
             match source {
-                OwnershipSource::Redirect => _ = state.just_told.insert(slot),
-                OwnershipSource::Map if state.just_told.contains(&slot) => continue,
+                OwnershipSource::Redirect => _ = state.recently_redirected.insert(slot),
+                OwnershipSource::Map if state.recently_redirected.contains(&slot) => continue,
                 OwnershipSource::Map => {}
             }
             let old = state.table.owner(slot).cloned();
@@ -51,51 +50,52 @@ impl Cluster {
             if !member.node.is_ready() {
                 member.on_slot_gained();
             }
-            state.table.give(slot, member);
+            state.table.assign(slot, member);
             moved.insert(slot);
             if let Some(old) = &old {
-                // What waits for a connection to the old one goes to the new one, before what comes in.
+                // Requests that wait for a connection to the old primary go to the new one, before
+                // new requests.
                 let waiting = old.take_waiting(|waiting| Slot::of(&waiting.request.key) == slot);
                 if !waiting.is_empty() {
-                    // They are older than what is held back.
-                    state.held_back.splice(0..0, waiting.into_iter().map(|waiting| waiting.request));
+                    // They are older than the deferred requests.
+                    state.deferred.splice(0..0, waiting.into_iter().map(|waiting| waiting.request));
                     self.parked.notify_one();
                 }
             }
             let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
             let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
-            let number = known.unwrap_or(state.moves + 1);
-            state.moves = state.moves.max(number);
-            state.settling.insert(slot, number);
+            let number = known.unwrap_or(state.migration_epoch + 1);
+            state.migration_epoch = state.migration_epoch.max(number);
+            state.migrating.insert(slot, number);
             if known.is_none() {
                 left.push((old, number));
             }
         }
         for (old, number) in left {
-            // Behind all that is on its way to him.
+            // Behind all requests that are queued for it.
             let settles = MigrationBarrier { cluster: Weak::clone(&self.me), number };
             self.outgoing.push(QueuedSend::Behind(old, settles));
         }
         moved
     }
 
-    /// Has what is held and waited for, and what is to be undone, in some slots looked at again.
-    pub(super) fn take_wakers(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
+    /// Rechecks holds, waiters, and pending cleanup in some slots.
+    pub(super) fn recheck(&self, moved: bool, concerns: impl Fn(Slot) -> bool) {
         self.engine.on_reconnect(moved, |key| concerns(Slot::of(key)));
     }
 
-    /// Has what is held and waited for in slots that another serves now looked at again, where that one can be asked; else it is as soon
-    /// as he can be.
-    pub(super) fn look_again_at(&self, moved: &HashSet<Slot>) {
+    /// Rechecks the slots that have moved if their new primary is ready. Otherwise they are
+    /// rechecked when it connects.
+    pub(super) fn recheck_moved(&self, moved: &HashSet<Slot>) {
         if moved.is_empty() {
             return;
         }
-        self.take_wakers(true, |slot| {
+        self.recheck(true, |slot| {
             let owner = moved.contains(&slot).then(|| lock(&self.state).table.owner(slot).cloned()).flatten();
             owner.is_some_and(|owner| {
                 let can_be_asked = owner.node.is_ready();
                 if !can_be_asked {
-                    owner.on_slot_gained(); // he could be a moment ago
+                    owner.on_slot_gained(); // it may have been ready before
                     self.open(&owner);
                 }
                 can_be_asked
@@ -104,8 +104,8 @@ impl Cluster {
     }
 }
 
-/// Has what waits for a move sent when it is dropped: all is dealt with that its old master was asked, or there is no connection to him
-/// any more, and nothing to wait for.
+/// Sends the deferred requests of a migration when it is dropped: the old primary has answered
+/// everything, or its connection is closed.
 pub(super) struct MigrationBarrier {
     cluster: Weak<Cluster>,
     number: u64,
@@ -115,8 +115,8 @@ impl Drop for MigrationBarrier {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.route(|state| {
-                state.settling.retain(|_, last| *last != self.number);
-                std::mem::take(&mut state.held_back)
+                state.migrating.retain(|_, last| *last != self.number);
+                std::mem::take(&mut state.deferred)
             });
         }
     }
@@ -138,39 +138,39 @@ mod tests {
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::config::Settings;
     use crate::config::cluster::ClusterEndpoint;
-    use crate::config::url::Server;
+    use crate::config::node_spec::NodeSpec;
     use crate::token::TokenSource;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(20);
 
     fn cluster() -> Arc<Cluster> {
-        let seeds = ClusterEndpoint { servers: Vec::new(), access: Server::default() };
-        let answers = EngineSink { shared: Arc::new(CommandQueue::default()), engine: Weak::new() };
+        let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
+        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), engine: Weak::new() };
         let process = TokenSource::of_process(1).process();
         let mut settings = Settings::default();
         settings.rules.tracking = false;
-        Cluster::new(seeds, &settings, answers, process).expect("no server is wrong")
+        Cluster::new(seeds, &settings, sink, process).expect("the settings are valid")
     }
 
     fn at(host: &str, port: u16) -> Address {
         Address { host: host.to_owned(), port }
     }
 
-    fn give(cluster: &Cluster, slot: Slot, to: &Address, source: OwnershipSource) -> usize {
-        cluster.decide(|state, _| cluster.give(state, vec![(slot, to.clone())], source)).len()
+    fn assign(cluster: &Cluster, slot: Slot, to: &Address, source: OwnershipSource) -> usize {
+        cluster.decide(|state, _| cluster.assign_slots(state, vec![(slot, to.clone())], source)).len()
     }
 
-    /// A cluster with masters that are connected to.
-    struct Masters {
+    /// A cluster with connected primaries.
+    struct Primaries {
         cluster: Arc<Cluster>,
         addresses: Vec<Address>,
         servers: Vec<FakeServer>,
-        /// The keys that they were asked to lock.
+        /// The keys of the acquires that the servers received.
         asked: mpsc::UnboundedReceiver<String>,
         running: JoinSet<()>,
     }
 
-    impl Masters {
+    impl Primaries {
         async fn start(count: usize) -> Self {
             let (cluster, mut running) = (cluster(), JoinSet::new());
             cluster.engine.shared.moves_to(Some(tokio::runtime::Handle::current()));
@@ -181,68 +181,68 @@ mod tests {
                 let member = cluster.member_at(&mut lock(&cluster.state), address).expect("there is room");
                 let (first, connected) = oneshot::channel();
                 running.spawn(Arc::clone(&member.node).run(Some(first)));
-                connected.await.expect("it tells").expect("the server takes connections");
+                connected.await.expect("the attempt ends").expect("the server takes connections");
             }
             let driven = Arc::clone(&cluster);
             running.spawn(async move {
                 loop {
                     driven.engine.shared.wake.notified().await;
-                    driven.take(Vec::new()); // where somebody has been at it for long, as the driver does
+                    driven.take(Vec::new()); // like the driver, for a long queue
                 }
             });
             Self { cluster, addresses, servers, asked, running }
         }
 
         async fn asked(&mut self) -> String {
-            tokio::time::timeout(SOON, self.asked.recv()).await.expect("it is asked").expect("servers run")
+            tokio::time::timeout(LIMIT, self.asked.recv()).await.expect("it is asked").expect("servers run")
         }
     }
 
     #[test]
-    fn a_map_does_not_take_back_what_a_server_said_since_it_was_asked_for() {
+    fn a_view_does_not_override_a_newer_redirect() {
         let cluster = cluster();
         let (slot, other) = (Slot::of("order:7"), Slot::of("order:8"));
-        let give = |slot, port, source| give(&cluster, slot, &at("10.0.0.1", port), source);
+        let assign = |slot, port, source| assign(&cluster, slot, &at("10.0.0.1", port), source);
         let owner = |slot| lock(&cluster.state).table.owner(slot).map(|member| member.address.port);
-        give(slot, 1, OwnershipSource::Map);
-        give(other, 1, OwnershipSource::Map);
+        assign(slot, 1, OwnershipSource::Map);
+        assign(other, 1, OwnershipSource::Map);
 
-        cluster.begin_look();
-        assert_eq!(give(slot, 2, OwnershipSource::Redirect), 1);
-        assert_eq!((give(slot, 3, OwnershipSource::Map), give(other, 3, OwnershipSource::Map)), (0, 1));
+        cluster.start_refresh();
+        assert_eq!(assign(slot, 2, OwnershipSource::Redirect), 1);
+        assert_eq!((assign(slot, 3, OwnershipSource::Map), assign(other, 3, OwnershipSource::Map)), (0, 1));
         assert_eq!((owner(slot), owner(other)), (Some(2), Some(3)));
 
-        cluster.begin_look();
-        give(slot, 3, OwnershipSource::Map);
-        assert_eq!(owner(slot), Some(3), "a map that was asked for later is believed");
+        cluster.start_refresh();
+        assign(slot, 3, OwnershipSource::Map);
+        assert_eq!(owner(slot), Some(3), "a newer view is adopted");
     }
 
     #[tokio::test]
-    async fn what_comes_in_for_a_slot_that_moves_waits_for_its_old_master_and_not_for_one_that_is_gone() {
-        let mut masters = Masters::start(2).await;
-        let (cluster, slot) = (Arc::clone(&masters.cluster), Slot::of("{7}"));
-        give(&cluster, slot, &masters.addresses[0], OwnershipSource::Map);
-        masters.servers[0].hold();
+    async fn requests_for_a_moving_slot_wait_for_its_old_primary() {
+        let mut primaries = Primaries::start(2).await;
+        let (cluster, slot) = (Arc::clone(&primaries.cluster), Slot::of("{7}"));
+        assign(&cluster, slot, &primaries.addresses[0], OwnershipSource::Map);
+        primaries.servers[0].hold();
         cluster.take(vec![acquire("{7}a")]);
-        assert_eq!(masters.asked().await, "{7}a");
+        assert_eq!(primaries.asked().await, "{7}a");
 
-        give(&cluster, slot, &masters.addresses[1], OwnershipSource::Redirect);
+        assign(&cluster, slot, &primaries.addresses[1], OwnershipSource::Redirect);
         cluster.take(vec![acquire("{7}b")]);
         tokio::task::yield_now().await;
-        assert_eq!(lock(&cluster.state).held_back.len(), 1);
-        masters.running.abort_all();
-        while masters.running.join_next().await.is_some() {}
+        assert_eq!(lock(&cluster.state).deferred.len(), 1);
+        primaries.running.abort_all();
+        while primaries.running.join_next().await.is_some() {}
 
         let state = lock(&cluster.state);
-        assert!(state.settling.is_empty() && state.held_back.is_empty());
+        assert!(state.migrating.is_empty() && state.deferred.is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn requests_of_a_slot_keep_their_order_whoever_sends_them_while_it_goes_to_and_fro() {
+    async fn requests_keep_their_order_while_their_slot_moves() {
         const EACH: usize = 1_000;
-        let mut masters = Masters::start(2).await;
-        let (cluster, slot) = (Arc::clone(&masters.cluster), Slot::of("{7}"));
-        give(&cluster, slot, &masters.addresses[0], OwnershipSource::Map);
+        let mut primaries = Primaries::start(2).await;
+        let (cluster, slot) = (Arc::clone(&primaries.cluster), Slot::of("{7}"));
+        assign(&cluster, slot, &primaries.addresses[0], OwnershipSource::Map);
 
         std::thread::scope(|scope| {
             for thread in ["a", "b", "c"] {
@@ -254,16 +254,16 @@ mod tests {
                 });
             }
             let mut moves = 0;
-            while lock(&cluster.state).moves < 200 && moves < 100_000 {
+            while lock(&cluster.state).migration_epoch < 200 && moves < 100_000 {
                 moves += 1;
-                give(&cluster, slot, &masters.addresses[moves % 2], OwnershipSource::Redirect);
+                assign(&cluster, slot, &primaries.addresses[moves % 2], OwnershipSource::Redirect);
                 std::thread::yield_now();
             }
         });
 
         let mut next = HashMap::new();
         for _ in 0..3 * EACH {
-            let asked = masters.asked().await;
+            let asked = primaries.asked().await;
             let (thread, number) = asked.trim_start_matches("{7}").split_at(1);
             let expected = next.entry(thread.to_owned()).or_insert(0);
             assert_eq!(number.parse(), Ok(*expected), "{thread}");
@@ -272,15 +272,15 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_one_server_sends_elsewhere_keeps_its_order_whichever_way_it_goes() {
-        let mut masters = Masters::start(2).await;
+    async fn redirected_requests_keep_their_order() {
+        let mut primaries = Primaries::start(2).await;
         let (cluster, old, new) =
-            (Arc::clone(&masters.cluster), &masters.addresses[0], &masters.addresses[1]);
-        give(&cluster, Slot::of("{7}"), old, OwnershipSource::Map);
+            (Arc::clone(&primaries.cluster), &primaries.addresses[0], &primaries.addresses[1]);
+        assign(&cluster, Slot::of("{7}"), old, OwnershipSource::Map);
         let moved = |key: &str| (acquire(key), Redirect::Moved(Slot::of(key), new.clone()));
         let asks = |key: &str| (acquire(key), Redirect::Ask(new.clone()));
 
-        // One slot has moved, and another one does between the second and the third.
+        // One slot has moved, and another moves between the second and the third request.
         cluster.follow(
             old,
             vec![moved("{8}first"), asks("{7}second"), moved("{7}third")],
@@ -288,23 +288,24 @@ mod tests {
         );
 
         for key in ["{8}first", "{7}second", "{7}third"] {
-            assert_eq!(masters.asked().await, key);
+            assert_eq!(primaries.asked().await, key);
         }
     }
 
     #[test]
-    fn who_came_behind_one_that_is_to_come_again_later_does_not_overtake_it() {
+    fn requests_do_not_overtake_a_parked_request() {
         let cluster = cluster();
         let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
-        let later = |key: &str| (acquire(key), Redirect::Both);
+        let later = |key: &str| (acquire(key), Redirect::TryAgain);
         let moved = |key: &str| (acquire(key), Redirect::Moved(Slot::of(key), new.clone()));
 
         let sent = vec![later("{7}a"), moved("{7}a"), moved("{7}b")];
         let order: Vec<_> = sent.iter().map(|(request, _)| request.token).collect();
         cluster.follow(&old, sent, RouteHistory::default());
 
-        // There is no connection to the new master yet.
-        let parked: Vec<_> = lock(&cluster.state).parked.iter().map(|errand| errand.request.token).collect();
+        // There is no connection to the new primary yet.
+        let parked: Vec<_> =
+            lock(&cluster.state).parked.iter().map(|redirected| redirected.request.token).collect();
         assert_eq!(parked, order);
     }
 }

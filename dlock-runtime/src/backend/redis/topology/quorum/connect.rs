@@ -1,6 +1,5 @@
-//! The first connections of a quorum: whether there are enough of them, and whether all are what they should be.
-//!
-//! Not here: how one is made, and made again (`node`).
+//! The first connections of a quorum: whether a majority is reachable and every reachable server is
+//! suitable.
 
 use std::time::Duration;
 
@@ -11,11 +10,14 @@ use tokio::sync::oneshot;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::quorum::majority;
 
-/// WaitGraph until a majority is connected; whoever is not may come later. A server that will never do is told of, if it says so in time.
+/// Waits until a majority is connected. The other servers may connect later.
+///
+/// A server that is permanently unsuitable is reported if it replies within 100 ms after that.
 ///
 /// # Errors
 ///
-/// Fails where no majority can be reached, and for a server that is not one of a quorum or does not let us in.
+/// Fails if no majority can be reached, or if a server is unsuitable for a quorum or rejects the
+/// connection.
 pub(super) async fn connect_majority(
     outcomes: Vec<oneshot::Receiver<Result<(), Failure>>>,
 ) -> Result<(), Failure> {
@@ -47,5 +49,5 @@ pub(super) async fn connect_majority(
     }
 }
 
-/// Topology of one network are as far from us as their majority; who is later than this is taken to be away.
+/// Servers in one network have similar latency. A slower server is considered unreachable.
 const GRACE: Duration = Duration::from_millis(100);

@@ -1,22 +1,23 @@
-//! A quorum: servers that know nothing of each other, and a majority of which decides. (Redlock.)
+//! A quorum: independent servers of which a majority decides (Redlock).
 //!
 //! ```text
 //!             +--> node --> server 0 --+
-//!  requests --+--> node --> server 1 --+--> votes --> ballots --the outcome, once--> engine
-//!             +--> node --> server 2 --+                 +---- leave, repair ---> nodes
+//!  requests --+--> node --> server 1 --+--> votes --> operations --outcome, once--> engine
+//!             +--> node --> server 2 --+                  +---- withdraw, repair ---> nodes
 //! ```
 //!
-//! Each command leaves for all servers at once, in the pipelines of the nodes, and its outcome is told when a majority makes it: the
-//! price is the latency of the median server. What a server that is away may have done is undone by a list of its own.
+//! Each command is sent to all servers at once, through the pipelines of the nodes. Its outcome is
+//! reported when a majority has decided it, so the latency is that of the median server. Each
+//! server has its own cleanup queue for commands that may have run while it was unreachable.
 //!
-//! | file | owns |
+//! | module | contents |
 //! |---|---|
-//! | `ballots` | the ballots that are open, and what their votes lead to |
-//! | `telling` | the outcome, to the engine |
-//! | `muster` | the first connections: whether there are enough |
-//! | `roll` | what the servers say of themselves: which are one, which have just come up |
+//! | `operations` | the pending operations and the effects of their votes |
+//! | `outcome` | reports outcomes to the engine |
+//! | `connect` | the first connections: whether a majority is reachable |
+//! | `membership` | the identity and uptime of each server |
 //!
-//! Not here: what votes come to (`protocol::quorum`), in which order it leaves (`outgoing`), one server (`node`).
+//! See also `protocol::quorum`, which counts the votes.
 
 mod connect;
 pub(crate) mod membership;
@@ -32,7 +33,8 @@ use tokio::task::{JoinError, JoinSet};
 use crate::backend::Request;
 use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect::{ConnectTarget, GrantMessage};
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::inline_io::SharedDriver;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink};
@@ -53,140 +55,146 @@ use crate::protocol::quorum::{FollowUp, majority};
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
 
-/// The quorum.
+/// The servers of a quorum.
 pub(crate) struct Quorum {
-    answers: EngineSink,
+    sink: EngineSink,
     voters: Vec<QuorumNode>,
-    roll: Arc<Membership>,
-    ballots: Mutex<QuorumOperations>,
-    /// What has been decided with the ballots locked, and is to be sent.
+    membership: Arc<Membership>,
+    operations: Mutex<QuorumOperations>,
+    /// Requests that were decided under the lock of `operations` and are not sent yet.
     outgoing: SendQueue<QuorumFanOut>,
-    /// Who reads what the servers answer.
-    tender: Arc<SharedDriver>,
+    /// Reads the replies of all servers.
+    shared_driver: Arc<SharedDriver>,
 }
 
-/// What the servers are asked, by their numbers.
+/// Requests by server index.
 type QuorumFanOut = send_queue::FanOut<usize>;
 
-/// One of the servers.
+/// One server of the quorum.
 struct QuorumNode {
     node: Arc<Node>,
-    undoing: Arc<CleanupQueue>,
+    cleanup: Arc<CleanupQueue>,
 }
 
 impl Quorum {
     pub(crate) fn new(
         voters: QuorumEndpoint,
         settings: &Settings,
-        answers: EngineSink,
+        sink: EngineSink,
         process: ProcessId,
     ) -> Result<Arc<Self>> {
         let mut of_server = settings.clone();
-        // A server that is away must not use up the lease that a majority grants.
+        // An unreachable server must not use up the lease that a majority grants.
         of_server.rules.response_timeout = settings.rules.response_timeout.min(settings.lease / 4);
-        let tender: Arc<SharedDriver> = Arc::default();
-        let route = |server| Ok(Arc::new(ConnectTarget::new(server, &of_server)?.driven_by(&tender)));
+        let shared_driver: Arc<SharedDriver> = Arc::default();
+        let route = |server| Ok(Arc::new(ConnectTarget::new(server, &of_server)?.driven_by(&shared_driver)));
         let routes = voters.0.into_iter().map(route).collect::<Result<Vec<_>>>()?;
-        let roll = Arc::new(Membership::new(routes.len(), settings.lease));
-        let shared = Arc::clone(&answers.shared);
+        let membership = Arc::new(Membership::new(routes.len(), settings.lease));
+        let shared = Arc::clone(&sink.shared);
         let quorum = Arc::new_cyclic(|quorum| {
             let voter = |(server, route)| {
-                let place = MemberIndex { roll: Arc::clone(&roll), server };
-                let answers_of_server = Votes { quorum: Weak::clone(quorum), server };
+                let place = MemberIndex { membership: Arc::clone(&membership), server };
+                let replies = Votes { quorum: Weak::clone(quorum), server };
                 let node = Node::new(
                     Discovery::Quorum(route, place),
                     Arc::clone(&shared),
-                    Weak::clone(&answers.engine),
-                    Arc::new(answers_of_server),
+                    Weak::clone(&sink.engine),
+                    Arc::new(replies),
                     process,
                     settings,
                 );
-                QuorumNode { node: Arc::new(node), undoing: Arc::default() }
+                QuorumNode { node: Arc::new(node), cleanup: Arc::default() }
             };
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
-            let (roll, ballots, outgoing) = (Arc::clone(&roll), Mutex::default(), SendQueue::default());
-            Self { answers, voters, roll, ballots, outgoing, tender }
+            let (membership, operations, outgoing) =
+                (Arc::clone(&membership), Mutex::default(), SendQueue::default());
+            Self { sink, voters, membership, operations, outgoing, shared_driver }
         });
         let _ = shared
-            .undoing_of_servers
-            .set(quorum.voters.iter().map(|voter| Arc::clone(&voter.undoing)).collect());
+            .cleanup_of_servers
+            .set(quorum.voters.iter().map(|voter| Arc::clone(&voter.cleanup)).collect());
         Ok(quorum)
     }
 
-    /// Has every server asked.
+    /// Sends requests to every server.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         let sent = boot_time();
-        self.decide(|ballots, fan| {
+        self.decide(|operations, fan| {
             for request in requests {
-                self.roll.is_asked(request.command, sent);
+                self.membership.record_lease(request.command, sent);
                 let asked = request.for_one_of_many();
-                let ballot = Some(ballots.open(request, sent, self.voters.len()));
+                let ballot = Some(operations.open(request, sent, self.voters.len()));
                 self.ask_all(&Request { ballot, ..asked }, fan);
             }
         });
         self.send();
     }
 
-    /// Returns what is under way to the servers that it takes. Who is one of many leaves it to the driver: a write for each server is
-    /// dear, and is to be one for many.
+    /// Returns `Idle` if a majority of the servers is idle. Otherwise only the driver sends: a
+    /// request costs one write per server, so each write should carry many requests.
     pub(crate) fn traffic(&self) -> LoadHint {
         let idle = self.voters.iter().filter(|voter| voter.node.under_way() == LoadHint::Idle).count();
         if idle >= majority(self.voters.len()) { LoadHint::Idle } else { LoadHint::OfTheDriver }
     }
 
-    /// Queues the leaves that are due at servers that can be asked, and returns how long those that come next have.
-    pub(crate) fn undo(&self, longest: Duration) -> Duration {
+    /// Queues the withdrawals that are due at reachable servers, and returns the time until the
+    /// next, at most `longest`.
+    pub(crate) fn clean_up(&self, longest: Duration) -> Duration {
         let ready = self.voters.iter().enumerate().filter(|(_, voter)| voter.node.is_ready());
-        let next = ready.map(|(server, QuorumNode { undoing, .. })| {
+        let next = ready.map(|(server, QuorumNode { cleanup, .. })| {
             let mut fan = QuorumFanOut::default();
-            undoing.due_leaves().into_iter().for_each(|leave| fan.ask(server, |of| *of == server, leave));
+            cleanup
+                .due_withdrawals()
+                .into_iter()
+                .for_each(|leave| fan.add(server, |of| *of == server, leave));
             self.push(fan);
-            undoing.due_in()
+            cleanup.due_in()
         });
         let next = next.min().unwrap_or(longest).min(longest);
         self.send();
         next
     }
 
-    /// Has connections whenever they can be had, without end. `first` is told whether there were enough at the start.
+    /// Keeps connections open, forever. `first` receives whether a majority was reachable at the
+    /// start.
     pub(crate) async fn run(
         &self,
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
-        let mut nodes = JoinSet::new(); // they end with it
-        let tender = Arc::clone(&self.tender);
-        nodes.spawn(in_one_process(async move { tender.run().await }));
+        let mut nodes = JoinSet::new(); // aborts its tasks when dropped
+        let shared_driver = Arc::clone(&self.shared_driver);
+        nodes.spawn(in_one_process(async move { shared_driver.run().await }));
         let mut outcomes = Vec::new();
         for QuorumNode { node, .. } in &self.voters {
-            let (told, outcome) = first.is_some().then(oneshot::channel).unzip();
+            let (sender, outcome) = first.is_some().then(oneshot::channel).unzip();
             outcomes.extend(outcome);
             let node = Arc::clone(node);
             nodes.spawn(in_one_process(async move {
-                if told.is_some() {
-                    Arc::clone(&node).run(told).await;
+                if sender.is_some() {
+                    Arc::clone(&node).run(sender).await;
                 }
-                node.run(None).await; // it could not be reached at the start, and may be later
+                node.run(None).await; // the server may become reachable later
             }));
         }
-        let mustered = async {
+        let first_outcome = async {
             let Some(first) = first else { return std::future::pending().await };
-            let mustered = connect::connect_majority(outcomes).await;
-            let enough = mustered.is_ok();
-            if first.send(mustered).is_ok() && enough {
+            let outcome = connect::connect_majority(outcomes).await;
+            let enough = outcome.is_ok();
+            if first.send(outcome).is_ok() && enough {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = mustered => Ok(()),
+            () = first_outcome => Ok(()),
             ended = nodes.join_next() => ended.unwrap_or(Ok(())),
         }
     }
 
-    /// Decides what is to be sent. It stands in the queue before anybody else decides: what a vote has put again must not come behind the
-    /// release that would take it back.
+    /// Decides what to send, and queues it before another thread decides: a repair must not follow
+    /// the release that would remove it.
     fn decide(&self, decide: impl FnOnce(&mut QuorumOperations, &mut QuorumFanOut)) {
-        let (mut ballots, mut fan) = (lock(&self.ballots), QuorumFanOut::default());
-        decide(&mut ballots, &mut fan);
+        let (mut operations, mut fan) = (lock(&self.operations), QuorumFanOut::default());
+        decide(&mut operations, &mut fan);
         self.push(fan);
     }
 
@@ -196,16 +204,16 @@ impl Quorum {
         }
     }
 
-    /// Has every server asked the same.
+    /// Adds the same request for every server.
     fn ask_all(&self, asked: &Request, fan: &mut QuorumFanOut) {
         for server in 0..self.voters.len() {
-            fan.ask(server, |of| *of == server, asked.for_one_of_many());
+            fan.add(server, |of| *of == server, asked.for_one_of_many());
         }
     }
 
-    /// Sends to each server what it is asked, or has it sent.
+    /// Sends the queued requests, unless another thread is sending.
     fn send(&self) {
-        self.outgoing.send(&self.answers.shared, |fan| {
+        self.outgoing.send(&self.sink.shared, |fan| {
             for (server, asked) in fan {
                 if let Some(voter) = self.voters.get(server) {
                     voter.node.take(asked, RouteHistory::default());
@@ -214,22 +222,22 @@ impl Quorum {
         });
     }
 
-    /// A server has answered what it was asked at `sent` over the connection of `epoch`, or will not.
-    fn voted(&self, server: usize, votes: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>) {
+    /// Counts replies of a server to requests that were sent at `sent` on the connection `epoch`.
+    fn on_votes(&self, server: usize, votes: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>) {
         let now = boot_time();
-        let counts = self.roll.counts(server, sent);
+        let counts = self.membership.counts(server, sent);
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
-        self.decide(|ballots, fan| {
+        self.decide(|operations, fan| {
             for (request, reply) in votes {
                 if request.ballot.is_none() {
                     if let Command::Acquire { .. } = request.command {
-                        ballots.repaired(server, request.token, &reply);
+                        operations.repaired(server, request.token, &reply);
                     } else {
                         own.push((request, reply));
                     }
                     continue;
                 }
-                let counted = ballots.vote(server, &request, reply, counts);
+                let counted = operations.vote(server, &request, reply, counts);
                 for (server, follow) in counted.follows {
                     self.follow(server, follow, &request, fan);
                 }
@@ -240,45 +248,51 @@ impl Quorum {
                 over += usize::from(counted.is_over);
             }
         });
-        self.undone(server, own, epoch, now);
+        self.on_withdrawal_replies(server, own, epoch, now);
         self.send();
-        self.tell(outcomes, now);
-        self.answers.shared.answered(over);
+        self.report(outcomes, now);
+        self.sink.shared.answered(over);
     }
 
-    /// Does what a vote led to at a server.
+    /// Adds the request that a vote leads to at a server.
     fn follow(&self, server: usize, follow: FollowUp, asked: &Request, fan: &mut QuorumFanOut) {
         let (key, token) = (Name::clone(&asked.key), asked.token);
         let command = match follow {
-            FollowUp::Leave => Command::Withdraw,
+            FollowUp::Withdraw => Command::Withdraw,
             FollowUp::Repair(lease) => Command::Acquire { lease },
-            FollowUp::Abandon => return self.abandon(server, vec![(key, token)]),
-            FollowUp::Unsure => return,
+            FollowUp::Orphan => return self.schedule_cleanup(server, vec![(key, token)]),
+            FollowUp::Unverified => return,
         };
-        fan.ask(server, |of| *of == server, Request::new(key, token, command));
+        fan.add(server, |of| *of == server, Request::new(key, token, command));
     }
 
-    /// Has a server told to undo what commands without an answer may have done there.
-    fn abandon(&self, server: usize, abandoned: Vec<(Name, Token)>) {
+    /// Queues tokens for cleanup at a server.
+    fn schedule_cleanup(&self, server: usize, orphaned: Vec<(Name, Token)>) {
         if let Some(voter) = self.voters.get(server) {
-            voter.undoing.add(abandoned, Some(NO_CONNECTION));
-            self.answers.shared.undoing.more.notify_one();
+            voter.cleanup.add(orphaned, Some(NO_CONNECTION));
+            self.sink.shared.cleanup.more.notify_one();
         }
     }
 
-    /// A server has answered what it was told to undo, or will not.
-    fn undone(&self, server: usize, mut own: Vec<(Request, Reply)>, epoch: Option<u64>, now: BootInstant) {
+    /// Handles the replies of a server to withdrawals of its cleanup queue.
+    fn on_withdrawal_replies(
+        &self,
+        server: usize,
+        mut own: Vec<(Request, Reply)>,
+        epoch: Option<u64>,
+        now: BootInstant,
+    ) {
         let Some(voter) = self.voters.get(server).filter(|_| !own.is_empty()) else { return };
-        voter.undoing.left(&mut own, epoch, now);
+        voter.cleanup.on_withdrawal_replies(&mut own, epoch, now);
         let failed =
             own.into_iter().filter(|(_, reply)| matches!(reply, Reply::Unknown(_) | Reply::Refused(_)));
-        self.abandon(server, failed.map(|(request, _)| (request.key, request.token)).collect());
-        self.answers.shared.undoing.more.notify_one();
-        self.answers.shared.settled.notify_waiters();
+        self.schedule_cleanup(server, failed.map(|(request, _)| (request.key, request.token)).collect());
+        self.sink.shared.cleanup.more.notify_one();
+        self.sink.shared.settled.notify_waiters();
     }
 }
 
-/// What one of the servers says goes to the ballots.
+/// Delivers the replies of one server as votes.
 struct Votes {
     quorum: Weak<Quorum>,
     server: usize,
@@ -287,25 +301,25 @@ struct Votes {
 impl ReplySink for Votes {
     fn on_replies(&self, replies: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.voted(self.server, replies, sent, epoch);
+            quorum.on_votes(self.server, replies, sent, epoch);
         }
     }
 
-    /// Nobody is granted anything by one server.
+    /// A grant of one server proves nothing.
     fn on_grant(&self, _grant: GrantMessage) {}
 
     fn on_key_event(&self, key: &Name) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.answers.on_key_event(key);
+            quorum.sink.on_key_event(key);
         }
     }
 
     fn connected(&self, moved: bool) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.answers.connected(moved);
+            quorum.sink.connected(moved);
         }
     }
 }
 
-/// No connection has this number: a leave is proved by being answered twice.
+/// An epoch that no connection has: a withdrawal must be answered twice to count as proof.
 const NO_CONNECTION: u64 = 0;

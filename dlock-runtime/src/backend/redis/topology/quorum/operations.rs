@@ -1,6 +1,6 @@
-//! The ballots that are open, from the sending of their commands to the last vote, and what must be remembered between them.
+//! The pending operations of a quorum, from the send of their commands to the last vote.
 //!
-//! Not here: what votes come to (`protocol::quorum`), who sends (`quorum`).
+//! See also `protocol::quorum`, which counts the votes.
 
 use std::collections::HashMap;
 
@@ -12,30 +12,30 @@ use crate::protocol::quorum::pending_repairs::PendingRepairs;
 use crate::protocol::quorum::{FollowUp, VoteTally, is_lost};
 use crate::token::Token;
 
-/// All open ballots.
+/// All pending operations.
 #[derive(Debug, Default)]
 pub(super) struct QuorumOperations {
-    /// By their numbers.
+    /// By operation number.
     open: Vec<Option<PendingOperation>>,
-    /// Numbers that can be used again.
+    /// Numbers that can be reused.
     free: Vec<usize>,
-    /// The renewals among them.
+    /// The numbers of pending renewals.
     renewing: HashMap<Token, Vec<usize>>,
     late: PendingRepairs,
 }
 
 #[derive(Debug)]
 struct PendingOperation {
-    ballot: VoteTally,
-    /// What was asked for; none once the outcome is told.
+    tally: VoteTally,
+    /// The original request; `None` after its outcome is reported.
     request: Option<Request>,
-    /// When the first server was asked, or a moment before.
+    /// Read before the first server was sent the command.
     sent: BootInstant,
-    /// Whether another ballot goes on with the request, or nobody asked for it.
+    /// Whether another operation continues the request, or no request belongs to it.
     goes_on: bool,
 }
 
-/// An outcome that is to be told.
+/// An outcome to report.
 #[derive(Debug)]
 pub(super) struct OperationOutcome {
     pub(super) request: Request,
@@ -43,24 +43,25 @@ pub(super) struct OperationOutcome {
     pub(super) sent: BootInstant,
 }
 
-/// What a vote led to.
+/// The effects of a vote.
 #[derive(Debug, Default)]
 pub(super) struct CountedVote {
     pub(super) outcome: Option<OperationOutcome>,
-    /// What is to be done, and at which servers.
+    /// Follow-up actions by server.
     pub(super) follows: Vec<(usize, FollowUp)>,
-    /// What every server is to be asked next.
+    /// A request to send to every server.
     pub(super) next: Option<Request>,
-    /// Whether nothing more will come of the request.
+    /// Whether the request is complete.
     pub(super) is_over: bool,
 }
 
 impl QuorumOperations {
-    /// Opens a ballot on what so many servers are asked at `sent`, and returns its number.
+    /// Starts an operation on `servers` servers for a request sent at `sent`, and returns its
+    /// number.
     pub(super) fn open(&mut self, request: Request, sent: BootInstant, servers: usize) -> usize {
         let (token, command) = (request.token, request.command);
-        if lets_go(command) {
-            self.let_go(token);
+        if ends_hold(command) {
+            self.cancel_repairs(token);
         }
         let number = self.open_on(command, Some(request), sent, servers);
         if let Command::Renew { .. } = command {
@@ -77,7 +78,7 @@ impl QuorumOperations {
         servers: usize,
     ) -> usize {
         let goes_on = request.is_none();
-        let open = PendingOperation { ballot: VoteTally::new(command, servers), request, sent, goes_on };
+        let open = PendingOperation { tally: VoteTally::new(command, servers), request, sent, goes_on };
         let number = self.free.pop().unwrap_or(self.open.len());
         match self.open.get_mut(number) {
             Some(place) => *place = Some(open),
@@ -86,33 +87,35 @@ impl QuorumOperations {
         number
     }
 
-    /// What a renewal on its way would put again is let go of before that could come.
-    fn let_go(&mut self, token: Token) {
+    /// Stops pending renewals of `token` from repairing: a repair must not follow the release.
+    fn cancel_repairs(&mut self, token: Token) {
         for number in self.renewing.get(&token).into_iter().flatten() {
             if let Some(Some(open)) = self.open.get_mut(*number) {
-                open.ballot.let_go();
+                open.tally.mark_released();
             }
         }
     }
 
-    /// Counts the vote of `server` on what it was `asked`; its "yes" to who wants the lock `counts` or does not.
+    /// Counts the vote of `server` on the request `asked`. `counts`: whether its acceptance of an
+    /// acquire counts.
     pub(super) fn vote(&mut self, server: usize, asked: &Request, reply: Reply, counts: bool) -> CountedVote {
         let mut counted = CountedVote::default();
         let number = asked.ballot.unwrap_or(usize::MAX);
         let Some(Some(open)) = self.open.get_mut(number) else { return counted };
-        let outcome = open.ballot.vote(server, reply, counts, &mut counted.follows);
-        let (sent, is_over, servers) = (open.sent, open.ballot.is_over(), open.ballot.servers());
+        let outcome = open.tally.vote(server, reply, counts, &mut counted.follows);
+        let (sent, is_over, servers) = (open.sent, open.tally.is_over(), open.tally.servers());
         let request = outcome.is_some().then(|| open.request.take()).flatten();
         let mut goes_on = false;
         if let (Some(reply), Some(request)) = (outcome, request) {
             if is_lost(asked.command, &reply) {
-                self.let_go(asked.token);
+                self.cancel_repairs(asked.token);
                 let ballot = Some(self.open_on(Command::Withdraw, None, sent, servers));
                 let leave = Request::new(Name::clone(&asked.key), asked.token, Command::Withdraw);
                 counted.next = Some(Request { ballot, ..leave });
             }
             match (asked.command, reply) {
-                // A number that one server issued is known to a majority before it is used.
+                // A majority must know a fencing token before it is used, even if one server issued
+                // it.
                 (Command::Fence, Reply::Fenced(fence)) => {
                     let command = Command::RaiseFence { fence };
                     let ballot = Some(self.open_on(command, Some(request), sent, servers));
@@ -137,16 +140,16 @@ impl QuorumOperations {
         counted
     }
 
-    /// A server has answered to a repair, or will not.
+    /// Records the reply of a server to a repair, or that there will be none.
     pub(super) fn repaired(&mut self, server: usize, token: Token, reply: &Reply) {
-        self.late.repaired(token, server, reply);
+        self.late.on_repaired(token, server, reply);
     }
 
-    /// Remembers where a token that holds may stand, and has it undone there once it lets go.
+    /// Records servers where the token of a hold may remain, and cleans them up when the hold ends.
     fn remember(&mut self, server: usize, asked: &Request, follows: &mut Vec<(usize, FollowUp)>) {
         self.late.remember(asked.token, follows);
-        if lets_go(asked.command) && self.late.let_go(asked.token, server) {
-            follows.push((server, FollowUp::Abandon));
+        if ends_hold(asked.command) && self.late.on_released(asked.token, server) {
+            follows.push((server, FollowUp::Orphan));
         }
     }
 
@@ -166,8 +169,8 @@ impl QuorumOperations {
     }
 }
 
-/// Returns whether the token is done for once this is sent.
-fn lets_go(command: Command) -> bool {
+/// Returns `true` if the hold of the token ends with this command.
+fn ends_hold(command: Command) -> bool {
     command.is_release() || matches!(command, Command::Yield { .. })
 }
 
@@ -185,92 +188,93 @@ mod tests {
         Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))
     }
 
-    /// Has three servers vote on a command of `token`, and returns what that led to.
-    fn ballot(
-        ballots: &mut QuorumOperations,
+    /// Lets three servers vote on a command of `token`, and returns the effects.
+    fn votes_on(
+        operations: &mut QuorumOperations,
         token: Token,
         command: Command,
         votes: [Reply; 3],
     ) -> Vec<CountedVote> {
         let request = Request::new("k".into(), token, command);
-        let number = ballots.open(request, BootInstant::START, 3);
+        let number = operations.open(request, BootInstant::START, 3);
         let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, command) };
         let votes = votes.into_iter().enumerate();
-        votes.map(|(server, reply)| ballots.vote(server, &asked, reply, true)).collect()
+        votes.map(|(server, reply)| operations.vote(server, &asked, reply, true)).collect()
     }
 
     #[test]
-    fn a_number_is_used_again_once_every_server_has_voted() {
-        let (mut ballots, tokens) = (QuorumOperations::default(), TokenSource::of_process(1));
+    fn operation_numbers_are_reused_after_the_last_vote() {
+        let (mut operations, tokens) = (QuorumOperations::default(), TokenSource::of_process(1));
         for _ in 0..3 {
             let votes = [Reply::Owner, Reply::Owner, Reply::Owner];
-            let counted = ballot(&mut ballots, tokens.next(), Command::Acquire { lease: LEASE }, votes);
+            let counted = votes_on(&mut operations, tokens.next(), Command::Acquire { lease: LEASE }, votes);
 
             assert!(counted[1].outcome.is_some() && !counted[1].is_over && counted[2].is_over);
         }
-        assert_eq!(ballots.open.len(), 1);
+        assert_eq!(operations.open.len(), 1);
     }
 
     #[test]
-    fn a_fencing_token_is_known_to_a_majority_before_it_is_told() {
-        let (mut ballots, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+    fn a_fencing_token_is_reported_after_a_majority_knows_it() {
+        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
         let votes = [Reply::Fenced(7), Reply::Fenced(9), Reply::NotOwner];
 
-        let mut counted = ballot(&mut ballots, token, Command::Fence, votes);
+        let mut counted = votes_on(&mut operations, token, Command::Fence, votes);
 
         assert!(counted.iter().all(|counted| counted.outcome.is_none() && !counted.is_over));
         let next = counted[1].next.take().expect("a majority has issued");
         assert_eq!(next.command, Command::RaiseFence { fence: 9 });
-        assert!(ballots.vote(0, &next, Reply::Fenced(9), true).outcome.is_none());
-        let told = ballots.vote(1, &next, Reply::Fenced(12), true).outcome.expect("a majority knows it");
-        assert!(matches!((told.request.command, told.reply), (Command::Fence, Reply::Fenced(9))));
-        assert!(ballots.vote(2, &next, unknown(), true).is_over);
+        assert!(operations.vote(0, &next, Reply::Fenced(9), true).outcome.is_none());
+        let outcome =
+            operations.vote(1, &next, Reply::Fenced(12), true).outcome.expect("a majority knows it");
+        assert!(matches!((outcome.request.command, outcome.reply), (Command::Fence, Reply::Fenced(9))));
+        assert!(operations.vote(2, &next, unknown(), true).is_over);
     }
 
     #[test]
-    fn what_an_unanswered_acquire_may_have_left_is_undone_when_the_lock_is_let_go_of() {
-        let (mut ballots, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+    fn release_cleans_up_unanswered_acquire() {
+        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
         let acquire = Command::Acquire { lease: LEASE };
-        let acquired = ballot(&mut ballots, token, acquire, [Reply::Owner, Reply::Owner, unknown()]);
-        assert_eq!(acquired[2].follows, [(2, FollowUp::Unsure)]);
+        let acquired = votes_on(&mut operations, token, acquire, [Reply::Owner, Reply::Owner, unknown()]);
+        assert_eq!(acquired[2].follows, [(2, FollowUp::Unverified)]);
 
         let votes = [Reply::Owner, Reply::Owner, Reply::NotOwner];
-        let released = ballot(&mut ballots, token, Command::Release, votes);
+        let released = votes_on(&mut operations, token, Command::Release, votes);
 
-        assert_eq!(released[2].follows, [(2, FollowUp::Abandon)]);
-        assert!(ballots.late.is_empty());
+        assert_eq!(released[2].follows, [(2, FollowUp::Orphan)]);
+        assert!(operations.late.is_empty());
     }
 
     #[test]
-    fn a_hold_that_a_majority_has_lost_leaves_all_servers() {
-        let (mut ballots, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+    fn a_hold_lost_by_a_majority_is_withdrawn_everywhere() {
+        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
         let votes = [Reply::NotOwner, Reply::Owner, Reply::NotOwner];
 
-        let mut counted = ballot(&mut ballots, token, Command::Renew { lease: LEASE }, votes);
+        let mut counted = votes_on(&mut operations, token, Command::Renew { lease: LEASE }, votes);
 
         assert!(counted[2].outcome.is_some() && counted[2].is_over);
         let leave = counted[2].next.take().expect("a majority has lost it");
         assert_eq!(leave.command, Command::Withdraw);
         for server in 0..3 {
-            let counted = ballots.vote(server, &leave, Reply::NotOwner, true);
-            assert!(counted.outcome.is_none() && !counted.is_over, "nobody asked for it");
+            let counted = operations.vote(server, &leave, Reply::NotOwner, true);
+            assert!(counted.outcome.is_none() && !counted.is_over, "no request belongs to it");
         }
-        assert!(ballots.open.iter().all(Option::is_none));
+        assert!(operations.open.iter().all(Option::is_none));
     }
 
     #[test]
-    fn a_renewal_that_a_release_overtakes_puts_nothing_again() {
-        let (mut ballots, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+    fn a_renewal_overtaken_by_a_release_repairs_nothing() {
+        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
         let renew = Command::Renew { lease: LEASE };
-        let number = ballots.open(Request::new("k".into(), token, renew), BootInstant::START, 3);
+        let number = operations.open(Request::new("k".into(), token, renew), BootInstant::START, 3);
         let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, renew) };
-        ballots.vote(0, &asked, Reply::NotOwner, true);
+        operations.vote(0, &asked, Reply::NotOwner, true);
 
-        ballots.open(Request::new("k".into(), token, Command::Release), BootInstant::START, 3);
-        ballots.vote(1, &asked, Reply::Owner, true);
-        let counted = ballots.vote(2, &asked, Reply::Owner, true);
+        operations.open(Request::new("k".into(), token, Command::Release), BootInstant::START, 3);
+        operations.vote(1, &asked, Reply::Owner, true);
+        let counted = operations.vote(2, &asked, Reply::Owner, true);
 
         assert!(counted.outcome.is_some() && counted.follows.is_empty());
-        assert!(ballots.renewing.is_empty());
+        assert!(operations.renewing.is_empty());
     }
 }

@@ -1,6 +1,4 @@
-//! What the engine is told of a ballot: its outcome, once.
-//!
-//! Not here: what the outcome is (`ballots`).
+//! Reports the outcome of each operation to the engine, once.
 
 use std::time::Duration;
 
@@ -10,8 +8,8 @@ use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 
 impl Quorum {
-    /// Tells the engine.
-    pub(super) fn tell(&self, mut outcomes: Vec<OperationOutcome>, now: BootInstant) {
+    /// Reports outcomes to the engine, and queues orphaned tokens for cleanup.
+    pub(super) fn report(&self, mut outcomes: Vec<OperationOutcome>, now: BootInstant) {
         while let Some(first) = outcomes.first() {
             let sent = first.sent;
             let others = outcomes.iter().position(|outcome| outcome.sent != sent).unwrap_or(outcomes.len());
@@ -19,34 +17,35 @@ impl Quorum {
                 let reply = self.spread(reply, now.since(sent));
                 (request, reply)
             });
-            let abandoned = self.answers.tell(replies.collect(), sent);
-            if !abandoned.is_empty() {
+            let orphaned = self.sink.deliver(replies.collect(), sent);
+            if !orphaned.is_empty() {
                 for server in 0..self.voters.len() {
-                    self.abandon(server, abandoned.clone());
+                    self.schedule_cleanup(server, orphaned.clone());
                 }
             }
         }
     }
 
-    /// Who finds the lock free has met others who try: each tries again after a time of his own, by what a trip takes.
-    fn spread(&self, reply: Reply, trip: Duration) -> Reply {
+    /// Spreads retries: if the lock is free but no majority was reached, contenders have collided,
+    /// so each retries after a random time relative to the round trip.
+    fn spread(&self, reply: Reply, round_trip: Duration) -> Reply {
         match reply {
             Reply::NotQueued { ttl: Some(Duration::ZERO) } => {
-                let longest = trip.saturating_mul(4).clamp(SHORTEST_SPREAD, LONGEST_SPREAD);
+                let longest = round_trip.saturating_mul(4).clamp(SHORTEST_SPREAD, LONGEST_SPREAD);
                 Reply::NotQueued { ttl: Some(self.draw(longest)) }
             }
             reply => reply,
         }
     }
 
-    /// Draws a time up to `longest`.
+    /// Returns a random duration of at most `longest`.
     fn draw(&self, longest: Duration) -> Duration {
-        let draw = self.answers.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
+        let draw = self.sink.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
         longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
     }
 }
 
-/// Within this the contenders of a quorum that is near are done with one try.
+/// With servers in the same network, contenders complete an attempt within this time.
 const SHORTEST_SPREAD: Duration = Duration::from_millis(8);
 
 const LONGEST_SPREAD: Duration = Duration::from_millis(200);

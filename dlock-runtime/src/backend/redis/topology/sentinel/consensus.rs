@@ -1,84 +1,85 @@
-//! Whom to believe when sentinels differ.
-//!
-//! Not here: asking them.
+//! Decides which server is the primary if sentinels disagree.
 
 use crate::backend::redis::topology::address::Address;
 
-/// What is known of where the master is.
+/// The known addresses of the primary.
 #[derive(Debug, Default)]
 pub(super) struct SentinelReport {
-    /// Where it was found last.
+    /// Where the primary was found last.
     found: Option<Address>,
-    /// Where it is by the last switch, until it has been found again.
+    /// The new address after the last switch, until the primary is found there.
     announced: Option<Address>,
-    /// Whom the last switch has replaced. It may believe itself that it is the master, and some sentinels may, too.
-    fallen: Option<Address>,
+    /// The server that the last switch demoted. It and some sentinels may still consider it the
+    /// primary.
+    demoted: Option<Address>,
 }
 
 impl SentinelReport {
-    /// A sentinel says that the master was switched. Returns whether that is news.
+    /// Records a switch that a sentinel announced. Returns `true` if it is new.
     pub(super) fn switched(&mut self, from: Address, to: Address) -> bool {
         let latest = self.latest();
-        // A sentinel that lags behind tells of an older switch: it names whom a later one has replaced.
-        let is_late = self.fallen.as_ref() == Some(&to) && latest != Some(&from);
+        // A sentinel that lags behind announces an older switch to a server that a later switch
+        // demoted.
+        let is_late = self.demoted.as_ref() == Some(&to) && latest != Some(&from);
         if latest == Some(&to) || is_late {
             return false;
         }
-        (self.announced, self.fallen) = (Some(to), Some(from));
+        (self.announced, self.demoted) = (Some(to), Some(from));
         true
     }
 
-    /// The master was found there.
+    /// Records that the primary was found at an address.
     pub(super) fn found(&mut self, at: Address) {
-        self.fallen.take_if(|fallen| *fallen == at);
+        self.demoted.take_if(|demoted| *demoted == at);
         (self.announced, self.found) = (None, Some(at));
     }
 
-    /// Returns where the master is by what was heard last.
+    /// Returns the latest known address of the primary.
     pub(super) fn latest(&self) -> Option<&Address> {
         self.announced.as_ref().or(self.found.as_ref())
     }
 }
 
-/// Who is named by the sentinels in one lookup.
+/// The servers that sentinels report in one lookup.
 #[derive(Debug)]
 pub(super) struct PrimaryVote {
     announced: Option<Address>,
-    fallen: Option<Address>,
+    demoted: Option<Address>,
     tried: Vec<Address>,
     answers: usize,
-    for_the_fallen: usize,
+    votes_for_demoted: usize,
 }
 
 impl PrimaryVote {
-    pub(super) fn of(said: &SentinelReport) -> Self {
-        let SentinelReport { announced, fallen, .. } = said;
-        let (announced, fallen) = (announced.clone(), fallen.clone());
-        Self { announced, fallen, tried: Vec::new(), answers: 0, for_the_fallen: 0 }
+    pub(super) fn of(report: &SentinelReport) -> Self {
+        let SentinelReport { announced, demoted, .. } = report;
+        let (announced, demoted) = (announced.clone(), demoted.clone());
+        Self { announced, demoted, tried: Vec::new(), answers: 0, votes_for_demoted: 0 }
     }
 
-    /// Returns whom to try before anybody has answered.
+    /// Returns the server to try before a sentinel replies.
     pub(super) fn first(&mut self) -> Option<Address> {
-        self.announced.take().and_then(|announced| self.once(announced))
+        self.announced.take().and_then(|announced| self.untried(announced))
     }
 
-    /// A sentinel names a server: returns it where it is to be tried.
+    /// Counts the report of a sentinel. Returns the server if it must be tried.
     pub(super) fn named(&mut self, named: Address) -> Option<Address> {
         self.answers += 1;
-        if self.fallen.as_ref() == Some(&named) {
-            self.for_the_fallen += 1;
+        if self.demoted.as_ref() == Some(&named) {
+            self.votes_for_demoted += 1;
             return None;
         }
-        self.once(named)
+        self.untried(named)
     }
 
-    /// All have answered and nobody was the master: the one that was replaced may be it again, where more than half say so.
+    /// Returns the demoted server if more than half of the sentinels report it. Called when no
+    /// other server is the primary.
     pub(super) fn last_resort(&mut self) -> Option<Address> {
-        let believed = self.for_the_fallen * 2 > self.answers;
-        self.fallen.take().filter(|_| believed)
+        let is_majority = self.votes_for_demoted * 2 > self.answers;
+        self.demoted.take().filter(|_| is_majority)
     }
 
-    fn once(&mut self, address: Address) -> Option<Address> {
+    fn untried(&mut self, address: Address) -> Option<Address> {
         if self.tried.contains(&address) {
             return None;
         }
@@ -95,77 +96,77 @@ mod tests {
         Address { host: host.to_owned(), port: 6379 }
     }
 
-    /// The master was found at `a`, and then switched to `b`.
+    /// The primary was found at `a`, and then switched to `b`.
     fn switched() -> SentinelReport {
-        let mut said = SentinelReport::default();
-        said.found(at("a"));
-        assert!(said.switched(at("a"), at("b")));
-        said
+        let mut report = SentinelReport::default();
+        report.found(at("a"));
+        assert!(report.switched(at("a"), at("b")));
+        report
     }
 
     #[test]
-    fn a_switch_is_news_once() {
-        let mut said = switched();
+    fn a_switch_is_reported_once() {
+        let mut report = switched();
 
-        assert!(!said.switched(at("a"), at("b")), "said by a second sentinel");
-        said.found(at("b"));
-        assert!(!said.switched(at("a"), at("b")), "said by a third, late");
-        assert!(said.switched(at("b"), at("a")), "back again");
+        assert!(!report.switched(at("a"), at("b")), "announced by a second sentinel");
+        report.found(at("b"));
+        assert!(!report.switched(at("a"), at("b")), "announced late by a third");
+        assert!(report.switched(at("b"), at("a")), "switched back");
     }
 
     #[test]
-    fn an_older_switch_that_is_told_late_is_no_news() {
-        let mut said = switched();
-        said.found(at("b"));
-        assert!(said.switched(at("b"), at("c")));
-        said.found(at("c"));
+    fn an_older_switch_that_arrives_late_is_ignored() {
+        let mut report = switched();
+        report.found(at("b"));
+        assert!(report.switched(at("b"), at("c")));
+        report.found(at("c"));
 
-        assert!(!said.switched(at("a"), at("b")), "b is replaced");
-        assert!(said.switched(at("c"), at("b")), "b is back");
+        assert!(!report.switched(at("a"), at("b")), "b is replaced");
+        assert!(report.switched(at("c"), at("b")), "b is back");
     }
 
     #[test]
-    fn a_switch_is_news_also_where_the_one_before_was_missed() {
-        let mut said = SentinelReport::default();
-        said.found(at("a"));
+    fn a_switch_is_reported_after_a_missed_one() {
+        let mut report = SentinelReport::default();
+        report.found(at("a"));
 
-        assert!(said.switched(at("b"), at("c")));
+        assert!(report.switched(at("b"), at("c")));
     }
 
     #[test]
-    fn whom_a_switch_announces_is_tried_before_anybody_is_asked_and_only_once() {
-        let mut tally = PrimaryVote::of(&switched());
+    fn the_announced_primary_is_tried_first_and_once() {
+        let mut vote = PrimaryVote::of(&switched());
 
-        assert_eq!(tally.first(), Some(at("b")));
-        assert_eq!(tally.named(at("b")), None);
+        assert_eq!(vote.first(), Some(at("b")));
+        assert_eq!(vote.named(at("b")), None);
     }
 
     #[test]
-    fn whom_a_switch_has_replaced_is_not_tried_on_the_word_of_one_in_three() {
-        let mut tally = PrimaryVote::of(&switched());
+    fn a_demoted_server_is_not_tried_for_one_vote_of_three() {
+        let mut vote = PrimaryVote::of(&switched());
 
-        let tried = [at("a"), at("b"), at("c")].map(|named| tally.named(named));
+        let tried = [at("a"), at("b"), at("c")].map(|named| vote.named(named));
 
         assert_eq!(tried, [None, Some(at("b")), Some(at("c"))]);
-        assert_eq!(tally.last_resort(), None);
+        assert_eq!(vote.last_resort(), None);
     }
 
     #[test]
-    fn whom_a_switch_has_replaced_is_tried_last_where_most_name_it() {
-        let mut tally = PrimaryVote::of(&switched());
+    fn a_demoted_server_with_a_majority_is_tried_last() {
+        let mut vote = PrimaryVote::of(&switched());
 
-        let tried = [at("a"), at("b"), at("a")].map(|named| tally.named(named));
+        let tried = [at("a"), at("b"), at("a")].map(|named| vote.named(named));
 
         assert_eq!(tried, [None, Some(at("b")), None]);
-        assert_eq!((tally.last_resort(), tally.last_resort()), (Some(at("a")), None));
+        assert_eq!((vote.last_resort(), vote.last_resort()), (Some(at("a")), None));
     }
 
     #[test]
-    fn whoever_was_found_is_no_longer_the_one_that_was_replaced() {
-        let mut said = switched();
+    fn a_server_that_was_found_is_not_demoted() {
+        let mut report = switched();
 
-        said.found(at("a"));
+        report.found(at("a"));
 
-        assert_eq!(PrimaryVote::of(&said).named(at("a")), Some(at("a")));
+        assert_eq!(PrimaryVote::of(&report).named(at("a")), Some(at("a")));
     }
 }

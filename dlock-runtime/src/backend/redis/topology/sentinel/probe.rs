@@ -1,38 +1,38 @@
-//! What sentinels are asked for an examination, all of them at once.
+//! The queries of `doctor` to all sentinels at once.
 //!
-//! Not here: what the answers mean (`doctor`).
+//! See also `doctor`, which evaluates the replies.
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use crate::backend::redis::encoding::codec;
-use crate::backend::redis::node::connect::ConnectTarget;
+use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::redis::topology::sentinel::replies;
 use crate::doctor::facts::{Read, Sentinel};
 
-/// What they said.
+/// The replies of all sentinels.
 pub(in crate::backend::redis) struct SentinelAnswer {
     pub(in crate::backend::redis) sentinels: Vec<Sentinel>,
-    /// Host and port of the master that most of them name.
+    /// Host and port of the primary that most sentinels report.
     pub(in crate::backend::redis) master: Option<(String, u16)>,
-    /// Hosts and ports of its replicas, by those who may tell.
+    /// Hosts and ports of its replicas.
     pub(in crate::backend::redis) replicas: Vec<(String, u16)>,
 }
 
-/// What one of them said.
+/// The replies of one sentinel.
 struct SentinelFacts {
-    said: Sentinel,
+    facts: Sentinel,
     master: Option<Address>,
     replicas: Vec<Address>,
 }
 
 impl Sentinels {
-    /// Asks each sentinel.
-    pub(in crate::backend::redis) async fn examine(&self, retry_state: ProbeTimeout) -> SentinelAnswer {
-        let all = join_all(self.routes.iter().map(|sentinel| self.examine_one(sentinel, retry_state))).await;
+    /// Queries each sentinel.
+    pub(in crate::backend::redis) async fn examine(&self, timeout: ProbeTimeout) -> SentinelAnswer {
+        let all = join_all(self.routes.iter().map(|sentinel| self.examine_one(sentinel, timeout))).await;
         let votes = |master: &Address| all.iter().filter(|one| one.master.as_ref() == Some(master)).count();
         let master =
             all.iter().filter_map(|one| one.master.as_ref()).max_by_key(|master| votes(master)).cloned();
@@ -42,26 +42,26 @@ impl Sentinels {
         SentinelAnswer {
             master: master.map(apart),
             replicas: replicas.into_iter().map(apart).collect(),
-            sentinels: all.into_iter().map(|one| one.said).collect(),
+            sentinels: all.into_iter().map(|one| one.facts).collect(),
         }
     }
 
-    async fn examine_one(&self, sentinel: &ConnectTarget, retry_state: ProbeTimeout) -> SentinelFacts {
+    async fn examine_one(&self, sentinel: &ConnectTarget, timeout: ProbeTimeout) -> SentinelFacts {
         let asked = async {
-            let mut asker = ProbeSession::connect(sentinel, retry_state).await?;
-            let named = asker.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
+            let mut session = ProbeSession::connect(sentinel, timeout).await?;
+            let named = session.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
             let master =
                 replies::master(&named, &self.name, &sentinel.shown).map_err(|failure| failure.reason)?;
-            let known = asker.ask(&self.question("MASTER")).await;
-            let known = known.and_then(|answer| others(&answer).ok_or_else(|| asker.refusal(answer)));
-            let quorum = asker.ask(&self.question("CKQUORUM")).await.and_then(|answer| match &answer {
+            let known = session.ask(&self.question("MASTER")).await;
+            let known = known.and_then(|answer| others(&answer).ok_or_else(|| session.refusal(answer)));
+            let quorum = session.ask(&self.question("CKQUORUM")).await.and_then(|answer| match &answer {
                 Value::ServerError(error) if error.code() == "NOQUORUM" => {
-                    Ok(Err(asker.refusal(answer).to_string()))
+                    Ok(Err(session.refusal(answer).to_string()))
                 }
-                Value::ServerError(_) => Err(asker.refusal(answer)),
+                Value::ServerError(_) => Err(session.refusal(answer)),
                 _ => Ok(Ok(())),
             });
-            let replicas = asker.ask(&self.question("REPLICAS")).await;
+            let replicas = session.ask(&self.question("REPLICAS")).await;
             Ok((
                 master,
                 known.map(|others| others + 1),
@@ -72,18 +72,18 @@ impl Sentinels {
         let address = sentinel.shown.to_string();
         match asked.await {
             Ok((master, known, quorum, replicas)) => {
-                let said = Sentinel { address, master: Ok(master.to_string()), known, quorum };
-                SentinelFacts { said, master: Some(master), replicas }
+                let facts = Sentinel { address, master: Ok(master.to_string()), known, quorum };
+                SentinelFacts { facts, master: Some(master), replicas }
             }
             Err(why) => {
                 let why: Read<_> = Err(why);
-                let said = Sentinel {
+                let facts = Sentinel {
                     address,
                     known: why.clone().map(|_: Address| 0),
                     quorum: why.clone().map(|_| Ok(())),
                     master: why.map(|master| master.to_string()),
                 };
-                SentinelFacts { said, master: None, replicas: Vec::new() }
+                SentinelFacts { facts, master: None, replicas: Vec::new() }
             }
         }
     }
@@ -95,19 +95,19 @@ impl Sentinels {
     }
 }
 
-/// Reads how many other sentinels one knows, from what it says of a master.
+/// Parses the number of other sentinels that a sentinel knows.
 fn others(answer: &Value) -> Option<u64> {
     field(answer, "num-other-sentinels")?.parse().ok()
 }
 
-/// Reads where the replicas are that can be reached, from a list of what is said of each.
+/// Parses the addresses of the reachable replicas.
 fn of_list(answer: Value) -> Vec<Address> {
     let Value::Array(replicas) = answer else { return Vec::new() };
     let at = |replica: &Value| Address::parse(&field(replica, "ip")?, &field(replica, "port")?);
     replicas.iter().filter_map(at).collect()
 }
 
-/// Reads a field of an answer that is a row of names and values, or a map.
+/// Reads a field of a reply that is a list of names and values, or a map.
 fn field(answer: &Value, name: &str) -> Option<String> {
     let text = |value: &Value| codec::text(value).map(str::to_owned);
     match answer {

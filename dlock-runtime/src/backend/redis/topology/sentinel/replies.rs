@@ -1,6 +1,4 @@
-//! What sentinels say.
-//!
-//! Not here: what is made of it (`said`).
+//! Parses the replies and messages of sentinels.
 
 use redis::Value;
 
@@ -8,7 +6,7 @@ use crate::backend::redis::encoding::codec::{Redacted, text};
 use crate::backend::redis::topology::address::Address;
 use crate::protocol::command::{Failure, FailureKind};
 
-/// A fail-over that has ended.
+/// A completed failover.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SwitchMaster {
     pub(super) from: Address,
@@ -16,7 +14,8 @@ pub(super) struct SwitchMaster {
 }
 
 impl SwitchMaster {
-    /// Reads a message, `<name> <old host> <old port> <new host> <new port>`; `None` where it is about another master.
+    /// Parses a message, `<name> <old host> <old port> <new host> <new port>`. Returns `None` if it
+    /// concerns another primary.
     pub(super) fn parse(message: &[u8], of: &str) -> Option<Self> {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let name = words.next()?;
@@ -26,7 +25,7 @@ impl SwitchMaster {
     }
 }
 
-/// Reads a sentinel's answer to who the master `name` is.
+/// Parses a sentinel's reply to the query for the primary `name`.
 pub(super) fn master(answer: &Value, name: &str, sentinel: &Redacted) -> Result<Address, Failure> {
     let problem = match answer {
         Value::Array(pair) => {
@@ -35,28 +34,28 @@ pub(super) fn master(answer: &Value, name: &str, sentinel: &Redacted) -> Result<
             {
                 return Ok(address);
             }
-            "gave an answer that no sentinel gives".to_owned()
+            "gave an unexpected reply".to_owned()
         }
         Value::Nil => format!(
             "knows no master `{name}`: the path of the url must be the name in its line `sentinel monitor <name> ..`"
         ),
         Value::ServerError(error) => match error.code() {
-            "NOAUTH" => "wants a password: write `?sentinel_password=..`, or `?sentinel_user=..&sentinel_password=..`"
+            "NOAUTH" => "requires a password: write `?sentinel_password=..`, or `?sentinel_user=..&sentinel_password=..`"
                 .to_owned(),
             "NOPERM" => {
-                "does not let this user ask: allow it `+sentinel|get-master-addr-by-name +subscribe +ping` and the channel \
+                "rejects this user's query: allow `+sentinel|get-master-addr-by-name +subscribe +ping` and the channel \
                  `&+switch-master`"
                     .to_owned()
             }
             "LOADING" => return Err(sentinel.failure(error)),
-            _ if error.details().is_some_and(|said| said.contains("unknown command")) => {
+            _ if error.details().is_some_and(|text| text.contains("unknown command")) => {
                 "is no sentinel: write the addresses of sentinels before the `/`, or `redis://host:port` for one server \
                  without sentinels"
                     .to_owned()
             }
             _ => return Err(sentinel.failure(error)),
         },
-        _ => "gave an answer that no sentinel gives".to_owned(),
+        _ => "gave an unexpected reply".to_owned(),
     };
     Err(Failure::new(FailureKind::Lasting, format!("the sentinel at {sentinel} {problem}")))
 }
@@ -66,20 +65,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_read_where_it_is_about_our_master() {
+    fn a_switch_of_the_named_primary_is_parsed() {
         let message = b"shop 10.0.0.1 6379 10.0.0.2 6380";
 
-        let switch = SwitchMaster::parse(message, "shop").expect("it is about ours");
+        let switch = SwitchMaster::parse(message, "shop").expect("it names this primary");
 
         assert_eq!(
             (switch.from.to_string(), switch.to.to_string()),
             ("10.0.0.1:6379".to_owned(), "10.0.0.2:6380".to_owned())
         );
         assert_eq!(SwitchMaster::parse(message, "sho"), None);
-        for strange in
+        for invalid in
             ["", "shop", "shop a 1 b", "shop a 1 b x", "shop a 1 b 0", "shop a 1 b 2 c", "shop  1 b 2"]
         {
-            assert_eq!(SwitchMaster::parse(strange.as_bytes(), "shop"), None, "{strange}");
+            assert_eq!(SwitchMaster::parse(invalid.as_bytes(), "shop"), None, "{invalid}");
         }
     }
 }

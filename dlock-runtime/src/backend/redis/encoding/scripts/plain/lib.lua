@@ -1,7 +1,9 @@
--- What the scripts of the plain layout share. A value is one token of 32 bytes: its holder. One byte more is read, which shows that a
--- value is longer and therefore not ours.
+-- Shared by the scripts of the plain encoding. A value is one token of 32 bytes, the holder.
+-- Scripts read one byte more, which shows that a value is longer and therefore foreign.
 
--- Lets go of the lock, and returns how many heard it. ARGV[2] is what the channels of the lock's namespace begin with. A publish that an ACL refuses frees it all the same: those who wait look again.
+-- Releases the lock, and returns the number of subscribers. ARGV[2] is the prefix of the
+-- namespace's channels. If an ACL rejects the publish, the lock is still released, and waiters find
+-- out at their next check.
 local function free()
   redis.call('DEL', KEYS[1])
   local heard = redis.pcall('PUBLISH', ARGV[2] .. KEYS[1], '')

@@ -1,4 +1,5 @@
--- KEYS[1] lock  ARGV[2] channel  ARGV[3] how it is told  -> 1 taken from its holder | 0 nobody held it
+-- KEYS[1] lock  ARGV[2] channel  ARGV[3] publish command
+-- -> 1 released | 0 not held
 local refused = not_an_rlock() or too_long()
 if refused then return refused end
 if redis.call('DEL', KEYS[1]) == 0 then return 0 end

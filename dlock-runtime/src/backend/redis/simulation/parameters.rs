@@ -1,16 +1,16 @@
-//! What a seed decides.
+//! The parameters that a seed determines.
 
 use std::time::Duration;
 
-/// A row of evenly spread numbers (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
+/// A sequence of uniformly distributed numbers (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
-pub(super) struct Draws(u64);
+pub(super) struct Parameters(u64);
 
-impl Draws {
+impl Parameters {
     pub(super) fn new(seed: u64, part: u64) -> Self {
-        let mut draws = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        draws.next();
-        draws
+        let mut parameters = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        parameters.next();
+        parameters
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -30,7 +30,7 @@ impl Draws {
         usize::try_from(self.below(length as u64)).unwrap_or_default()
     }
 
-    /// Returns whether something happens that does so `percent` times in a hundred.
+    /// Returns `true` with a probability of `percent` in 100.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,6 +1,6 @@
-//! The commands that locks need, tried as this user on a key of its own, which is deleted again and would end by itself.
+//! Tries the commands that locks need, as this user, on a separate key.
 //!
-//! Not here: what it means where one is refused (`doctor`).
+//! The key is deleted afterwards, and expires after 5 s in any case.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::backend::redis::encoding::codec;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::probe::session::ProbeSession;
 use crate::config::Settings;
-use crate::doctor::facts::{Need, Probe, Read, Refusal, Topology};
+use crate::doctor::facts::{Deployment, Need, Probe, Read, Refusal};
 use crate::key::{MARKER, Name};
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode};
 use crate::token::TokenSource;
 
-/// How the server is going to be used, and by whom.
+/// How a manager would use the server.
 pub(super) struct CommandCheck {
-    topology: Topology,
-    pub(super) layout: LockEncoding,
-    /// Whether replicas are waited for.
+    topology: Deployment,
+    pub(super) encoding: LockEncoding,
+    /// Whether writes wait for replicas.
     waits: bool,
-    /// Whether we are told of what is done to keys.
+    /// Whether the manager uses client tracking.
     tracks: bool,
     /// A name in the namespace that no lock has.
     pub(super) key: String,
@@ -33,11 +33,11 @@ pub(super) struct CommandCheck {
 }
 
 impl CommandCheck {
-    pub(super) fn new(topology: Topology, settings: &Settings) -> Self {
-        let layout = match (topology, settings.layout) {
-            (Topology::Quorum, _) => LockEncoding::Plain,
+    pub(super) fn new(topology: Deployment, settings: &Settings) -> Self {
+        let encoding = match (topology, settings.layout) {
+            (Deployment::Quorum, _) => LockEncoding::Plain,
             (_, crate::Layout::Native) => LockEncoding::Native,
-            (Topology::Cluster, crate::Layout::Redisson) => LockEncoding::Redisson(settings.publish),
+            (Deployment::Cluster, crate::Layout::Redisson) => LockEncoding::Redisson(settings.publish),
             (_, crate::Layout::Redisson) => LockEncoding::Redisson(Publish::Publish),
         };
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
@@ -45,39 +45,47 @@ impl CommandCheck {
         let key = format!("{namespace}{separator}{MARKER}doctor:{}", us.process().shown());
         let rules = &settings.rules;
         let namespaces = Namespaces::new(namespace);
-        Self { topology, layout, waits: rules.replica_acks > 0, tracks: rules.tracking, key, us, namespaces }
+        Self {
+            topology,
+            encoding,
+            waits: rules.replica_acks > 0,
+            tracks: rules.tracking,
+            key,
+            us,
+            namespaces,
+        }
     }
 
-    /// Returns the same use on another key.
+    /// Returns the same check for another key.
     pub(super) fn on(self, key: String) -> Self {
         Self { key, ..self }
     }
 
-    /// Returns the channel that tells who waits.
+    /// Returns the channel that notifies waiters.
     pub(super) fn channel(&self) -> String {
-        let bell = self.layout.bell(&self.namespaces, &self.key);
-        bell.unwrap_or_else(|| self.namespaces.own().grant_channel(self.us.process()))
+        let channel = self.encoding.release_channel(&self.namespaces, &self.key);
+        channel.unwrap_or_else(|| self.namespaces.own().grant_channel(self.us.process()))
     }
 }
 
-/// Attempts each of them: by itself, so that it is named where it is refused, and then as locks do.
-pub(super) async fn all(asker: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<Probe> {
-    let mut probes = match usage.layout {
-        LockEncoding::Native | LockEncoding::Plain => of_strings(asker, usage).await,
+/// Tries each command separately, so that a rejected one can be named, and then as locks use them.
+pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<Probe> {
+    let mut probes = match usage.encoding {
+        LockEncoding::Native | LockEncoding::Plain => of_strings(session, usage).await,
         LockEncoding::Redisson(_) => Vec::new(),
     };
-    let others = tries(asker, |to| {
+    let others = tries(session, |to| {
         for (command, rule, not_with) in
             [("PUBLISH", "+publish", Publish::Spublish), ("SPUBLISH", "+spublish", Publish::Publish)]
         {
-            if usage.layout.publish() != not_with {
+            if usage.encoding.publish() != not_with {
                 to.command(command, rule, Need::Telling, &[command, &usage.channel(), ""]);
             }
         }
         if usage.topology.fails_over() {
             to.command("ROLE", "+role", Need::Locks, &["ROLE"]);
         }
-        if usage.topology == Topology::Cluster {
+        if usage.topology == Deployment::Cluster {
             to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
         }
         if usage.tracks {
@@ -88,8 +96,9 @@ pub(super) async fn all(asker: &mut ProbeSession<'_>, usage: &CommandCheck) -> V
         }
     });
     let mut others = others.await;
-    if usage.layout.publish() == Publish::Auto {
-        // One of the two does: a server without shards has no SPUBLISH, and one with it is told by nothing else.
+    if usage.encoding.publish() == Publish::Auto {
+        // One of the two is enough: without sharded channels there is no SPUBLISH; with them, only
+        // SPUBLISH reaches the subscribers.
         let has_none = |probe: &Probe| {
             probe.command == "SPUBLISH" && probe.answer.as_ref().is_err_and(Refusal::is_unknown)
         };
@@ -98,25 +107,25 @@ pub(super) async fn all(asker: &mut ProbeSession<'_>, usage: &CommandCheck) -> V
     }
     probes.extend(others);
     if probes.iter().all(|probe| probe.answer.is_ok() || probe.need != Need::Locks) {
-        probes.extend(tries(asker, |to| to.live_through(usage)).await);
+        probes.extend(tries(session, |to| to.live_through(usage)).await);
     }
     probes
 }
 
-/// Attempts the commands that the scripts of a layout of strings call.
-async fn of_strings(asker: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<Probe> {
+/// Tries the commands that the scripts of an encoding with strings call.
+async fn of_strings(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<Probe> {
     let (key, token, counter) = (&*usage.key, usage.us.next().to_string(), codec::counter(&usage.key));
-    let mut probes = tries(asker, |to| {
+    let mut probes = tries(session, |to| {
         to.command("PING", "+ping", Need::Locks, &["PING"]);
         to.command("SET", "+set", Need::Locks, &["SET", key, &token, "NX", "PX", LIFE]);
     })
     .await;
     let has_key = probes.iter().all(|probe| probe.answer.is_ok());
     probes.extend(
-        tries(asker, |to| {
+        tries(session, |to| {
             to.command("GETRANGE", "+getrange", Need::Locks, &["GETRANGE", key, "0", "0"]);
             to.command("PTTL", "+pttl", Need::Locks, &["PTTL", key]);
-            // It would make a key that has no end.
+            // Without the key, APPEND would create a key that never expires.
             if has_key {
                 to.command("APPEND", "+append", Need::Locks, &["APPEND", key, &token]);
             }
@@ -133,13 +142,13 @@ async fn of_strings(asker: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<P
     probes
 }
 
-/// Sends what `name` names, all at once, and reads what became of it.
-async fn tries(asker: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts)) -> Vec<Probe> {
+/// Sends the commands that `name` adds in one pipeline, and returns their outcomes.
+async fn tries(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts)) -> Vec<Probe> {
     let mut tries = Attempts { named: Vec::new(), questions: redis::pipe() };
     name(&mut tries);
-    let answers = asker.ask_all(&tries.questions).await;
+    let answers = session.ask_all(&tries.questions).await;
     let probe =
-        |((command, rule, need), answer)| Probe { command, rule, need, answer: outcome(asker, answer) };
+        |((command, rule, need), answer)| Probe { command, rule, need, answer: outcome(session, answer) };
     tries.named.into_iter().zip(answers).map(probe).collect()
 }
 
@@ -156,11 +165,12 @@ impl Attempts {
         self.questions.add_command(question);
     }
 
-    /// The life of a lock, by the very scripts. It has no fencing token, whose counter would be left behind.
+    /// Acquires, renews, and releases a lock with the real scripts. Without a fencing token, whose
+    /// counter would remain.
     fn live_through(&mut self, usage: &CommandCheck) {
         let (key, token) = (Name::from(&*usage.key), usage.us.next());
         for (name, command) in [
-            ("taking a lock", Command::Acquire { lease: SHORT }),
+            ("acquiring a lock", Command::Acquire { lease: SHORT }),
             ("renewing it", Command::Renew { lease: SHORT }),
             ("waiting for it", Command::Enqueue { lease: SHORT, mode: EnqueueMode::TryOnly }),
             ("inspecting it", Command::Inspect),
@@ -168,28 +178,28 @@ impl Attempts {
         ] {
             self.named.push((name, None, Need::Locks));
             let request = Request::new(Name::clone(&key), token, command);
-            usage.layout.encode(&request, &usage.namespaces, SHORT, None, None, &mut self.questions);
+            usage.encoding.encode(&request, &usage.namespaces, SHORT, None, None, &mut self.questions);
         }
     }
 }
 
-fn outcome(asker: &ProbeSession<'_>, answer: Read<Value>) -> Result<(), Refusal> {
+fn outcome(session: &ProbeSession<'_>, answer: Read<Value>) -> Result<(), Refusal> {
     match answer {
-        // The script has no such name: it may be called by one.
+        // The script does not exist, but EVALSHA is allowed.
         Ok(answer) if codec::is_unknown_script(&answer) => Ok(()),
         Ok(answer @ Value::ServerError(_)) => {
             let is_forbidden = codec::is_forbidden(&answer);
-            Err(Refusal { is_forbidden, said: asker.refusal(answer) })
+            Err(Refusal { is_forbidden, said: session.refusal(answer) })
         }
         Ok(_) => Ok(()),
-        Err(said) => Err(Refusal { is_forbidden: false, said }),
+        Err(reason) => Err(Refusal { is_forbidden: false, said: reason }),
     }
 }
 
-/// What scripts call is tried by itself, and named so where it is refused.
+/// Commands that scripts call are tried separately, so that a rejected one can be named.
 const SCRIPT: &str = "return 1";
-/// No script has this name.
+/// No script has this hash.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
-/// Milliseconds after which a key of ours ends, should it not be deleted.
+/// The time to live of the test key in milliseconds, in case it is not deleted.
 const LIFE: &str = "5000";
 const SHORT: Duration = Duration::from_secs(5);

@@ -1,22 +1,20 @@
-//! What a server says and hears, as bytes: RESP, as far as our backend speaks it.
-//!
-//! Not here: what is said (`small_redis`).
+//! RESP, as far as the backend uses it.
 
-/// What a server says.
+/// A reply or message of the server.
 #[derive(Clone, Debug)]
-pub(super) enum SentinelReport {
+pub(super) enum RespValue {
     Line(&'static str),
     Error(&'static str),
     Int(i64),
     Text(String),
     Nil,
-    List(Vec<SentinelReport>),
-    Map(Vec<(SentinelReport, SentinelReport)>),
-    Push(Vec<SentinelReport>),
+    List(Vec<RespValue>),
+    Map(Vec<(RespValue, RespValue)>),
+    Push(Vec<RespValue>),
 }
 
-impl SentinelReport {
-    /// Returns it as bytes of RESP2, or of RESP3.
+impl RespValue {
+    /// Encodes it as RESP2 or RESP3.
     pub(super) fn written(&self, resp3: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.write(resp3, &mut bytes);
@@ -52,9 +50,9 @@ impl SentinelReport {
     }
 }
 
-/// Takes the next command out of what a client has sent; `None` while its end is missing.
-pub(super) fn next_command(heard: &mut Vec<u8>) -> Option<Vec<String>> {
-    let mut rest = &heard[..];
+/// Removes the next command from the received bytes. Returns `None` if it is incomplete.
+pub(super) fn next_command(received: &mut Vec<u8>) -> Option<Vec<String>> {
+    let mut rest = &received[..];
     let words: usize = head(&mut rest, b'*')?;
     let mut command = Vec::with_capacity(words);
     for _ in 0..words {
@@ -63,16 +61,16 @@ pub(super) fn next_command(heard: &mut Vec<u8>) -> Option<Vec<String>> {
         command.push(String::from_utf8_lossy(&word[..length]).into_owned());
         rest = behind;
     }
-    let taken = heard.len() - rest.len();
-    heard.drain(..taken);
+    let taken = received.len() - rest.len();
+    received.drain(..taken);
     Some(command)
 }
 
-/// Takes the head of a part; `None` while its end is missing.
+/// Removes the header of an element. Returns `None` if it is incomplete.
 fn head(rest: &mut &[u8], sign: u8) -> Option<usize> {
     let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
-    assert_eq!(rest[0], sign, "the client sends arrays of texts");
-    let number = std::str::from_utf8(&rest[1..end]).ok()?.parse().expect("the client counts");
+    assert_eq!(rest[0], sign, "the client sends arrays of strings");
+    let number = std::str::from_utf8(&rest[1..end]).ok()?.parse().expect("a number");
     *rest = &rest[end + 2..];
     Some(number)
 }

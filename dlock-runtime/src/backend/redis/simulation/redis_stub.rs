@@ -1,9 +1,10 @@
-//! A small Redis that understands what our backend says to one, and nothing else.
+//! A Redis stub that understands exactly the commands that the backend sends.
 //!
-//! What a command makes of a lock stands in `protocol::record`; here are the words, who listens, and who is told of changes. A word that our
-//! backend has no reason to say is noted as [strange](SmallRedis::strange): so no key can come to stand there without an end.
+//! `protocol::record` implements the effect of commands on a lock. This module adds the encoding,
+//! subscriptions, and client tracking. A command that the backend has no reason to send is recorded
+//! as [unexpected](RedisStub::unexpected), so no key can lack a time to live.
 //!
-//! Not here: connections (`machine`), whether a real Redis says the same (`contract`).
+//! See also `contract`, which compares the stub with a real server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::scripts::Script;
 use crate::backend::redis::namespaces::Namespaces;
-use crate::backend::redis::simulation::said::SentinelReport;
+use crate::backend::redis::simulation::resp::RespValue;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
@@ -22,20 +23,20 @@ use crate::protocol::record::Record;
 use crate::token::Token;
 
 /// The server.
-pub(super) struct SmallRedis {
+pub(super) struct RedisStub {
     keys: BTreeMap<String, Entry>,
-    /// Which of [`SCRIPTS`] it knows by their names.
+    /// Which of [`SCRIPTS`] are loaded.
     loaded: BTreeSet<usize>,
     clients: BTreeMap<u64, Client>,
-    /// Which clients are told of the next change of a key.
+    /// The clients that are notified of the next change of a key.
     readers: BTreeMap<String, BTreeSet<u64>>,
     last_client: u64,
-    /// That of its clients.
+    /// The namespaces of its clients.
     namespaces: Namespaces,
-    /// The fencing tokens that were issued, in their order.
+    /// The issued fencing tokens, in order.
     pub(super) issued: Vec<(String, u64)>,
-    /// What it was told that our backend has no reason to say.
-    pub(super) strange: Vec<String>,
+    /// Commands that the backend has no reason to send.
+    pub(super) unexpected: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ struct Client {
     tracks: bool,
 }
 
-/// By their places, which are their names.
+/// The index of a script is its hash.
 const SCRIPTS: [Script; Script::COUNT] = [
     Script::Enqueue,
     Script::Renew,
@@ -65,7 +66,7 @@ const SCRIPTS: [Script; Script::COUNT] = [
     Script::Inspect,
 ];
 
-impl Default for SmallRedis {
+impl Default for RedisStub {
     fn default() -> Self {
         Self {
             keys: BTreeMap::new(),
@@ -75,22 +76,17 @@ impl Default for SmallRedis {
             last_client: 0,
             namespaces: Namespaces::new(NAMESPACE),
             issued: Vec::new(),
-            strange: Vec::new(),
+            unexpected: Vec::new(),
         }
     }
 }
 
-impl SmallRedis {
-    /// A client has connected; what it is told goes to `out`.
+impl RedisStub {
+    /// Connects a client whose replies go to `out`.
     pub(super) fn connect(&mut self, out: UnboundedSender<Vec<u8>>) -> u64 {
         self.last_client += 1;
         let client = Client { out, channels: BTreeSet::new(), resp3: false, tracks: false };
         self.clients.insert(self.last_client, client);
-        self.last_client
-    }
-
-    /// Returns how many clients have connected so far.
-    pub(super) fn connections(&self) -> u64 {
         self.last_client
     }
 
@@ -101,7 +97,7 @@ impl SmallRedis {
         });
     }
 
-    /// Its process has ended: connections and scripts are gone, and all keys where it does not keep them.
+    /// Restarts the process: connections and scripts are lost, and unless `keeps`, all keys.
     pub(super) fn restart(&mut self, keeps: bool) {
         self.clients.clear();
         self.readers.clear();
@@ -111,22 +107,22 @@ impl SmallRedis {
         }
     }
 
-    /// Forgets the scripts.
+    /// Removes all scripts.
     pub(super) fn forget_scripts(&mut self) {
         self.loaded.clear();
     }
 
-    /// Returns whether it does not know the script of this name.
+    /// Returns `true` if the script with this hash is not loaded.
     pub(super) fn has_forgotten(&self, script: &str) -> bool {
         !self.loaded.iter().any(|at| name(*at) == script)
     }
 
-    /// Returns whether a client listens to messages.
+    /// Returns `true` if a client has a subscription.
     pub(super) fn listens(&self, client: u64) -> bool {
         self.clients.get(&client).is_some_and(|client| !client.channels.is_empty())
     }
 
-    /// Returns the locks that stand there at `now`, and until when.
+    /// Returns the locks at `now`, each with its expiry.
     pub(super) fn locks(&self, now: BootInstant) -> Vec<(String, BootInstant)> {
         let lock = |(key, entry): (&String, &Entry)| match entry {
             Entry::Lock(record) if !record.is_empty(now) => Some((key.clone(), record.ends()?)),
@@ -135,61 +131,60 @@ impl SmallRedis {
         self.keys.iter().filter_map(lock).collect()
     }
 
-    /// Does what a client says, and answers it.
+    /// Runs a command of a client, and sends the reply.
     pub(super) fn run(&mut self, client: u64, words: &[String], now: BootInstant) {
         self.sweep(now);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let said = self.answer(client, &words, now).unwrap_or_else(|| {
-            self.strange.push(words.join(" "));
-            SentinelReport::Error("ERR nobody says that here")
+        let reply = self.answer(client, &words, now).unwrap_or_else(|| {
+            self.unexpected.push(words.join(" "));
+            RespValue::Error("ERR unexpected command")
         });
-        self.say(client, &said);
+        self.send(client, &reply);
     }
 
-    /// ReplySink a client with an error, in place of doing what it says.
+    /// Replies with an error instead of running the command.
     pub(super) fn refuse(&mut self, client: u64, error: &'static str) {
-        self.say(client, &SentinelReport::Error(error));
+        self.send(client, &RespValue::Error(error));
     }
 
-    fn say(&self, client: u64, said: &SentinelReport) {
+    fn send(&self, client: u64, reply: &RespValue) {
         if let Some(client) = self.clients.get(&client) {
-            let _ = client.out.send(said.written(client.resp3)); // it may be gone
+            let _ = client.out.send(reply.written(client.resp3)); // it may be gone
         }
     }
 
-    fn answer(&mut self, client: u64, words: &[&str], now: BootInstant) -> Option<SentinelReport> {
-        let said = match *words {
+    fn answer(&mut self, client: u64, words: &[&str], now: BootInstant) -> Option<RespValue> {
+        let reply = match *words {
             ["HELLO", "3", ..] => {
                 self.clients.get_mut(&client)?.resp3 = true;
-                SentinelReport::Map(vec![(SentinelReport::Text("proto".to_owned()), SentinelReport::Int(3))])
+                RespValue::Map(vec![(RespValue::Text("proto".to_owned()), RespValue::Int(3))])
             }
-            ["CLIENT", "SETINFO", ..] => SentinelReport::Line("OK"),
+            ["CLIENT", "SETINFO", ..] => RespValue::Line("OK"),
             ["CLIENT", "TRACKING", "ON", "NOLOOP"] => {
                 self.clients.get_mut(&client)?.tracks = true;
-                SentinelReport::Line("OK")
+                RespValue::Line("OK")
             }
-            ["PING"] if !self.listens(client) => SentinelReport::Line("PONG"),
-            ["PING"] => SentinelReport::List(vec![
-                SentinelReport::Text("pong".to_owned()),
-                SentinelReport::Text(String::new()),
-            ]),
+            ["PING"] if !self.listens(client) => RespValue::Line("PONG"),
+            ["PING"] => {
+                RespValue::List(vec![RespValue::Text("pong".to_owned()), RespValue::Text(String::new())])
+            }
             ["SUBSCRIBE", channel] => {
                 let channels = &mut self.clients.get_mut(&client)?.channels;
                 channels.insert(channel.to_owned());
                 let count = i64::try_from(channels.len()).ok()?;
-                let words = ["subscribe", channel].map(|word| SentinelReport::Text(word.to_owned()));
-                SentinelReport::List(words.into_iter().chain([SentinelReport::Int(count)]).collect())
+                let words = ["subscribe", channel].map(|word| RespValue::Text(word.to_owned()));
+                RespValue::List(words.into_iter().chain([RespValue::Int(count)]).collect())
             }
             ["SCRIPT", "LOAD", text] => {
                 let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
                 self.loaded.insert(at);
-                SentinelReport::Text(name(at))
+                RespValue::Text(name(at))
             }
             ["SET", key, token, "NX", "PX", lease] => {
                 let command = Command::Acquire { lease: millis(lease)? };
                 match self.on_lock(client, key, Token::parse(token)?, command, Duration::ZERO, now) {
-                    Reply::Owner => SentinelReport::Line("OK"),
-                    Reply::Contended => SentinelReport::Nil,
+                    Reply::Owner => RespValue::Line("OK"),
+                    Reply::Contended => RespValue::Nil,
                     _ => return None,
                 }
             }
@@ -201,17 +196,17 @@ impl SmallRedis {
                     None => String::new(),
                 };
                 text.truncate(end.parse::<usize>().ok()? + 1);
-                SentinelReport::Text(text)
+                RespValue::Text(text)
             }
             ["EVALSHA", script, keys, ref rest @ ..] => {
                 let Some(at) = (0..SCRIPTS.len()).find(|at| name(*at) == script && self.loaded.contains(at))
                 else {
-                    return Some(SentinelReport::Error("NOSCRIPT No matching script. Please use EVAL."));
+                    return Some(RespValue::Error("NOSCRIPT No matching script. Please use EVAL."));
                 };
                 return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
             }
-            // Whether it runs scripts, where it is not known to load them: it closed the connection instead.
-            ["EVAL", "return 1", "1", _] => SentinelReport::Int(1),
+            // The backend sends this if the server may not load scripts.
+            ["EVAL", "return 1", "1", _] => RespValue::Int(1),
             ["EVAL", text, keys, ref rest @ ..] => {
                 let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
                 self.loaded.insert(at);
@@ -219,7 +214,7 @@ impl SmallRedis {
             }
             _ => return None,
         };
-        Some(said)
+        Some(reply)
     }
 
     /// Runs a script.
@@ -229,7 +224,7 @@ impl SmallRedis {
         script: Script,
         (keys, args): (&[&str], &[&str]),
         now: BootInstant,
-    ) -> Option<SentinelReport> {
+    ) -> Option<RespValue> {
         let (&key, (&token, mut rest)) = (keys.first()?, args.split_first()?);
         let token = Token::parse(token)?;
         let publishes = [Script::Release, Script::Free, Script::ForceRelease, Script::Leave, Script::Yield];
@@ -240,10 +235,10 @@ impl SmallRedis {
             }
             rest = behind;
         }
-        let (mut grant_lease, mut besides) = (Duration::ZERO, None);
+        let (mut grant_lease, mut extra) = (Duration::ZERO, None);
         let command = match (script, rest) {
             (Script::Enqueue, [lease, mode, rest @ ..]) => {
-                besides = rest.first().copied();
+                extra = rest.first().copied();
                 let mode = match *mode {
                     "first" => EnqueueMode::Join,
                     "again" => EnqueueMode::Recheck,
@@ -253,7 +248,7 @@ impl SmallRedis {
                 Command::Enqueue { lease: millis(lease)?, mode }
             }
             (Script::Renew, [lease, rest @ ..]) => {
-                besides = rest.first().copied();
+                extra = rest.first().copied();
                 Command::Renew { lease: millis(lease)? }
             }
             (Script::Keep, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
@@ -263,7 +258,7 @@ impl SmallRedis {
             }
             (Script::Release, [lease, fleet_hold]) => {
                 grant_lease = millis(lease)?;
-                Command::ReleaseWithFleetHold { fleet_hold: streak_of(fleet_hold)? }
+                Command::ReleaseWithFleetHold { fleet_hold: fleet_hold_of(fleet_hold)? }
             }
             (Script::Free, []) => Command::ReleaseWithoutHandoff,
             (Script::ForceRelease | Script::Leave, [lease]) => {
@@ -273,15 +268,15 @@ impl SmallRedis {
             (Script::Yield, [lease, next, rest @ ..]) => {
                 grant_lease = millis(lease)?;
                 let fleet_hold =
-                    rest.first().map_or(Some(FleetHold::UNKNOWN), |fleet_hold| streak_of(fleet_hold))?;
+                    rest.first().map_or(Some(FleetHold::UNKNOWN), |fleet_hold| fleet_hold_of(fleet_hold))?;
                 Command::Yield { next: Token::parse(next)?, fleet_hold }
             }
             (Script::Fence, [life]) => {
                 let counter = (*keys.get(1)?, millis(life)?);
                 let reply = self.on_lock(client, key, token, Command::Fence, Duration::ZERO, now);
                 return Some(match reply {
-                    Reply::Owner => SentinelReport::Text(self.issue(key, counter, now).to_string()),
-                    _ => SentinelReport::Int(0),
+                    Reply::Owner => RespValue::Text(self.issue(key, counter, now).to_string()),
+                    _ => RespValue::Int(0),
                 });
             }
             (Script::Inspect, []) => Command::Inspect,
@@ -290,11 +285,12 @@ impl SmallRedis {
         let holder = self.holder(key, now);
         let before = self.written(key);
         let reply = self.on_lock(client, key, token, command, grant_lease, now);
-        if besides == Some("write") && matches!(reply, Reply::Owner) && self.written(key) == before {
-            self.has_changed(key, Some(client)); // it was written as it was
+        if extra == Some("write") && matches!(reply, Reply::Owner) && self.written(key) == before {
+            self.has_changed(key, Some(client)); // written without a change
         }
-        // The script read the key, and a change by itself is the one that its reader would have been told of.
-        if self.written(key) == before || besides == Some("read") {
+        // The script read the key. A client is not notified of its own changes, so its next read
+        // counts.
+        if self.written(key) == before || extra == Some("read") {
             self.is_read(client, key);
         }
         Some(match (script, reply) {
@@ -302,22 +298,22 @@ impl SmallRedis {
             (Script::Enqueue, Reply::Queued { ttl }) => pair(2, ttl),
             (Script::Enqueue, Reply::NotQueued { ttl }) => pair(3, ttl),
             (Script::Enqueue, Reply::Absent) => pair(0, Some(Duration::ZERO)),
-            (Script::Inspect, Reply::Info(Some(sight))) => {
-                let waiters = i64::try_from(sight.waiters).ok()?;
-                SentinelReport::List(vec![
-                    SentinelReport::Text(holder?.to_string()),
-                    SentinelReport::Int(waiters),
-                    ttl(sight.ttl),
+            (Script::Inspect, Reply::Info(Some(info))) => {
+                let waiters = i64::try_from(info.waiters).ok()?;
+                RespValue::List(vec![
+                    RespValue::Text(holder?.to_string()),
+                    RespValue::Int(waiters),
+                    ttl(info.ttl),
                 ])
             }
-            (Script::Inspect, Reply::Info(None)) | (_, Reply::NotOwner) => SentinelReport::Int(0),
-            (Script::Yield, Reply::Yielded) => SentinelReport::Int(2),
-            (_, Reply::Owner) => SentinelReport::Int(1),
+            (Script::Inspect, Reply::Info(None)) | (_, Reply::NotOwner) => RespValue::Int(0),
+            (Script::Yield, Reply::Yielded) => RespValue::Int(2),
+            (_, Reply::Owner) => RespValue::Int(1),
             _ => return None,
         })
     }
 
-    /// Has a lock do a command, tells those who are granted it, and those who wanted to hear of a change.
+    /// Runs a command on a lock, and notifies granted waiters and clients that track the key.
     fn on_lock(
         &mut self,
         client: u64,
@@ -330,7 +326,7 @@ impl SmallRedis {
         let before = self.written(key);
         let entry = self.keys.entry(key.to_owned()).or_insert(Entry::Lock(Record::default()));
         let Entry::Lock(record) = entry else {
-            self.strange.push(format!("{command:?} of a counter"));
+            self.unexpected.push(format!("{command:?} of a counter"));
             return Reply::NotOwner;
         };
         let (clients, namespace) = (&self.clients, self.namespaces.own());
@@ -338,12 +334,13 @@ impl SmallRedis {
             let channel = namespace.grant_channel(token.process());
             let fleet_hold = fleet_hold.millis().map(|held| format!("+{held}")).unwrap_or_default();
             let payload = format!("{token}{}{fleet_hold}|{key}", lease.as_millis());
-            let message = ["message", &channel, &payload].map(|word| SentinelReport::Text(word.to_owned()));
-            let message = SentinelReport::List(message.into());
-            let mut hearing = clients.values().filter(|client| client.channels.contains(&channel)).peekable();
-            let is_heard = hearing.peek().is_some();
-            hearing.for_each(|client| drop(client.out.send(message.written(client.resp3))));
-            is_heard
+            let message = ["message", &channel, &payload].map(|word| RespValue::Text(word.to_owned()));
+            let message = RespValue::List(message.into());
+            let mut receivers =
+                clients.values().filter(|client| client.channels.contains(&channel)).peekable();
+            let is_received = receivers.peek().is_some();
+            receivers.for_each(|client| drop(client.out.send(message.written(client.resp3))));
+            is_received
         });
         if record.is_empty(now) {
             self.keys.remove(key);
@@ -365,7 +362,7 @@ impl SmallRedis {
         token
     }
 
-    /// Takes out what has come to its end.
+    /// Removes expired keys.
     fn sweep(&mut self, now: BootInstant) {
         let has_ended = |entry: &Entry| match entry {
             Entry::Lock(record) => record.is_empty(now),
@@ -386,7 +383,7 @@ impl SmallRedis {
         }
     }
 
-    /// Returns what stands under a key, to be compared.
+    /// Returns the value and expiry of a key, for comparison.
     fn written(&self, key: &str) -> Option<(Vec<Token>, Option<BootInstant>)> {
         match self.keys.get(key)? {
             Entry::Lock(record) => Some((record.tokens(BootInstant::START), record.ends())),
@@ -400,21 +397,21 @@ impl SmallRedis {
         }
     }
 
-    /// Tells those who have read a key that it has changed, but not who changed it.
+    /// Notifies the clients that have read a key of a change, except the one that made it.
     fn has_changed(&mut self, key: &str, by: Option<u64>) {
         let readers = self.readers.remove(key).unwrap_or_default();
-        let keys = SentinelReport::List(vec![SentinelReport::Text(key.to_owned())]);
-        let told = SentinelReport::Push(vec![SentinelReport::Text("invalidate".to_owned()), keys]);
+        let keys = RespValue::List(vec![RespValue::Text(key.to_owned())]);
+        let message = RespValue::Push(vec![RespValue::Text("invalidate".to_owned()), keys]);
         for reader in readers.into_iter().filter(|reader| Some(*reader) != by) {
-            self.say(reader, &told);
+            self.send(reader, &message);
         }
     }
 }
 
-/// The namespace of every client, which is the default.
+/// The namespace of every client: the default.
 pub(super) const NAMESPACE: &str = "dlock";
 
-/// The wall clock when the boot clock was started, in microseconds.
+/// The wall clock at the start of the boot clock, in microseconds.
 const EPOCH: u64 = 1_700_000_000_000_000;
 
 fn name(at: usize) -> String {
@@ -425,14 +422,14 @@ fn millis(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-fn streak_of(text: &str) -> Option<FleetHold> {
+fn fleet_hold_of(text: &str) -> Option<FleetHold> {
     text.strip_prefix('+').and_then(millis).map(FleetHold::of)
 }
 
-fn ttl(ttl: Option<Duration>) -> SentinelReport {
-    SentinelReport::Int(ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()).unwrap_or(-1))
+fn ttl(ttl: Option<Duration>) -> RespValue {
+    RespValue::Int(ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()).unwrap_or(-1))
 }
 
-fn pair(first: i64, time: Option<Duration>) -> SentinelReport {
-    SentinelReport::List(vec![SentinelReport::Int(first), ttl(time)])
+fn pair(first: i64, time: Option<Duration>) -> RespValue {
+    RespValue::List(vec![RespValue::Int(first), ttl(time)])
 }

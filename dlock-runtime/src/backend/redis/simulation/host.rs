@@ -1,6 +1,4 @@
-//! The machine that the small Redis runs on: its connections, and what goes wrong with them.
-//!
-//! Not here: what the server answers (`small_redis`), when something goes wrong (`faults`).
+//! The host of the Redis stub: its connections, and the faults that affect them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,38 +11,36 @@ use tokio::time::sleep;
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::backend::redis::simulation::faults::{Counts, Fault};
-use crate::backend::redis::simulation::said::next_command;
-use crate::backend::redis::simulation::small_redis::SmallRedis;
-use crate::backend::redis::simulation::world::sim_time;
+use crate::backend::redis::simulation::model::sim_time;
+use crate::backend::redis::simulation::redis_stub::RedisStub;
+use crate::backend::redis::simulation::resp::next_command;
 use crate::clock::boot_time;
 use crate::protocol::deadline::BootInstant;
 
 pub(super) const PORT: u16 = 6379;
 
-/// The machine; it outlives the process that serves on it.
+/// The host. It outlives the server process.
 #[derive(Default)]
-pub(super) struct Machine {
-    pub(super) redis: RefCell<SmallRedis>,
-    pub(super) moods: Moods,
-    /// What was seen to happen.
+pub(super) struct Host {
+    pub(super) redis: RefCell<RedisStub>,
+    pub(super) active_faults: ActiveFaults,
+    /// The faults that occurred.
     pub(super) counts: RefCell<Counts>,
-    /// Told when connections are to be cut, by their clients.
+    /// Notifies each connection, by client, that it must be cut.
     cuts: RefCell<BTreeMap<u64, Rc<Notify>>>,
     refuses: Notify,
-    /// For how long a connection may be idle before it is ended, where there is a limit.
-    pub(super) ends_idle: Cell<Option<Duration>>,
-    /// What happens, where it is to be shown.
+    /// The recorded events, if the run is traced.
     pub(super) trace: Option<RefCell<Vec<String>>>,
 }
 
-/// What goes wrong, each until a point in time.
-pub(super) struct Moods {
+/// The active faults, each with its end.
+pub(super) struct ActiveFaults {
     pub(super) stalls: Cell<BootInstant>,
     pub(super) refuses: Cell<BootInstant>,
     pub(super) splits: Cell<BootInstant>,
     pub(super) is_slow: Cell<(BootInstant, Duration)>,
     pub(super) errs: Cell<(BootInstant, &'static str)>,
-    /// Whether the next command on a lock is cut off, before it is done or after.
+    /// Whether to cut the connection before or after the next command on a lock.
     pub(super) cuts: Cell<Option<Cut>>,
 }
 
@@ -54,7 +50,7 @@ pub(super) enum Cut {
     After,
 }
 
-impl Default for Moods {
+impl Default for ActiveFaults {
     fn default() -> Self {
         let never = || Cell::new(BootInstant::START);
         Self {
@@ -68,8 +64,8 @@ impl Default for Moods {
     }
 }
 
-impl Moods {
-    /// All is well again.
+impl ActiveFaults {
+    /// Ends all faults.
     pub(super) fn end(&self) {
         let Self { stalls, refuses, splits, is_slow, errs, cuts } = Self::default();
         self.stalls.swap(&stalls);
@@ -81,22 +77,22 @@ impl Moods {
     }
 }
 
-impl Machine {
+impl Host {
     pub(super) fn new(traced: bool) -> Self {
         Self { trace: traced.then(RefCell::default), ..Self::default() }
     }
 
-    /// Notes what happens, where it is to be shown.
+    /// Records an event if the run is traced.
     pub(super) fn note(&self, what: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             trace.borrow_mut().push(format!("{:>9.3} {}", sim_time().as_secs_f64() * 1_000.0, what()));
         }
     }
 
-    /// Serves, for as long as the process lives.
+    /// Serves connections while the process lives.
     pub(super) async fn serve(self: Rc<Self>) -> turmoil::Result {
         loop {
-            while boot_time() < self.moods.refuses.get() {
+            while boot_time() < self.active_faults.refuses.get() {
                 sleep(STEP).await;
             }
             let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
@@ -106,50 +102,50 @@ impl Machine {
                     () = self.refuses.notified() => break,
                     accepted = listener.accept() => {
                         let (stream, _) = accepted?;
-                        tokio::task::spawn_local(Rc::clone(&self).talk(stream));
+                        tokio::task::spawn_local(Rc::clone(&self).serve_connection(stream));
                     }
                 }
             }
         }
     }
 
-    /// Takes no connections until `end`.
+    /// Accepts no connections until `end`.
     pub(super) fn refuse_until(&self, end: BootInstant) {
-        self.moods.refuses.set(end);
+        self.active_faults.refuses.set(end);
         self.refuses.notify_one();
     }
 
-    /// Cuts the connections of clients that `which` takes.
+    /// Cuts the connections of clients for which `which` returns `true`.
     pub(super) fn cut(&self, which: impl Fn(u64) -> bool) -> usize {
         let cuts = self.cuts.borrow();
         cuts.iter().filter(|(client, _)| which(**client)).map(|(_, cut)| cut.notify_one()).count()
     }
 
-    /// Cuts the connections over which messages are heard.
-    pub(super) fn cut_ears(&self) -> usize {
+    /// Cuts the connections with subscriptions.
+    pub(super) fn cut_subscriptions(&self) -> usize {
         self.cut(|client| self.redis.borrow().listens(client))
     }
 
-    /// Its process has ended.
+    /// Restarts the server process.
     pub(super) fn restarts(&self, keeps: bool) {
         self.redis.borrow_mut().restart(keeps);
         self.cuts.borrow_mut().clear();
     }
 
     /// Serves one connection.
-    async fn talk(self: Rc<Self>, stream: TcpStream) {
+    async fn serve_connection(self: Rc<Self>, stream: TcpStream) {
         let (mut from, mut to) = stream.into_split();
-        let (out, mut said) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (out, mut replies) = mpsc::unbounded_channel::<Vec<u8>>();
         let client = self.redis.borrow_mut().connect(out);
         let cut = Rc::new(Notify::new());
         self.cuts.borrow_mut().insert(client, Rc::clone(&cut));
-        let says = async {
-            while let Some(bytes) = said.recv().await {
-                let (until, by) = self.moods.is_slow.get();
+        let sender = async {
+            while let Some(bytes) = replies.recv().await {
+                let (until, by) = self.active_faults.is_slow.get();
                 if boot_time() < until {
                     sleep(by).await;
                 }
-                let is_split = boot_time() < self.moods.splits.get();
+                let is_split = boot_time() < self.active_faults.splits.get();
                 let pieces = bytes.chunks(if is_split { 7 } else { bytes.len().max(1) });
                 for piece in pieces {
                     if to.write_all(piece).await.is_err() {
@@ -158,43 +154,42 @@ impl Machine {
                 }
             }
         };
-        let hears = async {
-            let (mut heard, mut piece) = (Vec::new(), [0; 4096]);
+        let receiver = async {
+            let (mut received, mut piece) = (Vec::new(), [0; 4096]);
             loop {
-                while let Some(words) = next_command(&mut heard) {
-                    while boot_time() < self.moods.stalls.get() {
+                while let Some(words) = next_command(&mut received) {
+                    while boot_time() < self.active_faults.stalls.get() {
                         sleep(STEP).await;
                     }
-                    if self.does(client, &words).is_break() {
+                    if self.run_command(client, &words).is_break() {
                         return;
                     }
                 }
-                let limit = self.ends_idle.get().unwrap_or(Duration::MAX);
-                match tokio::time::timeout(limit, from.read(&mut piece)).await {
-                    Err(_) | Ok(Ok(0) | Err(_)) => return,
-                    Ok(Ok(count)) => heard.extend_from_slice(&piece[..count]),
+                match from.read(&mut piece).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => received.extend_from_slice(&piece[..count]),
                 }
             }
         };
         tokio::select! {
             biased;
             () = cut.notified() => {}
-            () = hears => {}
-            () = says => {}
+            () = receiver => {}
+            () = sender => {}
         }
         self.cuts.borrow_mut().remove(&client);
         self.redis.borrow_mut().disconnect(client);
     }
 
-    /// Does what a client says; breaks off where the connection is to be cut.
-    fn does(&self, client: u64, words: &[String]) -> std::ops::ControlFlow<()> {
-        self.note(|| format!("    {client} says {}", shown(words)));
-        let is_of_a_lock = matches!(words[0].as_str(), "SET" | "EVALSHA" | "EVAL");
-        let (until, error) = self.moods.errs.get();
+    /// Runs a command of a client. Breaks if the connection must be cut.
+    fn run_command(&self, client: u64, words: &[String]) -> std::ops::ControlFlow<()> {
+        self.note(|| format!("    {client} sends {}", shown(words)));
+        let is_lock_command = matches!(words[0].as_str(), "SET" | "EVALSHA" | "EVAL");
+        let (until, error) = self.active_faults.errs.get();
         let (now, mut redis) = (boot_time(), self.redis.borrow_mut());
-        let cut = self.moods.cuts.get().filter(|_| is_of_a_lock);
+        let cut = self.active_faults.cuts.get().filter(|_| is_lock_command);
         if cut.is_some() {
-            self.moods.cuts.set(None);
+            self.active_faults.cuts.set(None);
             self.counts.borrow_mut().add(if cut == Some(Cut::Before) {
                 Fault::CUT_BEFORE
             } else {
@@ -204,7 +199,7 @@ impl Machine {
         if cut == Some(Cut::Before) {
             return std::ops::ControlFlow::Break(());
         }
-        if is_of_a_lock && now < until {
+        if is_lock_command && now < until {
             self.counts.borrow_mut().add(Fault::ERR);
             redis.refuse(client, error);
         } else {
@@ -220,7 +215,7 @@ impl Machine {
     }
 }
 
-/// Returns a command as it is shown: what texts of scripts say is known.
+/// Returns a command for the trace, with long arguments cut.
 fn shown(words: &[String]) -> String {
     words
         .iter()
@@ -229,5 +224,5 @@ fn shown(words: &[String]) -> String {
         .join(" ")
 }
 
-/// How often a machine that is kept looks whether it is any more.
+/// How often a stalled host checks whether the stall has ended.
 const STEP: Duration = Duration::from_millis(5);

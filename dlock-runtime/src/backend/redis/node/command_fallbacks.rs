@@ -1,0 +1,202 @@
+//! Commands that some servers lack or refuse, and what replaces them while a connection is opened.
+//!
+//! | missing | replacement |
+//! |---|---|
+//! | `CLIENT SETINFO` | nothing: the server is not given the name of the client library |
+//! | `SCRIPT LOAD` | each script is sent as text, with `EVAL` |
+//! | `EVAL` | none: the connection is refused, as locks need it |
+//!
+//! A command is missing if the server replies with an error that [`codec::is_forbidden`]
+//! recognizes, or if it closes the connection on the command. A network that fails at that time
+//! looks the same, so a closed connection is evidence only if the server replies to another command
+//! afterwards, or closes the connection twice in a row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::{RedisError, Value};
+
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::codec;
+use crate::backend::redis::encoding::scripts::Loaded;
+use crate::backend::redis::node::connect_target::{ConnectTarget, NewConnection};
+use crate::backend::redis::node::connection::Connection;
+use crate::backend::redis::node::inbound::Inbound;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::telemetry;
+
+/// The commands that a server is known to lack.
+#[derive(Debug, Default)]
+pub(super) struct CommandFallbacks {
+    /// Whether the server closes a connection that sends `CLIENT SETINFO`.
+    lacks_client_setinfo: AtomicBool,
+    /// Whether the server has no `SCRIPT LOAD`.
+    lacks_script_load: AtomicBool,
+    /// Whether the server closed the previous connection on `SCRIPT LOAD`.
+    closed_on_script_load: AtomicBool,
+}
+
+impl CommandFallbacks {
+    /// Returns `true` unless the server is known to close a connection that sends `CLIENT SETINFO`.
+    pub(super) fn can_set_info(&self) -> bool {
+        !self.lacks_client_setinfo.load(Ordering::Relaxed)
+    }
+}
+
+impl ConnectTarget {
+    /// Opens a connection for commands, and loads the scripts of `layout`.
+    pub(crate) async fn connect(&self, layout: LockEncoding) -> Result<NewConnection, Failure> {
+        if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
+            return self.connect_without_loading().await;
+        }
+        let sets_info = self.fallbacks.can_set_info();
+        let (untimed, driver) = self.open_for_commands().await?;
+        let mut timed = self.timed(&untimed);
+        let load = Loaded::load(layout);
+        let answers = match timed.send_packed_commands(&load, 0, load.len()).await {
+            Ok(answers) => answers,
+            Err(error) if is_closed_by_command(&error, timed.inbound()) => {
+                drop((timed, untimed, driver));
+                let opened = self.connect_without_loading().await?;
+                if self.fallbacks.closed_on_script_load.swap(true, Ordering::Relaxed) {
+                    self.mark_lacking_script_load(CLOSED);
+                }
+                return Ok(opened);
+            }
+            Err(error) => return Err(self.connect_failure(error, timed.inbound())),
+        };
+        self.on_first_reply(sets_info);
+        self.fallbacks.closed_on_script_load.store(false, Ordering::Relaxed);
+        if let Some(refusal) = answers.iter().find(|answer| codec::is_forbidden(answer)) {
+            self.check_eval(&mut timed).await?;
+            self.mark_lacking_script_load(&self.error_text(refusal));
+            return Ok(NewConnection { timed, untimed, scripts: None, driver });
+        }
+        let mut hashes = Vec::new();
+        for answer in answers {
+            match answer {
+                Value::BulkString(hash) => hashes.push(String::from_utf8_lossy(&hash).into_owned()),
+                Value::SimpleString(hash) => hashes.push(hash),
+                Value::ServerError(error) => return Err(self.failure(error.into())), // such as `NOAUTH`
+                _ => {}
+            }
+        }
+        let hashes = hashes.try_into().map_err(|_| {
+            let reason = format!("redis at {} did not load the scripts of locks", self.shown);
+            Failure::new(FailureKind::Passing, reason)
+        })?;
+        Ok(NewConnection { timed, untimed, scripts: Some(Loaded::new(hashes)), driver })
+    }
+
+    /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
+    async fn connect_without_loading(&self) -> Result<NewConnection, Failure> {
+        let sets_info = self.fallbacks.can_set_info();
+        let (untimed, driver) = self.open_for_commands().await?;
+        let mut timed = self.timed(&untimed);
+        self.check_eval(&mut timed).await?;
+        self.on_first_reply(sets_info);
+        Ok(NewConnection { timed, untimed, scripts: None, driver })
+    }
+
+    /// Checks that the server runs scripts that are sent as text.
+    async fn check_eval(&self, connection: &mut Connection) -> Result<(), Failure> {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return 1").arg(1).arg(&self.probe_key);
+        match connection.send_packed_command(&eval).await {
+            Ok(refusal) if codec::is_forbidden(&refusal) => {
+                Err(self.eval_failure(&refusal, connection).await)
+            }
+            Ok(Value::ServerError(error)) if codec::is_out_of_service(&Value::ServerError(error.clone())) => {
+                Err(self.failure(error.into()))
+            }
+            Ok(_) => Ok(()),
+            // Without any reply, the port rather than the command is wrong: the failure suggests
+            // TLS.
+            Err(error) if self.has_answered() && is_closed_by_command(&error, connection.inbound()) => {
+                Err(self.closed_on("EVAL", error))
+            }
+            Err(error) => Err(self.connect_failure(error, connection.inbound())),
+        }
+    }
+
+    /// Returns why the server runs no scripts: it refuses `EVAL`, or it is a Sentinel.
+    async fn eval_failure(&self, refusal: &Value, connection: &mut Connection) -> Failure {
+        let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
+        if let Ok(Value::Array(fields)) = role
+            && fields.first().and_then(codec::text) == Some("sentinel")
+        {
+            let reason = format!(
+                "redis at {} is a sentinel: write `redis+sentinel://host,host,host/master-name`",
+                self.shown
+            );
+            return Failure::new(FailureKind::Lasting, reason);
+        }
+        match refusal {
+            Value::ServerError(error) => self.shown.failure(error),
+            _ => self.timeout_failure(),
+        }
+    }
+
+    /// Opens a connection that replicas acknowledge writes on; `None` if `replica_acks` is 0.
+    pub(crate) async fn connect_for_acks(&self) -> Result<Option<Connection>, Failure> {
+        if self.replica_acks == 0 {
+            return Ok(None);
+        }
+        let mut connection = self.open().await?;
+        // Waits for no replica: it only shows whether the server has `WAIT`, before the first lock
+        // needs it.
+        let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+        let failed = |error| {
+            if !is_closed_by_command(&error, connection.inbound()) {
+                return self.connect_failure(error, connection.inbound());
+            }
+            let failure = self.closed_on("WAIT", error);
+            Failure { reason: format!("{}: leave out `replica_acks`", failure.reason).into(), ..failure }
+        };
+        match answer.map_err(failed)? {
+            Value::ServerError(error) => Err(self.shown.failure(&error)),
+            _ => Ok(Some(connection)),
+        }
+    }
+
+    /// Notes the first reply to another command than `CLIENT SETINFO`, over a connection that sent
+    /// that command if `sets_info`.
+    ///
+    /// If the server closed the connection that sent `CLIENT SETINFO` before, and never replied,
+    /// that command was the reason.
+    fn on_first_reply(&self, sets_info: bool) {
+        let had_answered = self.has_answered.swap(true, Ordering::Relaxed);
+        if sets_info && !had_answered && !self.fallbacks.lacks_client_setinfo.swap(true, Ordering::Relaxed) {
+            telemetry::command_unsupported(&self.shown, "CLIENT SETINFO", &CLOSED);
+        }
+    }
+
+    fn mark_lacking_script_load(&self, reason: &str) {
+        if !self.fallbacks.lacks_script_load.swap(true, Ordering::Relaxed) {
+            telemetry::command_unsupported(&self.shown, "SCRIPT LOAD", &reason);
+        }
+    }
+
+    /// Reports a command that the server refused, and that locks do not need.
+    pub(crate) fn report_unsupported(&self, command: &str, refusal: &Value) {
+        telemetry::command_unsupported(&self.shown, command, &self.error_text(refusal));
+    }
+
+    fn error_text(&self, refusal: &Value) -> String {
+        match refusal {
+            Value::ServerError(error) => self.shown.error_text(error),
+            _ => String::new(),
+        }
+    }
+}
+
+/// Returns `true` if the server closed a connection that it had accepted, and did not say why: the
+/// last command may be the reason.
+pub(super) fn is_closed_by_command(error: &RedisError, inbound: &Arc<Inbound>) -> bool {
+    let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
+    // An error in reply to `CLIENT SETINFO` is no reason to close the connection later.
+    let reason = inbound.last_error().filter(|text| !text.to_ascii_lowercase().contains("client"));
+    is_closed && inbound.violation().is_none() && reason.is_none()
+}
+
+const CLOSED: &str = "it closed the connection";

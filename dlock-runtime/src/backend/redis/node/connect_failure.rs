@@ -1,0 +1,205 @@
+//! The texts and kinds of failures to connect.
+//!
+//! If the server sent an error, that error is the reason. Secrets are removed from each text.
+
+use std::sync::atomic::Ordering;
+
+use redis::RedisError;
+
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::node::framing::Violation;
+use crate::backend::redis::node::inbound::Inbound;
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::tls;
+use crate::protocol::command::{Failure, FailureKind};
+
+impl ConnectTarget {
+    /// Returns `true` if the server has ever replied as a Redis server does.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// Converts a failure of the credentials provider.
+    pub(super) fn credentials_failure(&self, failure: &Failure) -> Failure {
+        let reason =
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&failure.reason));
+        Failure::new(failure.kind, reason)
+    }
+
+    /// Returns the failure of a server that closed the connection on `command`.
+    pub(super) fn closed_on(&self, command: &str, error: RedisError) -> Failure {
+        let failure = self.failure(error);
+        let reason = format!("redis at {} closed the connection on `{command}`", self.shown);
+        Failure { reason: reason.into(), ..failure }
+    }
+
+    /// Returns the failure of a reply that is late.
+    pub(crate) fn timeout_failure(&self) -> Failure {
+        let reason = format!("redis at {} did not answer in time", self.shown);
+        Failure::new(FailureKind::Passing, reason)
+    }
+
+    /// Converts an error that occurred while a connection was opened.
+    pub(super) fn connect_failure(&self, error: RedisError, inbound: &Inbound) -> Failure {
+        if let Some(failure) = self.violation(inbound).or_else(|| self.refusal(&error, inbound)) {
+            return failure;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(failure) = self.plaintext_failure(&inbound.bytes_before_tls()) {
+            return failure;
+        }
+        let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
+        if (is_closed || error.kind() == redis::ErrorKind::Parse)
+            && let Some(text) = inbound.last_error()
+        {
+            let failure = self.error_reply(&text);
+            // A missing command does not mean that the next attempt fails.
+            let is_unknown = text.to_ascii_lowercase().contains("unknown ");
+            let kind = if is_unknown { FailureKind::Passing } else { failure.kind };
+            return Failure::new(kind, format!("{}, and closed the connection", failure.reason));
+        }
+        let is_silent = !self.has_answered() && inbound.first_bytes().is_empty();
+        let hint = if is_silent && self.server.tls && error.is_timeout() {
+            // A Redis without TLS reads the ClientHello as an inline command, and waits for the end
+            // of the line.
+            "; if it does not speak TLS on this port, write `redis://`"
+        } else if is_silent && !self.server.tls && self.server.socket.is_none() && is_closed {
+            // A Redis with TLS closes a connection that does not begin with a ClientHello.
+            "; if it speaks TLS on this port, write `rediss://`"
+        } else {
+            ""
+        };
+        let failure = self.failure(error);
+        Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
+    }
+
+    /// Returns the error that the server sent, of which the client library keeps only a part.
+    fn refusal(&self, error: &RedisError, inbound: &Inbound) -> Option<Failure> {
+        let errors = inbound.errors();
+        match error.kind() {
+            // The client library sends `AUTH` or `HELLO` first, so the first error belongs to it.
+            redis::ErrorKind::AuthenticationFailed => {
+                let text = errors.first()?;
+                let is_credentials =
+                    text.starts_with("WRONGPASS") || text.to_ascii_lowercase().contains("password");
+                Some(if is_credentials { self.unauthorized(text) } else { self.error_reply(text) })
+            }
+            redis::ErrorKind::RESP3NotSupported => errors.first().map(|text| self.error_reply(text)),
+            _ => {
+                let detail = error.code().and(error.detail()).filter(|detail| !detail.is_empty())?;
+                errors.iter().find(|text| text.ends_with(detail)).map(|text| self.error_reply(text))
+            }
+        }
+    }
+
+    fn unauthorized(&self, text: &str) -> Failure {
+        let text = self.shown.clean(text);
+        let reason = format!("redis at {} refused the user or the password: {text}", self.shown);
+        Failure::new(FailureKind::Lasting, reason)
+    }
+
+    /// Returns the failure of a server that replied with an error.
+    fn error_reply(&self, text: &str) -> Failure {
+        let is_passing = PASSING_ERRORS.iter().any(|passing| text.contains(passing));
+        let kind = if is_passing { FailureKind::Passing } else { FailureKind::Lasting };
+        let hint = if text.starts_with("NOAUTH") {
+            "; write `:password@` or `user:password@` before the host"
+        } else {
+            ""
+        };
+        Failure::new(kind, format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(text)))
+    }
+
+    /// Returns the failure of a connection that exceeded a limit, or that does not carry the Redis
+    /// protocol.
+    pub(crate) fn violation(&self, inbound: &Inbound) -> Option<Failure> {
+        let violation = inbound.violation()?;
+        if violation != Violation::Foreign {
+            return Some(Failure::new(FailureKind::Passing, format!("redis at {} {violation}", self.shown)));
+        }
+        Some(self.foreign_protocol(&inbound.first_bytes()))
+    }
+
+    /// Returns the failure of a server whose first bytes are not RESP.
+    fn foreign_protocol(&self, first: &[u8]) -> Failure {
+        if first.starts_with(&TLS_ALERT) && !self.server.tls {
+            let reason = format!("the server at {} speaks TLS on this port: write `rediss://`", self.shown);
+            return Failure::new(FailureKind::Passing, reason);
+        }
+        // If it was a Redis server before, it may be one again, such as behind a proxy.
+        let kind = if self.has_answered() { FailureKind::Passing } else { FailureKind::Lasting };
+        let reply = self.shown.clean(&first_line(first));
+        let reply =
+            if reply.is_empty() { "bytes that are not text".to_owned() } else { format!("`{reply}`") };
+        let reason = format!("the server at {} is not a Redis server: it replied {reply}", self.shown);
+        Failure::new(kind, reason)
+    }
+
+    /// Returns the failure of a server that replied to a `ClientHello` with something else than TLS.
+    #[cfg(feature = "tls")]
+    fn plaintext_failure(&self, first: &[u8]) -> Option<Failure> {
+        match first.first()? {
+            b'-' => {
+                let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                let failure = self.error_reply(&String::from_utf8_lossy(line.get(1..).unwrap_or_default()));
+                let is_passing = failure.kind == FailureKind::Passing;
+                let kind = if is_passing { FailureKind::Passing } else { FailureKind::Untrusted };
+                let reason =
+                    format!("{}; it does not speak TLS on this port: write `redis://`", failure.reason);
+                Some(Failure::new(kind, reason))
+            }
+            // A TLS record, or a RESP type that a Redis server may send.
+            0x14..=0x17 | b'+' | b':' | b'$' | b'*' => None,
+            _ => Some(self.foreign_protocol(first)),
+        }
+    }
+
+    /// Converts an error on an open connection.
+    pub(crate) fn connection_failure(&self, error: RedisError, inbound: &Inbound) -> Failure {
+        self.violation(inbound).unwrap_or_else(|| self.failure(error))
+    }
+
+    /// Converts an error of the client library into a failure that names the server.
+    #[expect(clippy::needless_pass_by_value, reason = "the failure replaces the error")]
+    pub(crate) fn failure(&self, error: RedisError) -> Failure {
+        #[cfg(feature = "tls")]
+        if let Some(failure) = tls::failure(&error, &self.server, &self.certificates, &self.shown) {
+            return failure;
+        }
+        if let redis::ErrorKind::AuthenticationFailed = error.kind() {
+            return self.unauthorized(&error.to_string());
+        }
+        if let Some(code) = error.code() {
+            return self.error_reply(&format!("{code} {}", error.detail().unwrap_or_default()));
+        }
+        if error.is_timeout() {
+            return self.timeout_failure();
+        }
+        let reason = if error.kind() == redis::ErrorKind::Parse {
+            format!("redis at {} {}", self.shown, Violation::Malformed)
+        } else {
+            format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
+        };
+        Failure::new(FailureKind::Passing, reason)
+    }
+}
+
+/// Returns the first line that a user can recognize. Some protocols begin with a length that
+/// contains a line feed.
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let is_recognizable = |line: &&str| line.chars().filter(|c| !c.is_control()).count() >= MIN_LINE_LEN;
+    let line = text.lines().next().filter(is_recognizable);
+    line.unwrap_or(&text).replace(char::REPLACEMENT_CHARACTER, "").trim().to_owned()
+}
+
+/// The first bytes of a TLS alert record: a TLS server sends one if the client does not begin TLS.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
+/// A shorter line is not enough to recognize a protocol.
+const MIN_LINE_LEN: usize = 4;
+
+/// Errors during the handshake that may pass. Any other error would be the same at the next
+/// attempt.
+const PASSING_ERRORS: [&str; 7] =
+    ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];

@@ -1,0 +1,300 @@
+//! One server, and how to open connections to it: address, credentials, TLS, and timeouts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
+};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::backend::redis::encoding::codec::Redacted;
+use crate::backend::redis::encoding::scripts::Loaded;
+use crate::backend::redis::node::command_fallbacks::{CommandFallbacks, is_closed_by_command};
+use crate::backend::redis::node::connection::Connection;
+use crate::backend::redis::node::inbound::{Content, Inbound, Pushes};
+use crate::backend::redis::node::inline_io::{InlineDriver, SharedDriver};
+use crate::backend::redis::node::sharded_subscriber::ShardSubscriber;
+use crate::backend::redis::node::stream::{self, Dialer};
+#[cfg(feature = "tls")]
+use crate::backend::redis::node::tls::TlsConnector;
+use crate::backend::redis::topology::address::Address;
+use crate::config::node_spec::NodeSpec;
+use crate::config::{Settings, config};
+use crate::credentials::CredentialsProvider;
+use crate::error::Error;
+use crate::protocol::command::{Failure, FailureKind};
+
+/// A server, and how to connect to it.
+#[derive(Debug)]
+pub(crate) struct ConnectTarget {
+    pub(super) server: NodeSpec,
+    #[cfg(feature = "tls")]
+    pub(super) certificates: crate::config::certificates::Certificates,
+    credentials: Option<CredentialsProvider>,
+    /// The server's address, as texts show it.
+    pub(crate) shown: Redacted,
+    pub(crate) response_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    /// How many replicas must acknowledge a write.
+    pub(crate) replica_acks: u8,
+    /// Whether key tracking is enabled.
+    pub(crate) tracking: bool,
+    /// The task that drives connections for commands; if `None`, each has a task of its own.
+    shared_driver: Option<Arc<SharedDriver>>,
+    /// Whether the server has ever replied as a Redis server does.
+    pub(super) has_answered: AtomicBool,
+    /// A key in the namespace of the manager, for a test of `EVAL`.
+    pub(super) probe_key: String,
+    pub(super) fallbacks: CommandFallbacks,
+}
+
+impl ConnectTarget {
+    /// Creates a target.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the client library rejects the address.
+    pub(crate) fn new(server: NodeSpec, settings: &Settings) -> Result<Self, Error> {
+        let target = Self {
+            #[cfg(feature = "tls")]
+            certificates: settings.certificates.clone(),
+            credentials: settings.credentials.clone(),
+            shown: Redacted::new(&server.to_string()),
+            response_timeout: settings.rules.response_timeout,
+            connect_timeout: settings.connect_timeout,
+            replica_acks: settings.rules.replica_acks,
+            tracking: settings.rules.tracking,
+            shared_driver: None,
+            has_answered: AtomicBool::new(false),
+            probe_key: format!(
+                "{}{}connect",
+                settings.namespace,
+                if settings.namespace.is_empty() { "" } else { ":" }
+            ),
+            fallbacks: CommandFallbacks::default(),
+            server,
+        };
+        target.client(RedisConnectionInfo::default())?;
+        Ok(target)
+    }
+
+    /// Has `driver` drive connections for commands.
+    pub(crate) fn driven_by(self, driver: &Arc<SharedDriver>) -> Self {
+        Self { shared_driver: Some(Arc::clone(driver)), ..self }
+    }
+
+    /// Returns the address of the server.
+    pub(crate) fn address(&self) -> Address {
+        Address { host: self.server.host.clone(), port: self.server.port }
+    }
+
+    /// Notes that the server has replied as a Redis server does.
+    pub(crate) fn mark_answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Opens a connection, sends `command`, and returns the reply, which may be an error of the
+    /// server.
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.open().await?;
+        connection.inbound().allow_descriptions(1);
+        let reply = connection.send_packed_command(command).await;
+        reply.map_err(|error| self.connection_failure(error, connection.inbound()))
+    }
+
+    /// Opens a connection, sends `commands`, and returns their replies.
+    pub(crate) async fn query_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let mut connection = self.open().await?;
+        connection.inbound().allow_descriptions(1);
+        let replies = connection.send_packed_commands(commands, 0, commands.len()).await;
+        replies.map_err(|error| self.connection_failure(error, connection.inbound()))
+    }
+
+    /// Opens a connection whose replies time out.
+    pub(crate) async fn open(&self) -> Result<Connection, Failure> {
+        let (config, timeout) = (&self.timeouts(), self.connect_timeout);
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+            stream::multiplexed(&dialer, config, timeout).await
+        })
+        .await
+    }
+
+    /// Opens a connection for requests. Replies on it do not time out.
+    pub(super) async fn open_for_commands(&self) -> Result<(Connection, Option<InlineDriver>), Failure> {
+        let config = self.timeouts().set_response_timeout(None);
+        let (config, timeout, driver) = (&config, self.connect_timeout, self.shared_driver.as_deref());
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+            stream::inline(&dialer, config, timeout, driver).await
+        })
+        .await
+    }
+
+    /// Opens a connection with key tracking, and returns its invalidations. Replies on it do not
+    /// time out.
+    pub(crate) async fn open_for_tracking(&self) -> Result<(Connection, Pushes), Failure> {
+        let config = self.timeouts().set_response_timeout(None);
+        let (connection, pushes) = self.open_for_pushes(config).await?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
+        match self
+            .timed(&connection)
+            .send_packed_command(&tracking)
+            .await
+            .map_err(|error| self.connection_failure(error, connection.inbound()))?
+        {
+            Value::ServerError(error) => Err(self.failure(error.into())),
+            _ => Ok((connection, pushes)),
+        }
+    }
+
+    /// Opens a connection for sharded pub/sub.
+    pub(crate) async fn open_for_shards(&self) -> Result<ShardSubscriber, Failure> {
+        let (connection, pushes) = self.open_for_pushes(self.timeouts()).await?;
+        Ok(ShardSubscriber::new(connection, pushes))
+    }
+
+    async fn open_for_pushes(&self, config: AsyncConnectionConfig) -> Result<(Connection, Pushes), Failure> {
+        let (sender, receiver) = unbounded_channel();
+        let (config, timeout) = (&config.set_push_sender(sender), self.connect_timeout);
+        let opened = self.open_with(ProtocolVersion::RESP3, Content::Pushes, |dialer| async move {
+            stream::multiplexed(&dialer, config, timeout).await
+        });
+        let connection = opened.await?;
+        let pushes = Pushes::new(receiver, connection.inbound());
+        Ok((connection, pushes))
+    }
+
+    /// Returns a handle to the same connection on which each reply times out.
+    ///
+    /// The timers are those of the runtime that sends the request.
+    pub(crate) fn timed(&self, connection: &Connection) -> Connection {
+        let mut timed = connection.clone();
+        timed.set_response_timeout(self.response_timeout);
+        timed
+    }
+
+    /// Opens a connection with `open`, a second time without `CLIENT SETINFO` if the server closes
+    /// the first one on that command.
+    pub(super) async fn open_with<T, F>(
+        &self,
+        protocol: ProtocolVersion,
+        content: Content,
+        open: impl Fn(Dialer) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = redis::RedisResult<T>>,
+    {
+        let sets_info = self.fallbacks.can_set_info();
+        let dialer = self.dialer(protocol, content, sets_info).await?;
+        let inbound = Arc::clone(&dialer.inbound);
+        let error = match open(dialer).await {
+            Ok(opened) => {
+                // The client library has waited for the reply to `CLIENT SETINFO`.
+                self.has_answered.fetch_or(sets_info, Ordering::Relaxed);
+                return Ok(opened);
+            }
+            Err(error) => error,
+        };
+        let may_be_set_info = sets_info && !self.has_answered();
+        if !may_be_set_info || !is_closed_by_command(&error, &inbound) || inbound.last_error().is_some() {
+            return Err(self.connect_failure(error, &inbound));
+        }
+        // Once the server replies to another command, `CLIENT SETINFO` is known to be the reason.
+        let dialer = self.dialer(protocol, content, false).await?;
+        open(dialer).await.map_err(|_| self.connect_failure(error, &inbound))
+    }
+
+    /// Gets the credentials and reads the certificates for one connection: they may have changed
+    /// since the last one.
+    ///
+    /// If `sets_info`, the client library sends its name with `CLIENT SETINFO`.
+    async fn dialer(
+        &self,
+        protocol: ProtocolVersion,
+        content: Content,
+        sets_info: bool,
+    ) -> Result<Dialer, Failure> {
+        let (username, password) = match &self.credentials {
+            Some(source) => {
+                let credentials = source.ask(self.connect_timeout).await;
+                let (username, password) =
+                    credentials.map_err(|failure| self.credentials_failure(&failure))?.into_parts();
+                (username, Some(password))
+            }
+            None => (self.server.username.clone(), self.server.password.clone()),
+        };
+        let mut access = RedisConnectionInfo::default().set_db(self.server.database).set_protocol(protocol);
+        if !sets_info {
+            access = access.set_skip_set_lib_name();
+        }
+        if let Some(username) = username {
+            access = access.set_username(username);
+        }
+        if let Some(password) = password {
+            self.shown.hide(&password);
+            access = access.set_password(password);
+        }
+        let unusable = |error: Error| {
+            let reason = format!("no connection to redis at {}: {error}", self.shown);
+            Failure::new(FailureKind::Untrusted, reason)
+        };
+        Ok(Dialer {
+            client: self.client(access).map_err(unusable)?,
+            #[cfg(feature = "tls")]
+            tls: self.tls_connector().await.map_err(unusable)?,
+            inbound: Inbound::new(&self.shown, content),
+        })
+    }
+
+    /// Reads the certificates. Returns `None` if the connection does not use TLS.
+    #[cfg(feature = "tls")]
+    async fn tls_connector(&self) -> Result<Option<TlsConnector>, Error> {
+        if !self.server.tls {
+            return Ok(None);
+        }
+        TlsConnector::new(&self.server, &self.certificates, self.connect_timeout).await.map(Some)
+    }
+
+    fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
+        let NodeSpec { host, port, .. } = &self.server;
+        let address = match &self.server.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None => ConnectionAddr::Tcp(host.clone(), *port),
+        };
+        let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
+        let info = address.into_connection_info().map_err(unusable)?;
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(stream::keepalive());
+        let info = info.set_redis_settings(access).set_tcp_settings(tcp);
+        redis::Client::open(info).map_err(unusable)
+    }
+
+    fn timeouts(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+            .set_pipeline_buffer_size(UNBOUNDED)
+    }
+}
+
+/// A connection for commands.
+pub(crate) struct NewConnection {
+    pub(crate) timed: Connection,
+    /// The same connection, without a timeout for replies.
+    pub(crate) untimed: Connection,
+    /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
+    pub(crate) scripts: Option<Loaded>,
+    /// The driver that callers poll; `None` if the client library drives the connection.
+    pub(crate) driver: Option<InlineDriver>,
+}
+
+/// The size of the client library's request queue: no request may wait for space in it.
+///
+/// A request that waits for space enters the queue when its task is polled again, so that later
+/// requests overtake it. Also, its waker runs while the connection is dropped, when older versions
+/// of tokio hold a lock that the waker takes. The bound would save no memory: a waiting request is
+/// already encoded.
+const UNBOUNDED: usize = tokio::sync::Semaphore::MAX_PERMITS;

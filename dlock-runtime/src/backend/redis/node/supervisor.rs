@@ -1,0 +1,277 @@
+//! Keeps a node connected: connects, reconnects after a backoff, and checks the connection
+//! meanwhile.
+//!
+//! ```text
+//!            opened: scripts loaded, subscribed        closed, out of service, two timeouts, moved
+//!  Connecting ---------------------------------> Ready (an epoch) -----------------------------> Backoff
+//!      ^                                                                                           |
+//!      +------------------------ 10 ms to 1 s, with jitter, without end ---------------------------+
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::redis::node::backoff::{Backoff, PROVEN};
+use crate::backend::redis::node::connect_target::ConnectTarget;
+use crate::backend::redis::node::health::NodeConnection;
+use crate::backend::redis::node::keepalive::Keepalive;
+use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::node::{Node, NodeState, Reconnecting};
+use crate::clock::boot_time;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::sync::lock;
+use crate::telemetry;
+
+impl Node {
+    /// Keeps the node connected, forever. The result of the first attempt is sent to `first`; if it
+    /// fails, this returns.
+    pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let _running = self.running.lock().await;
+        let _down_on_drop = DownOnDrop(&self);
+        tokio::select! {
+            () = self.supervise(first) => {}
+            () = self.discovery.watch(&self.engine) => {}
+            () = self.reject_expired() => {}
+        }
+    }
+
+    /// Rejects requests that have waited for a connection for too long, forever.
+    async fn reject_expired(&self) {
+        loop {
+            let waiting_changed = self.waiting_changed.notified();
+            let (expired, next) = match &mut *lock(&self.state) {
+                NodeState::Reconnecting(Reconnecting { failure, waiting, .. }) => {
+                    let expired = waiting.take_expired(boot_time());
+                    (Some((expired, failure.clone())), waiting.next_expiry())
+                }
+                _ => (None, None),
+            };
+            if let Some((expired, failure)) = expired {
+                self.reject(expired, &failure);
+            }
+            match next {
+                Some(until) => tokio::select! {
+                    () = tokio::time::sleep(until.since(boot_time())) => {}
+                    () = waiting_changed => {}
+                },
+                None => waiting_changed.await,
+            }
+        }
+    }
+
+    /// Connects, uses the connection until it is lost, and connects again after a backoff.
+    async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
+        let mut backoff = Backoff::new(&self.engine);
+        let mut last_address: Option<String> = None;
+        let mut unproven = 0_u32;
+        loop {
+            let opened = tokio::select! {
+                biased;
+                () = self.discovery.primary_changed() => continue, // the primary has changed meanwhile
+                opened = self.discovery.find(|target| self.open_connection(target, unproven)) => opened,
+            };
+            let mut worked = Duration::ZERO;
+            match (opened, first.take()) {
+                (Ok(connection), first) => {
+                    let connection = Arc::new(connection);
+                    self.on_connected(&connection);
+                    if first.is_some_and(|first| first.send(Ok(())).is_err()) {
+                        return;
+                    }
+                    let address = connection.target.shown.to_string();
+                    let moved = last_address.replace(address.clone()).is_some_and(|last| last != address);
+                    let failure = self.serve(&connection, moved).await;
+                    self.on_connection_lost(&connection);
+                    telemetry::disconnected(&failure.reason);
+                    (worked, unproven) = if connection.is_proven() {
+                        (PROVEN, 0)
+                    } else {
+                        (Duration::ZERO, unproven.saturating_add(1))
+                    };
+                }
+                (Err(failure), Some(first)) => {
+                    let _ = first.send(Err(failure));
+                    return;
+                }
+                (Err(failure), None) => self.set_down(&failure),
+            }
+            tokio::select! {
+                biased;
+                () = self.discovery.primary_changed() => {}
+                () = self.reconnect_now.notified() => backoff = Backoff::new(&self.engine),
+                () = backoff.pause(worked) => {}
+            }
+        }
+    }
+
+    /// Opens the connections of one [`NodeConnection`], and checks the role of the server.
+    async fn open_connection(
+        &self,
+        target: Arc<ConnectTarget>,
+        unproven_before: u32,
+    ) -> Result<NodeConnection, Failure> {
+        let commands = async {
+            let mut opened = target.connect(self.layout()).await?;
+            self.discovery.check(&target, &mut opened.timed).await?;
+            Ok(opened)
+        };
+        let channel = self.shared.namespaces.own().grant_channel(self.process);
+        let (commands, acks, subscriber) =
+            tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channel));
+        let (commands, acks) = (commands?, acks?);
+        if let Err(failure) = &subscriber {
+            self.report_no_subscription(failure);
+        }
+        let acks = acks.map(|connection| {
+            let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
+            ReplicaAckConnection::new(connection, epoch, Arc::clone(&target), answers)
+        });
+        let mut connection =
+            NodeConnection::new(commands, target, self.shared.next_epoch(), acks, subscriber.ok());
+        connection.unproven_before = unproven_before;
+        Ok(connection)
+    }
+
+    /// Makes a new connection the node's own.
+    fn on_connected(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
+        if connection.acks.is_some() {
+            self.spawn(connection, Arc::clone(self).run_acks(Arc::clone(connection)));
+        }
+        self.send_waiting(connection);
+        telemetry::connected(&connection.target.shown, &self.process.shown());
+        self.shared.cleanup.more.notify_one(); // queued cleanups can be sent now
+    }
+
+    /// Sends the waiting requests over a new connection, and makes the node ready.
+    fn send_waiting(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
+        loop {
+            let waiting = match &mut *lock(&self.state) {
+                NodeState::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
+                    Some(waiting.take())
+                }
+                _ => None,
+            };
+            // Requests that arrive while these are sent wait behind them, so that the requests of
+            // one key keep their order.
+            let Some(waiting) = waiting else {
+                if self.try_set_ready(connection) {
+                    return;
+                }
+                continue;
+            };
+            for (requests, route_history) in waiting {
+                self.send(connection, requests, route_history); // holds no lock
+            }
+        }
+    }
+
+    /// Makes the node ready, unless requests wait. Returns `true` if it is ready.
+    fn try_set_ready(&self, connection: &Arc<NodeConnection>) -> bool {
+        let mut state = lock(&self.state);
+        if let NodeState::Reconnecting(Reconnecting { waiting, .. }) = &*state
+            && !waiting.is_empty()
+        {
+            return false;
+        }
+        let before = std::mem::replace(&mut *state, NodeState::Ready(Arc::clone(connection)));
+        drop(state);
+        drop(before);
+        true
+    }
+
+    /// Completes the requests in flight on a lost connection. New requests wait for the first
+    /// attempt to replace it.
+    fn on_connection_lost(&self, connection: &Arc<NodeConnection>) {
+        if !connection.may_await_replacement() {
+            return self.set_down(&connection.failure());
+        }
+        self.listening.store(false, Ordering::Release);
+        self.tracking.close();
+        {
+            let mut state = lock(&self.state);
+            if let NodeState::Ready(_) = &*state {
+                *state = NodeState::reconnecting(Arc::clone(connection));
+            }
+            if let NodeState::Reconnecting(Reconnecting { waiting, response_timeout, lost, .. }) = &mut *state
+            {
+                *lost = None; // closed below
+                if let Some(acks) = &connection.acks {
+                    waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
+                }
+            }
+        }
+        connection.in_flight.close(); // holds no lock
+        self.waiting_changed.notify_one();
+        self.answers.disconnected();
+    }
+
+    /// Completes the requests in flight and rejects the waiting ones, with `failure`.
+    fn set_down(&self, failure: &Failure) {
+        self.listening.store(false, Ordering::Release);
+        self.tracking.close();
+        let before = std::mem::replace(&mut *lock(&self.state), NodeState::Down(failure.clone()));
+        match before {
+            NodeState::Ready(connection) => connection.in_flight.close(), // holds no lock
+            NodeState::Reconnecting(Reconnecting { mut waiting, lost, .. }) => {
+                if let Some(connection) = lost {
+                    connection.in_flight.close();
+                }
+                self.reject(waiting.take().flat_map(|(requests, _)| requests).collect(), failure);
+            }
+            NodeState::Down(_) => {}
+        }
+        self.answers.disconnected();
+    }
+
+    /// Runs the tasks of a connection until one of them fails, and returns the failure.
+    async fn serve(self: &Arc<Self>, connection: &NodeConnection, moved: bool) -> Failure {
+        tokio::select! {
+            biased;
+            () = self.discovery.primary_changed() => {
+                connection.give_up_because("is no longer the master, according to Sentinel");
+            }
+            () = connection.ended() => connection.give_up_ended(),
+            () = connection.broken.notified() => {}
+            () = self.run_subscriber(connection, moved) => {}
+            () = self.check_health(connection) => {}
+            () = self.run_tracking(connection) => {}
+            () = connection.in_flight.run_timeouts(connection.target.response_timeout) => {}
+        }
+        connection.failure()
+    }
+
+    /// Checks the connection and the role of its server: when a `PING` is due, every second if the
+    /// role matters, and on a late reply.
+    async fn check_health(&self, connection: &NodeConnection) {
+        let mut keepalive = Keepalive::new();
+        loop {
+            let checks_now = connection.check_now.notified();
+            if let Some(every) = self.discovery.look_every() {
+                let _ = tokio::time::timeout(every, checks_now).await;
+            } else if keepalive.before_ping(checks_now).await.is_none() && connection.in_flight.has_commands()
+            {
+                continue; // a reply is outstanding, which shows the same
+            }
+            if let Err(failure) = self.discovery.look(&connection.target, &mut connection.timed.clone()).await
+            {
+                connection.give_up(failure);
+            }
+        }
+    }
+}
+
+/// Sets the node down when [`Node::run`] ends: by returning, by a panic, or with its runtime.
+///
+/// Otherwise requests in flight would keep their connection open, and no task would notice that
+/// they are late.
+struct DownOnDrop<'a>(&'a Node);
+
+impl Drop for DownOnDrop<'_> {
+    fn drop(&mut self) {
+        let text = format!("the connection to {} is being replaced", self.0.discovery);
+        self.0.set_down(&Failure::new(FailureKind::Passing, text));
+    }
+}
