@@ -1,6 +1,5 @@
-//! A body, and then its value in the same place: the future of a call is as large as the larger of the two.
-//!
-//! Not here: under what it is polled (`run`).
+//! [`Body`], a future that is replaced by its value, so that a call is as large as the larger of
+//! the two.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +9,10 @@ use pin_project_lite::pin_project;
 
 pin_project! {
     #[project = At]
-    /// A body that is polled where it stands, dropped there when it ends, and followed by its value.
+    /// A body that is polled and dropped in place, and replaced by its value.
     ///
-    /// It is what `futures_util`'s `MaybeDone` is, but for [`take`](Self::take), which moves the value alone: that of `MaybeDone` moves
-    /// all of it, which may be much, once for each call.
+    /// It differs from `MaybeDone` of `futures_util` in [`take`](Self::take), which moves only the
+    /// value. That of `MaybeDone` moves the whole enum, which may be large, once per call.
     #[allow(missing_docs, reason = "the macro takes no documentation of fields")]
     #[derive(Debug)]
     pub enum Body<F: Future> {
@@ -24,7 +23,7 @@ pin_project! {
         },
         /// It has ended.
         Done {
-            // AtomicDeadline it is taken.
+            // Until it is taken.
             value: Option<F::Output>,
         },
         /// It was stopped.
@@ -33,7 +32,7 @@ pin_project! {
 }
 
 impl<F: Future> Body<F> {
-    /// Drops it where it stands.
+    /// Drops the future in place.
     pub(crate) fn stop(mut self: Pin<&mut Self>) {
         self.set(Self::Gone);
     }
@@ -47,7 +46,7 @@ impl<F: Future> Body<F> {
     ///
     /// # Panics
     ///
-    /// Panics where there is none: it has not ended, or was stopped, or its value was taken.
+    /// Panics if there is no value: the body has not ended, was stopped, or its value was taken.
     #[must_use]
     pub fn take(self: Pin<&mut Self>) -> F::Output {
         let value = if let At::Done { value } = self.project() { value.take() } else { None };
@@ -55,7 +54,7 @@ impl<F: Future> Body<F> {
     }
 }
 
-/// Ends with the body, whose value stands where it stood.
+/// Completes with the body, which its value replaces.
 impl<F: Future> Future for Body<F> {
     type Output = ();
 
@@ -78,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Says when it is dropped, and panics then where it is told to.
+    /// Records its drop, and panics there if the flag is set.
     struct Local<'a>(&'a RefCell<Vec<&'static str>>, bool);
 
     impl Drop for Local<'_> {
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_body_has_is_dropped_before_it_has_ended_and_its_value_is_taken_once() {
+    fn body_is_dropped_before_its_value_is_taken_once() {
         let seen = RefCell::default();
         let mut body = pin!(Body::Future { future: seven(Local(&seen, false)) });
         assert_eq!((body.as_mut().now_or_never(), &**seen.borrow()), (Some(()), &["dropped"][..]));
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_stopped_is_dropped_where_it_stands() {
+    fn stopped_body_is_dropped_in_place() {
         let seen = RefCell::default();
         let mut body = pin!(Body::Future { future: seven(Local(&seen, false)) });
 

@@ -1,6 +1,4 @@
-//! Configures a manager by methods.
-//!
-//! Not here: the options and their bounds (`config`), how a URL is read (`config::url`).
+//! [`Builder`], which configures and connects a manager.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -13,14 +11,18 @@ use crate::config::certificates::Pem;
 use crate::config::config;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::url::{self, ConnectSpec, Endpoint};
-use crate::credentials::{Credentials, CredentialsSource};
+use crate::credentials::{Credentials, CredentialsProvider};
 use crate::doctor::{self, Report};
 use crate::error::Result;
 use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 
-/// Configures a manager; made by [`LockManager::builder`]. What is set here wins over the URL's parameters.
+/// Configures a manager. Returned by [`LockManager::builder`].
+///
+/// Options that are set here take precedence over the parameters of the URL.
+///
+/// # Examples
 ///
 /// ```
 /// # use std::time::Duration;
@@ -36,11 +38,11 @@ use crate::manager::LockManager;
 #[must_use = "a builder does nothing until `connect` is called"]
 pub struct Builder {
     url: String,
-    changes: Changes,
+    overrides: Overrides,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Changes {
+struct Overrides {
     namespace: Option<String>,
     layout: Option<Layout>,
     publish: Option<Publish>,
@@ -55,148 +57,184 @@ struct Changes {
     tracking: Option<bool>,
     io: Option<Io>,
     certificates: Certificates,
-    credentials: Option<CredentialsSource>,
+    credentials: Option<CredentialsProvider>,
 }
 
 impl Builder {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), changes: Changes::default() }
+        Self { url: url.to_owned(), overrides: Overrides::default() }
     }
 
-    /// Sets what stands before every key in Redis, with a `:` between. Default: `dlock`. Empty: nothing, for fleets whose other
-    /// clients use bare names.
+    /// Sets the prefix of every key in Redis, which a `:` separates from the key. Default: `dlock`.
+    ///
+    /// An empty namespace adds no prefix, for deployments whose other clients use bare names.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.changes.namespace = Some(namespace.into());
+        self.overrides.namespace = Some(namespace.into());
         self
     }
 
-    /// Sets how locks stand in Redis. Default: [`Layout::Native`]. `memory://` has but one layout and goes by none.
+    /// Sets how locks are stored in Redis. Default: [`Layout::Native`]. `memory://` ignores it.
     pub fn layout(mut self, layout: Layout) -> Self {
-        self.changes.layout = Some(layout);
+        self.overrides.layout = Some(layout);
         self
     }
 
-    /// Sets by which command a release is told in [`Layout::Redisson`], and in no other layout. Default: [`Publish::Auto`].
+    /// Sets the command that announces a release with [`Layout::Redisson`]. Default:
+    /// [`Publish::Auto`].
+    ///
+    /// Other layouts do not allow it.
     pub fn publish(mut self, publish: Publish) -> Self {
-        self.changes.publish = Some(publish);
+        self.overrides.publish = Some(publish);
         self
     }
 
-    /// Sets the lease of calls that name none. Default: 30 s. From 100 ms to 365 days.
+    /// Sets the lease of calls that set none. Default: 30 s. From 100 ms to 365 days.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.changes.lease = Some(lease);
+        self.overrides.lease = Some(lease);
         self
     }
 
-    /// Sets how long the server may take for one answer; after that the outcome counts as unknown. Default: 500 ms. From
-    /// 10 ms to 60 s.
+    /// Sets how long to wait for one reply of the server. Default: 500 ms. From 10 ms to 60 s.
+    ///
+    /// After that time, the outcome of the command counts as unknown.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.changes.response_timeout = Some(timeout);
+        self.overrides.response_timeout = Some(timeout);
         self
     }
 
     /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.changes.connect_timeout = Some(timeout);
+        self.overrides.connect_timeout = Some(timeout);
         self
     }
 
-    /// Sets how long a waiter that was handed the lock has it before it is confirmed, counted from when it asked last. Default: 1 s. From
-    /// 100 ms to 60 s.
+    /// Sets how long a granted lock is valid before the server confirms it. Default: 1 s.
+    ///
+    /// It applies to a waiter to which another process hands the lock off, and counts from the
+    /// waiter's last request. From 100 ms to 60 s.
     pub fn grant_lease(mut self, lease: Duration) -> Self {
-        self.changes.grant_lease = Some(lease);
+        self.overrides.grant_lease = Some(lease);
         self
     }
 
-    /// Sets how long tasks of this process may hand a lock to each other in memory before other processes get their turn. Default:
-    /// 15 ms. Zero: every hand-over asks the server. At most 60 s.
+    /// Sets how long tasks of this process may hand a lock off to each other in memory.
     ///
-    /// Whether others wait the server is asked in the second half of it, by a task that lets go, while the next one goes on; where nobody
-    /// does they go on for another. With `layout=redisson` and over a quorum it cannot be asked, and the lock is free for a moment after each.
+    /// Default: 15 ms. After that time, waiters of other processes get the lock. Zero: every
+    /// hand-off goes through the server. At most 60 s.
+    ///
+    /// In the second half of the budget, a release asks the server in the background whether other
+    /// processes wait. If none does, the budget starts again. With `layout=redisson` and with a
+    /// quorum, the server cannot be asked, and each budget ends with a release.
     pub fn handoff_budget(mut self, budget: Duration) -> Self {
-        self.changes.handoff_budget = Some(budget);
+        self.overrides.handoff_budget = Some(budget);
         self
     }
 
-    /// Sets how often a lock is looked at whose holder tells nobody of its release, such as a client of another library. Default:
-    /// 100 ms, spread by half. From 5 ms to 60 s.
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.changes.poll_interval = Some(interval);
-        self
-    }
-
-    /// Sets whether waiters of this manager pause so that clients of other libraries, which poll, can acquire the lock. Default: `false`.
+    /// Sets how often to check a lock whose holder does not announce its release. Default: 100 ms.
     ///
-    /// If `true`, once managers have held a lock for 500 ms without a gap, the next release frees the lock, and their waiters do not
-    /// contend for a random 100 to 300 ms. All managers of a fleet should have the same value. See [`docs::fleets`](crate::docs::fleets).
+    /// An example is a lock that a client of another library holds. Each delay is random, from 50 %
+    /// to 150 % of the interval. From 5 ms to 60 s.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.overrides.poll_interval = Some(interval);
+        self
+    }
+
+    /// Sets whether waiters pause so that polling clients of other libraries can acquire.
+    ///
+    /// Default: `false`. If `true`, once managers have held a lock for 500 ms without a gap, the
+    /// next release frees the lock, and their waiters do not contend for a random 100 to 300 ms.
+    /// All managers of a fleet should have the same value. See
+    /// [`docs::fleets`](crate::docs::fleets).
     #[doc(alias = "share")]
     pub fn yield_to_foreign(mut self, yield_to_foreign: bool) -> Self {
-        self.changes.yield_to_foreign = Some(yield_to_foreign);
+        self.overrides.yield_to_foreign = Some(yield_to_foreign);
         self
     }
 
-    /// Sets how many replicas must have acknowledged a lock, by `WAIT`, before its body starts, and each renewal before it counts.
-    /// Default: 0, the master alone. Where fewer do so in two fifths of the response timeout, the call goes on trying within its limit and
-    /// ends as [`Error::Unavailable`](crate::Error::Unavailable); a hold that cannot be renewed so ends at its deadline.
+    /// Sets how many replicas must acknowledge a lock, by `WAIT`. Default: 0, the primary alone.
     ///
-    /// Name all replicas that can become a master: then a lock is not lost by a fail-over. See [`docs::safety`](crate::docs::safety).
+    /// They must acknowledge it before its body starts, and each renewal before it counts. If fewer
+    /// replicas acknowledge within 2/5 of the response timeout, the call keeps trying within its
+    /// limits and ends with [`Error::Unavailable`](crate::Error::Unavailable). A hold that cannot
+    /// be renewed in this way ends at its deadline.
+    ///
+    /// Set it to the number of replicas that can become primary: then a failover loses no lock. See
+    /// [`docs::safety`](crate::docs::safety).
     pub fn replica_acks(mut self, replicas: u8) -> Self {
-        self.changes.replica_acks = Some(replicas);
+        self.overrides.replica_acks = Some(replicas);
         self
     }
 
-    /// Sets whether the server is asked to tell of changes of the locks that are held for longer than a tenth of a second, and of those that
-    /// clients of other libraries hold while somebody here waits. Default: yes. Then a theft, a deletion or a flush is told within
-    /// milliseconds; else, and where the server does not let us, at the next renewal. It takes a connection of its own.
+    /// Sets whether the server reports changes to held locks (`CLIENT TRACKING`). Default: `true`.
+    ///
+    /// It covers locks that are held for longer than 100 ms, and locks that clients of other
+    /// libraries hold while a task of this manager waits. With it, a deleted, flushed, or
+    /// overwritten lock is detected within milliseconds. Without it, or if the server does not
+    /// allow it, the next renewal detects it. It takes one more connection.
     pub fn tracking(mut self, on: bool) -> Self {
-        self.changes.tracking = Some(on);
+        self.overrides.tracking = Some(on);
         self
     }
 
-    /// Sets where the connections are driven: on a thread of their own, or by tasks on the runtime that connects. Default:
-    /// [`Io::Thread`]. [`Io::Runtime`] needs timers and i/o of that runtime, and says what blocking it costs. `memory://` has no
-    /// connections: with it `Io::Runtime` is [`Error::Config`](crate::Error::Config).
+    /// Sets where the connections are driven. Default: [`Io::Thread`].
+    ///
+    /// [`Io::Runtime`] needs the timers and I/O of the runtime that connects; its documentation
+    /// says what blocking that runtime costs. `memory://` has no connections: with it,
+    /// `Io::Runtime` is [`Error::Config`](crate::Error::Config).
     pub fn io(mut self, io: Io) -> Self {
-        self.changes.io = Some(io);
+        self.overrides.io = Some(io);
         self
     }
 
-    /// Sets the authorities, as PEM text, of which one must have signed the certificate of a `rediss://` server. Default: those of the
-    /// system, or of the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
+    /// Sets the certificate authorities, as PEM text, for `rediss://` servers.
+    ///
+    /// One of them must have signed the server's certificate. Default: those of the system, or of
+    /// the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
     #[cfg(feature = "tls")]
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.changes.certificates.ca = Some(Pem::Text(pem.as_ref().into()));
+        self.overrides.certificates.ca = Some(Pem::Text(pem.as_ref().into()));
         self
     }
 
-    /// Sets the certificate that we show to a `rediss://` server, with those between it and its authority, and its private key, as
-    /// PEM texts. Default: none. The URL's `tls_cert` and `tls_key` name files instead, which are read anew for each connection.
+    /// Sets the client certificate for `rediss://` servers, and its private key, as PEM text.
+    ///
+    /// The certificate text includes the intermediate certificates. Default: none. The URL's
+    /// `tls_cert` and `tls_key` name files instead, which are read again for each connection.
     #[cfg(feature = "tls")]
     pub fn tls_client_certificate(mut self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
-        self.changes.certificates.client = Some(Pem::Text(cert_pem.as_ref().into()));
-        self.changes.certificates.key = Some(Pem::Text(key_pem.as_ref().into()));
+        self.overrides.certificates.client = Some(Pem::Text(cert_pem.as_ref().into()));
+        self.overrides.certificates.key = Some(Pem::Text(key_pem.as_ref().into()));
         self
     }
 
-    /// Sets a name that the certificate of a `rediss://` server may be for instead of the host that the server is reached by. Default:
-    /// none. It is also the name that the server is asked for (SNI).
+    /// Sets a name that a server's certificate may have instead of the server's host.
     ///
-    /// Use it if a server is reached by an address, or if a cluster or Sentinel announces addresses, and the certificates are for a name
-    /// that is not a host of the URL. The certificate is verified in all other respects.
+    /// Default: none. It is also the server name that the client sends (SNI). Use it if the
+    /// server's address is an IP address, or if a cluster or Sentinel announces addresses, and the
+    /// certificates name a host that the URL does not contain. The certificate is verified in all
+    /// other respects.
     #[cfg(feature = "tls")]
     pub fn tls_name(mut self, name: impl Into<String>) -> Self {
-        self.changes.certificates.name = Some(name.into());
+        self.overrides.certificates.name = Some(name.into());
         self
     }
 
-    /// Sets what is asked for user and password in place of the URL's, for those that change, such as the tokens of a cloud.
+    /// Sets a callback that supplies the user and the password instead of the URL.
     ///
-    /// It is asked for each new connection: for the one for commands and for the one for messages, for those that
-    /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks) take, at the start and whenever one is made anew, and never
-    /// while they are connected. It runs on a thread of its own, in the context of the runtime
-    /// that drives the connections ([`io`](Self::io)), so it may block. It has the `connect_timeout`, and at most 64 calls run at a time. Where it fails, panics or is late there is no connection, which
-    /// [`Error::Unavailable`](crate::Error::Unavailable) says with the text of its error, and it is asked again after a pause. Put no
-    /// secret into that text. `memory://` does not ask it.
+    /// It is for credentials that change, such as the tokens of a cloud. It is called for each new
+    /// connection: the one for commands, the one for messages, and those for
+    /// [`tracking`](Self::tracking) and [`replica_acks`](Self::replica_acks), when the manager
+    /// connects and whenever it reconnects. It is not called while a connection lasts, and
+    /// `memory://` does not call it.
+    ///
+    /// The callback runs on its own thread, in the context of the runtime that drives the
+    /// connections ([`io`](Self::io)), so it may block. It must finish within the
+    /// `connect_timeout`, and at most 64 calls run at a time. If it fails, panics, or is late,
+    /// there is no connection: calls get [`Error::Unavailable`](crate::Error::Unavailable) with the
+    /// text of its error, and it is called again after a pause. That text must not contain a
+    /// secret.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # async fn token_of_the_cloud() -> std::io::Result<String> { Ok(String::new()) }
@@ -214,7 +252,7 @@ impl Builder {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
     {
-        self.changes.credentials = Some(CredentialsSource::new(ask));
+        self.overrides.credentials = Some(CredentialsProvider::new(ask));
         self
     }
 
@@ -222,14 +260,16 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used: it names the part, and never prints a password.
-    /// With the part `server` it says that the server refuses the user or the password, or that this user may not do what locks need;
-    /// with the part `tls`, that the two do not accept each other's certificates, and what to do about it.
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when the server cannot be reached, or is not ready.
+    /// - [`Error::Config`](crate::Error::Config) if the URL or an option is invalid. It names the
+    ///   part, and never prints a password. Part `server`: the server rejects the user or the
+    ///   password, or this user lacks a permission that locks need. Part `tls`: the client and the
+    ///   server do not accept each other's certificates, and what to do about it.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the server is unreachable or not
+    ///   ready.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the connection.
+    /// Dropping the future closes the connection.
     pub async fn connect(self) -> Result<LockManager> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
@@ -237,16 +277,17 @@ impl Builder {
         LockManager::open(target).await
     }
 
-    /// Examines the servers that a manager with these settings would use, as [`doctor`](fn@crate::doctor) does.
+    /// Examines the servers that a manager with these settings would use, as
+    /// [`doctor`](fn@crate::doctor) does.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`](crate::Error::Config) for a URL or an option that cannot be used. A server that cannot be reached, or refuses
-    /// us, is in the report.
+    /// [`Error::Config`](crate::Error::Config) if the URL or an option is invalid. A server that is
+    /// unreachable or refuses the connection is a finding in the report.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the examination; its key ends with its time to live, within seconds.
+    /// Dropping the future stops the examination. Its test key expires within seconds.
     pub async fn doctor(self) -> Result<Report> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
@@ -254,10 +295,10 @@ impl Builder {
         doctor::examine(target).await
     }
 
-    /// Reads the URL, and sets what is set here.
+    /// Parses the URL, and applies the options that are set here.
     fn target(self) -> Result<ConnectSpec> {
         let mut target = url::parse(&self.url)?;
-        let Changes {
+        let Overrides {
             namespace,
             layout,
             publish,
@@ -273,7 +314,7 @@ impl Builder {
             io,
             certificates,
             credentials,
-        } = self.changes;
+        } = self.overrides;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
         set(&mut settings.layout, layout);
@@ -318,8 +359,8 @@ impl Builder {
         }
         let replicas = match &target.place {
             Endpoint::Redis(_) | Endpoint::Sentinel(_) | Endpoint::Cluster(_) => Ok(()),
-            Endpoint::Quorum(_) => Err("the servers of a quorum have none: leave it out"),
-            Endpoint::Memory { .. } => Err("`memory://` has none: leave it out"),
+            Endpoint::Quorum(_) => Err("the servers of a quorum have no replicas: leave it out"),
+            Endpoint::Memory { .. } => Err("`memory://` has no replicas: leave it out"),
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
@@ -329,11 +370,10 @@ impl Builder {
         }
         if let Endpoint::Quorum(_) = target.place {
             if target.settings.layout == Layout::Redisson {
-                return Err(config("layout", "a quorum has one of its own: leave it out"));
+                return Err(config("layout", "a quorum has a fixed layout: leave it out"));
             }
             if target.settings.rules.yield_to_foreign {
-                let problem =
-                    "who waits for a quorum has no queue to come before those who poll: leave it out";
+                let problem = "a quorum has no queue, so its waiters have no advantage over clients that poll: leave it out";
                 return Err(config("yield_to_foreign", problem));
             }
         }
@@ -345,7 +385,7 @@ impl Builder {
 impl std::fmt::Debug for Builder {
     /// The URL is not printed: it may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("changes", &self.changes).finish_non_exhaustive()
+        f.debug_struct("Builder").field("overrides", &self.overrides).finish_non_exhaustive()
     }
 }
 
@@ -362,7 +402,7 @@ mod tests {
 
     type Set = fn(Builder, Duration) -> Builder;
 
-    /// The options that are times, with the least that each allows in milliseconds.
+    /// The options that are times, and the minimum of each, in milliseconds.
     const TIMES: [(&str, u64, Set); 5] = [
         ("response_timeout", 10, Builder::response_timeout),
         ("connect_timeout", 10, Builder::connect_timeout),
@@ -386,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_is_taken_at_both_ends_of_what_is_allowed() {
+    async fn times_are_accepted_at_both_bounds() {
         for (option, least, of) in TIMES {
             for time in [Duration::from_millis(least), Duration::from_secs(60)] {
                 let taken = set(of, time).await;
@@ -396,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_beyond_either_end_is_refused_and_told_what_is_allowed() {
+    async fn times_beyond_the_bounds_are_refused_with_the_range() {
         for (option, least, of) in TIMES {
             let allowed = format!("between {least} ms and 60 s");
             for time in [Duration::from_millis(60_001), Duration::from_secs(u64::MAX), Duration::MAX] {
@@ -411,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_beyond_either_end_is_refused() {
+    async fn leases_beyond_the_bounds_are_refused() {
         for lease in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
             assert_refused(set(Builder::lease, lease).await, "lease", "between 100 ms and 365 days");
         }
@@ -433,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_refused_with_its_cure_just_where_it_means_nothing() {
+    fn inapplicable_options_are_refused_with_a_remedy() {
         const QUORUM: &str = "redis+quorum://h1,h2,h3";
         for place in PLACES {
             for (option, part, not_of) in [

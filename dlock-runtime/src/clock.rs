@@ -1,8 +1,10 @@
-//! The clock that leases are measured with.
+//! [`Clock`], which measures leases.
 //!
-//! On Linux and Android it is `CLOCK_BOOTTIME`, which counts the time that the machine is suspended; on Apple systems the monotonic
-//! clock, which counts sleep there; elsewhere `std::time::Instant`. `Instant` alone would believe a dead lease after a laptop or a
-//! VM has slept. The in-memory backend runs on tokio's clock, so that tests can pause it.
+//! On Linux and Android it is `CLOCK_BOOTTIME`, which includes the time that the machine is
+//! suspended; on Apple systems the monotonic clock, which includes sleep there; elsewhere
+//! `std::time::Instant`. On Linux, `Instant` alone would consider an expired lease valid after a
+//! laptop or a VM was suspended. The in-memory backend uses tokio's clock, so that tests can pause
+//! it.
 
 use std::collections::VecDeque;
 #[cfg(test)]
@@ -18,11 +20,11 @@ use crate::sync::lock;
 /// A source of time.
 #[derive(Debug)]
 pub(crate) enum Clock {
-    /// The machine's, for real servers.
+    /// The machine's clock, for real servers.
     Boot,
-    /// Tokio's, for the in-memory backend.
+    /// Tokio's clock, for the in-memory backend.
     Tokio(Arc<TokioClock>),
-    /// One that a simulation sets.
+    /// A clock that a simulation sets.
     #[cfg(test)]
     Set(Arc<SetClock>),
 }
@@ -38,15 +40,16 @@ impl Clock {
     }
 }
 
-/// A clock that stands still until it is set, and now and then goes on between two looks at it, as it does for a process that is stopped.
+/// A clock that stops until it is set. It can jump between two reads, as for a process that is
+/// stopped.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct SetClock {
     now: AtomicU64,
-    /// What has been shown last.
+    /// The time of the last read.
     shown: AtomicU64,
     looks: AtomicU64,
-    /// At which look it jumps, and by how much.
+    /// The read at which it jumps, and by how much.
     jump: (AtomicU64, AtomicU64),
 }
 
@@ -62,7 +65,7 @@ impl SetClock {
         BootInstant::from_nanos(now)
     }
 
-    /// Returns the time without a look that anybody would know of.
+    /// Returns the time without counting as a read.
     pub(crate) fn peek(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
@@ -71,20 +74,22 @@ impl SetClock {
         self.now.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// Returns what was shown last, and at which look.
+    /// Returns the time and the number of the last read.
     pub(crate) fn shown(&self) -> (u64, u64) {
         (self.shown.load(Ordering::Relaxed), self.looks.load(Ordering::Relaxed))
     }
 
-    /// Has it jump by `nanos` when it is looked at once more and `looks` times after that.
+    /// Jumps by `nanos` at the read after the next `looks` reads.
     pub(crate) fn jump(&self, looks: u64, nanos: u64) {
         self.jump.0.store(self.looks.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
         self.jump.1.store(nanos, Ordering::Relaxed);
     }
 }
 
-/// Tokio's clock, counted from its making. It never goes back: a runtime whose own clock is behind (each paused runtime has one of
-/// its own) goes on from the latest time that any of them has shown.
+/// Tokio's clock, counted from the creation of this value. It never goes back.
+///
+/// Each paused runtime has a separate clock. If a runtime's clock is behind, it continues from the
+/// latest time that any of them has returned.
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
@@ -94,7 +99,7 @@ pub(crate) struct TokioClock {
 #[derive(Debug, Default)]
 struct Shown {
     latest: u64,
-    /// How far each runtime's clock is behind, for those that are; the oldest first.
+    /// How far the clocks of runtimes are behind, for those that are; the oldest first.
     behind: VecDeque<(Option<runtime::Id>, u64)>,
 }
 
@@ -105,10 +110,10 @@ impl TokioClock {
 
     pub(crate) fn now(&self) -> BootInstant {
         let mut shown = lock(&self.shown);
-        // Read under the lock: of two threads the later one never reads an earlier time.
+        // Read under the mutex: the second of two threads never reads an earlier time.
         let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if shown.behind.is_empty() && own >= shown.latest {
-            shown.latest = own; // nearly always, and then it does not matter whose clock it is
+            shown.latest = own; // the common case, for the clock of any runtime
             return BootInstant::from_nanos(own);
         }
         let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
@@ -129,7 +134,7 @@ impl TokioClock {
     }
 }
 
-/// A runtime beyond these starts from the latest time again.
+/// The maximum number of runtimes that are behind. One beyond it starts from the latest time again.
 const MOST_RUNTIMES: usize = 64;
 
 /// Returns the time on the boot clock.
@@ -169,14 +174,14 @@ mod tests {
 
     use super::*;
 
-    /// Set for a process that is only to say what time it is.
+    /// Set for a process that only prints the time.
     const SAYS: &str = "DLOCK_TEST_SAYS_THE_TIME";
 
-    /// For how long the machine of such a process was suspended.
+    /// How long the machine of such a process was suspended.
     const SUSPENDED: Duration = Duration::from_secs(1_000_000);
 
-    /// A process in a time namespace: its machine has been suspended for that long, as far as the boot clock goes, and no other clock
-    /// knows of it.
+    /// A process in a time namespace: on its boot clock alone, the machine was suspended for that
+    /// long.
     #[test]
     fn the_time_that_the_machine_is_suspended_counts() {
         if std::env::var_os(SAYS).is_some() {

@@ -1,6 +1,6 @@
-//! Who we are to a server, where that changes: credentials that a callback gives for each new connection.
+//! Credentials that a callback supplies for each new connection.
 //!
-//! Not here: the user and the password of a URL (`config::url`), when a connection is made (`backend::redis`).
+//! See `config::url` for the user and the password of a URL.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,7 +13,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::protocol::command::{Failure, FailureKind};
 
-/// A user and a password, or a password alone: what [`Builder::credentials`](crate::Builder::credentials) gives.
+/// A user and a password, or only a password, from
+/// [`Builder::credentials`](crate::Builder::credentials).
 #[derive(Clone)]
 pub struct Credentials {
     username: Option<String>,
@@ -21,13 +22,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The credentials of a user of the server's ACL. The password may be a token.
+    /// Returns the credentials of a user of the server's ACL. The password may be a token.
     #[must_use]
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
         Self { username: Some(username.into()), password: password.into() }
     }
 
-    /// The password of the server's `default` user.
+    /// Returns the password of the server's `default` user.
     #[must_use]
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }
@@ -39,41 +40,42 @@ impl Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// Neither user nor password is printed.
+    /// Prints neither user nor password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(..)")
     }
 }
 
-type Given = Result<Credentials, Box<dyn StdError + Send + Sync>>;
+type CredentialsResult = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
-/// A callback that gives credentials.
+/// A callback that supplies credentials.
 #[derive(Clone)]
-pub(crate) struct CredentialsSource {
+pub(crate) struct CredentialsProvider {
     callback: Arc<Callback>,
-    /// One permit for each thread on which it may run.
+    /// One permit for each thread on which the callback may run.
     threads: Arc<Semaphore>,
 }
 
-type Callback = dyn Fn() -> Pin<Box<dyn Future<Output = Given> + Send>> + Send + Sync;
+type Callback = dyn Fn() -> Pin<Box<dyn Future<Output = CredentialsResult> + Send>> + Send + Sync;
 
-/// How many calls of one callback run at a time. A callback that blocks for good keeps its thread, and each attempt to connect calls it.
+/// The maximum number of concurrent calls. A callback that blocks for ever keeps its thread.
 const MOST_THREADS: usize = 64;
 
-impl CredentialsSource {
+impl CredentialsProvider {
     pub(crate) fn new<F, Fut>(ask: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Given> + Send + 'static,
+        Fut: Future<Output = CredentialsResult> + Send + 'static,
     {
         let threads = Arc::new(Semaphore::new(MOST_THREADS));
         Self { callback: Arc::new(move || Box::pin(ask())), threads }
     }
 
-    /// Asks for credentials, for `limit` at most.
+    /// Requests credentials, and waits at most `limit`.
     ///
-    /// The callback is foreign code: it runs on a detached thread, in the context of the current runtime. If it blocks, it delays neither
-    /// renewals nor the end of a body whose lease is over, nor the end of the process; if it panics, asking fails.
+    /// The callback is foreign code. It runs on a detached thread, in the context of the current
+    /// runtime. If it blocks, it delays neither renewals, nor the end of a body whose lease has
+    /// expired, nor the end of the process. If it panics, the request fails.
     pub(crate) async fn ask(&self, limit: Duration) -> Result<Credentials, Failure> {
         let problem = match tokio::time::timeout(limit, self.call()).await {
             Ok(Ok(Ok(credentials))) => return Ok(credentials),
@@ -84,31 +86,31 @@ impl CredentialsSource {
         Err(Failure::new(FailureKind::Passing, format!("the callback for credentials {problem}")))
     }
 
-    /// Calls the callback, and stops polling it once nothing waits for it.
-    async fn call(&self) -> Result<Given, String> {
+    /// Calls the callback, and stops polling it when no task waits for it.
+    async fn call(&self) -> Result<CredentialsResult, String> {
         let permit = Arc::clone(&self.threads).acquire_owned().await;
         let (callback, runtime) = (Arc::clone(&self.callback), Handle::current());
-        let (mut tell, told) = oneshot::channel();
+        let (mut sender, reply) = oneshot::channel();
         let thread = std::thread::Builder::new().name("dlock-credentials".to_owned()).spawn(move || {
             let given = runtime.block_on(async {
                 tokio::select! {
                     biased;
-                    () = tell.closed() => None,
+                    () = sender.closed() => None,
                     given = async { callback().await } => Some(given),
                 }
             });
             drop(permit);
             if let Some(given) = given {
-                let _ = tell.send(given);
+                let _ = sender.send(given);
             }
         });
         thread.map_err(|error| format!("has no thread: {error}"))?;
-        told.await.map_err(|_| "panicked".to_owned())
+        reply.await.map_err(|_| "panicked".to_owned())
     }
 }
 
-impl fmt::Debug for CredentialsSource {
+impl fmt::Debug for CredentialsProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialsSource(..)")
+        f.write_str("CredentialsProvider(..)")
     }
 }

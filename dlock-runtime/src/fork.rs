@@ -1,14 +1,16 @@
-//! Detection of `fork`: a child process must not use what its parent has connected.
+//! Detection of `fork`: a child process must not use its parent's connections.
 //!
-//! After `fork` without `exec`, the child has a copy of the parent's memory, and shares its sockets, timers, and epoll instances. A
-//! manager that went on in both would send one token twice, read replies meant for the other, and release locks of the other. So a
-//! manager belongs to the process that created it:
+//! After `fork` without `exec`, the child has a copy of the parent's memory, and shares its
+//! sockets, timers, and epoll instances. If both used the manager, they would send the same token
+//! twice, read each other's replies, and release each other's locks. So a manager belongs to the
+//! process that created it:
 //!
-//! - Each entry point checks [`ForkDetector::is_forked`] before it takes a mutex: a thread that does not exist in the child may have
-//!   held it at the `fork`.
-//! - [`InOneProcess`] wraps each task and each socket. In the child it is not polled, and it is leaked instead of dropped: to drop a
-//!   socket deregisters it from the epoll instance, which is the parent's as well.
-//! - [`PerProcess`] is a static that the child finds empty.
+//! - Each entry point checks [`ForkDetector::is_forked`] before it locks a mutex: a thread that
+//!   does not exist in the child may have held the mutex at the `fork`.
+//! - [`InOneProcess`] wraps each task and each socket. In the child it is not polled, and it is
+//!   leaked instead of dropped: dropping a socket deregisters it from the epoll instance, which the
+//!   parent shares.
+//! - [`PerProcess`] is a static that is empty in the child.
 
 use std::future::Future;
 use std::io;
@@ -23,12 +25,13 @@ use crate::key::LockKey;
 
 /// Remembers the process that created it.
 ///
-/// It compares a counter that a handler of `pthread_atfork` increments in the child. `getpid` is a system call: on a virtual machine it
-/// takes 360 ns, and a hand-off in memory, which takes 1 us, would need three.
+/// It compares a counter that a `pthread_atfork` handler increments in the child. `getpid` is a
+/// system call: it takes 360 ns on a virtual machine, and a hand-off in memory, which takes 1 us,
+/// would need three.
 #[derive(Debug)]
 pub(crate) struct ForkDetector {
     created: forkguard::Guard,
-    /// Whether a simulation has this process be a forked one.
+    /// Whether a simulation treats this process as forked.
     #[cfg(test)]
     simulated: std::sync::atomic::AtomicBool,
 }
@@ -49,30 +52,31 @@ impl ForkDetector {
         if self.simulated.load(std::sync::atomic::Ordering::Relaxed) {
             return true;
         }
-        self.created.clone().detected_fork() // a check without `clone` would forget what it has detected
+        self.created.clone().detected_fork() // without `clone`, a check would reset the detection
     }
 
-    /// Has the current process be a forked one from now on.
+    /// Treats the current process as forked from now on.
     #[cfg(test)]
     pub(crate) fn simulate_fork(&self) {
         self.simulated.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// Returns the error of a request to a manager that another process has connected.
+/// Returns the error of a request to a manager that another process connected.
 #[cold]
 pub(crate) fn forked_error(key: Option<LockKey>) -> Error {
     Error::Unavailable { key, reason: FORKED.into() }
 }
 
-/// Why a forked process is refused, and what it is to do.
+/// Why a request of a forked process is refused, and what to do.
 pub(crate) const FORKED: &str =
     "this process was forked after the lock manager had connected; connect after the fork";
 
-/// Something that only the process that created it uses. In a forked process it is not polled, and it is leaked instead of dropped.
+/// A value for the process that created it. In a forked process it is not polled, and leaked, not
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct InOneProcess<T> {
-    /// Always there; an `Option` so that it can be leaked.
+    /// Always `Some`; an `Option` so that it can be leaked.
     inner: Option<T>,
     detector: ForkDetector,
 }
@@ -82,13 +86,13 @@ impl<T> InOneProcess<T> {
         Self { inner: Some(inner), detector: ForkDetector::new() }
     }
 
-    /// Returns what is inside, in the process that created it.
+    /// Returns the inner value, in the process that created it.
     fn get(&mut self) -> Option<&mut T> {
         if self.detector.is_forked() { None } else { self.inner.as_mut() }
     }
 }
 
-/// Wraps a task. In a forked process it is pending for ever.
+/// Wraps a task. In a forked process, it stays pending for ever.
 pub(crate) fn in_one_process<F: Future>(task: F) -> InOneProcess<Pin<Box<F>>> {
     InOneProcess::new(Box::pin(task))
 }
@@ -145,12 +149,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InOneProcess<S> {
     }
 }
 
-/// A static of which each process has its own: a child finds it empty, whoever used its parent's at the `fork`.
+/// A static with one value per process: a child starts with an empty one.
 pub(crate) struct PerProcess<T> {
     node: OnceBox<ProcessValue<T>>,
 }
 
-/// What one process has, and behind it what its child has.
+/// The value of one process, and the static of its child.
 struct ProcessValue<T> {
     value: T,
     detector: ForkDetector,
@@ -171,7 +175,7 @@ impl<T: Default> PerProcess<T> {
         &node.value
     }
 
-    /// Returns what `find` returns for the current process, or else for the nearest of those that it was forked from.
+    /// Returns the result of `find` for the current process, or for its nearest ancestor with one.
     pub(crate) fn find_latest<'a, R>(&'a self, find: impl Fn(&'a T) -> Option<R>) -> Option<R> {
         let mut node = self.node();
         let mut latest = find(&node.value);
@@ -183,7 +187,7 @@ impl<T: Default> PerProcess<T> {
     }
 
     fn node(&self) -> &ProcessValue<T> {
-        // Without a lock: where several threads are first, one of them wins.
+        // Without a mutex: if several threads initialize it, one of them wins.
         self.node.get_or_init(|| {
             let (value, detector) = (T::default(), ForkDetector::new());
             Box::new(ProcessValue { value, detector, child: Self::new() })
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_process_takes_no_mutex_that_its_parent_may_have_locked() {
+    fn forked_process_locks_no_mutex_of_its_parent() {
         let connecting = LockManager::connect("memory://").now_or_never();
         let locks = connecting.expect("it does not wait").expect("it needs no server");
         let (lock, other) = (locks.lock("order:7").wait(LONG), locks.lock("order:8").wait(LONG));
@@ -257,8 +261,8 @@ mod tests {
         drop((held, lock, other, locks));
     }
 
-    /// Locks what an engine has.
+    /// Locks all mutexes of an engine.
     fn lock_all(engine: &crate::engine::Engine) -> impl Sized + '_ {
-        (lock(&engine.waits), engine.lock_shards())
+        (lock(&engine.wait_graph), engine.lock_shards())
     }
 }

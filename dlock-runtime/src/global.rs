@@ -1,6 +1,4 @@
-//! The manager that annotated functions use: the one installed for the process, or the one of the current task.
-//!
-//! Only `private` and `lib` look at this room; everything else is given its manager.
+//! The manager that annotated functions use: the installed one, or that of the current task.
 
 use std::future::Future;
 
@@ -11,27 +9,32 @@ use crate::error::{Error, Result};
 use crate::fork::PerProcess;
 use crate::manager::LockManager;
 
-/// The installed manager, and the URL that it was made from by [`init`].
+/// The installed manager, and the URL that [`init`] used for it.
 static INSTALLED: PerProcess<OnceCell<(LockManager, Option<String>)>> = PerProcess::new();
 
 tokio::task_local! {
     static OF_TASK: LockManager;
 }
 
-/// Connects to `url` and installs the manager for the whole process; annotated functions use it from then on.
+/// Connects to `url` and installs the manager for the whole process.
 ///
-/// `redis://[user:password@]host[:port][/database][?options]`, `rediss://..` (with the feature `tls`), `redis+unix:///path[?options]`,
-/// `redis+sentinel://..`, `redis+cluster://..`, or `memory://` for first steps and tests. Called again with the same URL it returns the same manager, also after
-/// that has been shut down.
+/// Annotated functions use it from then on.
+///
+/// The URL is `redis://[user:password@]host[:port][/database][?options]`, `rediss://..` (with the
+/// feature `tls`), `redis+unix:///path[?options]`, `redis+sentinel://..`, `redis+cluster://..`,
+/// `redis+quorum://..`, or `memory://` for first steps and tests. Another call with the same URL
+/// returns the same manager, even after it has been shut down.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a URL that cannot be used, for a server that refuses the user or the password (part `server`), or when a
-/// manager with another URL is installed; [`Error::Unavailable`] when the server cannot be reached. Nothing is installed then, and `init` may be called again.
+/// [`Error::Config`] if the URL is invalid, if the server rejects the user or the password (part
+/// `server`), or if a manager with another URL is installed; [`Error::Unavailable`] if the server
+/// is unreachable. After an error from connecting, nothing is installed, and `init` can be called
+/// again.
 ///
 /// # Cancel safety
 ///
-/// Dropping it installs nothing.
+/// If the future is dropped, nothing is installed.
 pub async fn init(url: &str) -> Result<&'static LockManager> {
     let installed = INSTALLED
         .get()
@@ -46,38 +49,41 @@ pub async fn init(url: &str) -> Result<&'static LockManager> {
     }
 }
 
-/// Installs a manager for the whole process, such as one that was made by [`LockManager::builder`].
+/// Installs a manager for the whole process, such as one of [`LockManager::builder`].
 ///
 /// # Errors
 ///
-/// [`AlreadyInstalled`] when one is installed.
+/// [`AlreadyInstalled`] if a manager is installed.
 pub fn install(manager: LockManager) -> Result<(), AlreadyInstalled> {
     INSTALLED.get().set((manager, None)).map_err(|_| AlreadyInstalled {})
 }
 
-/// Returns the installed manager. It does not look at [`with_manager`], which is for annotated functions alone.
+/// Returns the installed manager. It ignores [`with_manager`], which affects annotated functions
+/// only.
 ///
 /// # Errors
 ///
-/// [`Error::NotInstalled`], which says what to call.
+/// [`Error::NotInstalled`] if none is installed. Its text says what to call.
 pub fn manager() -> Result<&'static LockManager> {
-    // That of a parent process refuses everything and says why, which "not installed" would not.
+    // The manager of a parent process refuses all requests with the right reason; "not installed"
+    // is wrong.
     let installed = INSTALLED.find_latest(OnceCell::get);
     installed.map(|(manager, _)| manager).ok_or(Error::NotInstalled {})
 }
 
-/// Runs `future` with `manager` in place of the installed one, so that tests with managers of their own run side by side.
+/// Runs `future` with `manager` instead of the installed one.
 ///
-/// Tasks that `future` spawns do not inherit it.
+/// It lets tests with separate managers run in parallel. Tasks that `future` spawns do not inherit
+/// the manager.
 ///
 /// # Cancel safety
 ///
-/// Dropping it drops `future`.
+/// Dropping the future drops `future`.
 pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
     OF_TASK.scope(manager, future).await
 }
 
-/// Returns the manager that an annotated function uses here and now.
+/// Returns the manager for an annotated function that is called now.
 pub(crate) fn current() -> Result<LockManager> {
     let of_task = OF_TASK.try_with(Clone::clone).ok();
     #[cfg(feature = "testing")]
@@ -85,7 +91,7 @@ pub(crate) fn current() -> Result<LockManager> {
     of_task.map_or_else(|| manager().cloned(), Ok)
 }
 
-/// A lock manager has been installed before.
+/// The error of [`install`]: a lock manager is already installed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a lock manager is installed already; install one once, at the start of the process")]
 #[non_exhaustive]

@@ -1,6 +1,4 @@
-//! A held lock, as its holder sees it.
-//!
-//! Not here: how it came to be held (`lock`), when it is renewed or lost (`protocol::hold`).
+//! [`LockGuard`], the guard of a held lock.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,19 +12,22 @@ use crate::key::LockKey;
 use crate::options::checked_lease;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 
-/// A lock that is held. Dropping it releases the lock: at once, without blocking, from any thread.
+/// A held lock, which is released when the guard is dropped.
 ///
-/// AtomicDeadline [`deadline`](Self::deadline) nobody else holds the lock, within the promises of the topology. The watchdog moves the
-/// deadline on unless the lock was taken with `renew = false`. A guard alone does not stop your code when the lock is lost: ask
-/// [`check`](Self::check) before what must not happen twice, or run the code with [`Lock::run`](crate::Lock::run) or the attribute,
-/// which do stop it.
+/// Dropping the guard never blocks, and works on any thread. Until [`deadline`](Self::deadline), no
+/// other call holds the lock, within the guarantees of the deployment. The watchdog moves the
+/// deadline forward unless `renew` is `false`.
+///
+/// A guard alone does not stop your code when the lock is lost. Call [`check`](Self::check) before
+/// each step that must not happen twice, or use [`Lock::run`](crate::Lock::run) or the attribute,
+/// which stop the body.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
-    hold: std::result::Result<HoldGuard, Box<Unlocked>>,
+    hold: std::result::Result<HoldGuard, Box<NotHeld>>,
 }
 
-/// Why there is no hold where `on_unavailable = run` has a body run without one.
-struct Unlocked {
+/// The state of a guard whose body runs without the lock, as `on_unavailable = run` allows.
+struct NotHeld {
     key: LockKey,
     error: Error,
 }
@@ -36,17 +37,17 @@ impl LockGuard {
         Self { hold: Ok(held) }
     }
 
-    /// The guard of a body that runs without the lock of `key`, because of `error`.
+    /// Returns the guard of a body that runs without the lock of `key` because of `error`.
     pub(crate) fn unlocked(key: LockKey, error: Error) -> Self {
-        Self { hold: Err(Box::new(Unlocked { key, error })) }
+        Self { hold: Err(Box::new(NotHeld { key, error })) }
     }
 
-    /// Returns the hold, if there is one.
+    /// Returns the hold, or `None` if the body runs without the lock.
     pub(crate) fn held(&self) -> Option<&HoldGuard> {
         self.hold.as_ref().ok()
     }
 
-    /// Returns what is locked.
+    /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         match &self.hold {
@@ -55,46 +56,50 @@ impl LockGuard {
         }
     }
 
-    /// Returns how long the hold may still be believed; zero once it may not. A renewal prolongs it.
+    /// Returns how long the hold is still valid; zero if it is not.
     ///
-    /// It ends before the key expires, by a hundredth of the lease and 2 ms, and counts the time that the machine is suspended. When another
-    /// process has just handed the lock over it is what is left of the `grant_lease`, less than a second by default, whatever the lease;
-    /// some milliseconds later, once the server has confirmed it, it is that of the lease.
+    /// A renewal extends it. The hold ends before the key expires, by 1 % of the lease plus 2 ms,
+    /// and time for which the machine is suspended counts. Just after another process has handed
+    /// the lock off, it is the rest of the `grant_lease`, which is at most 1 s by default. When the
+    /// server has confirmed the grant, usually milliseconds later, it is that of the lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().map_or(Duration::ZERO, HoldGuard::remaining)
     }
 
-    /// Returns the instant until which the hold may be believed, as of now: for `tokio::time::timeout_at` and the like.
+    /// Returns the instant until which the hold is valid, for example for
+    /// `tokio::time::timeout_at`.
     ///
-    /// Renewals move it, and just after a hand-over it is near, as [`remaining`](Self::remaining) says: for a deadline that you pass on
-    /// [`extend`](Self::extend) the hold first, which takes one round trip.
+    /// Renewals move it. Just after a hand-off it is near, as for [`remaining`](Self::remaining).
+    /// If you pass the deadline on, [`extend`](Self::extend) the hold first, for one round trip.
     #[must_use]
     pub fn deadline(&self) -> tokio::time::Instant {
         tokio::time::Instant::now() + self.remaining()
     }
 
-    /// Returns whether the hold may still be believed, without asking the server.
+    /// Checks that the hold is still valid, without a request to the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] once it may not; [`Error::Unavailable`] where the body runs without the lock (`on_unavailable = run`).
+    /// [`Error::Lost`] if it is not; [`Error::Unavailable`] if the body runs without the lock
+    /// (`on_unavailable = run`).
     pub fn check(&self) -> Result<()> {
         self.check_valid().map(|_| ())
     }
 
-    /// WaitGraph until the lock is lost, and returns how. It never ends while the lock is held.
+    /// Waits until the lock is lost, and returns the cause.
     ///
-    /// In a nested call that outlives the hold it joined, it ends with that hold: [`LossCause::ReleaseOutcome`]. Where the body runs
-    /// without the lock (`on_unavailable = run`) nothing can be lost, and it never ends. In a process that was forked from the one that
-    /// holds the lock, it ends at once: [`LossCause::Forked`].
+    /// It stays pending while the lock is held, and for ever if the body runs without the lock
+    /// (`on_unavailable = run`). In a nested call that outlives the hold that it joined, it returns
+    /// [`LossCause::Released`] when that hold ends. In a process that was forked from the holder,
+    /// it returns [`LossCause::Forked`] immediately.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it only stops the waiting.
+    /// Cancel safe: dropping the future only stops the waiting.
     pub async fn lost(&self) -> LossCause {
         let Some(held) = self.held() else { return std::future::pending().await };
-        let observer = HoldObserver::beside_call(held);
+        let observer = HoldObserver::alongside_call(held);
         let mut alarm = LossTimer::default();
         poll_fn(|cx| {
             loop {
@@ -103,12 +108,12 @@ impl LockGuard {
                 }
                 let lost = observer.poll_state(cx.waker(), |phase| match phase {
                     AcquisitionState::Lost(lost) => Some(lost.cause),
-                    AcquisitionState::Over { .. } => Some(LossCause::ReleaseOutcome),
+                    AcquisitionState::Released { .. } => Some(LossCause::Released),
                     _ => None,
                 });
                 match lost {
                     Some(cause) => return std::task::Poll::Ready(cause),
-                    None if alarm.ring(&held.engine, cx).is_pending() => {
+                    None if alarm.poll(&held.engine, cx).is_pending() => {
                         return std::task::Poll::Pending;
                     }
                     None => {}
@@ -118,45 +123,55 @@ impl LockGuard {
         .await
     }
 
-    /// Returns the fencing token of this hold: a number above that of every hold of this key before it.
+    /// Returns the fencing token of this hold.
     ///
-    /// Hand it to the resource with every write, and let the resource refuse a number below the highest that it has seen. That
-    /// protects the resource even where the lock itself can be lost. It is issued on demand by one round trip, inside the hold; asked
-    /// twice, the guard answers from memory. A lock whose holder never asks costs nothing for it.
+    /// It is higher than the tokens of all earlier holds of the key. Pass it to the resource with
+    /// every write, and have the resource reject any token lower than the highest that it has seen.
+    /// That protects the resource even if the lock is lost.
+    ///
+    /// The first call costs one round trip; later calls of the same hold return the same number
+    /// from memory. A lock whose holder never calls this costs nothing extra.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the server says that the lock is not ours any more, or the hold may not be believed any more;
-    /// [`Error::Unavailable`] when it cannot be asked, and where the body runs without the lock (`on_unavailable = run`);
-    /// [`Error::WrongKind`] when something that is no lock of this kind stands under its name; [`Error::FencingCounter`] if its
-    /// counter is spent or invalid.
+    /// - [`Error::Lost`] if the hold is not valid, or the server reports that this manager is not
+    ///   the holder.
+    /// - [`Error::Unavailable`] if the server is unavailable, or the body runs without the lock
+    ///   (`on_unavailable = run`).
+    /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
+    /// - [`Error::FencingCounter`] if the counter is exhausted or invalid.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it may leave a number unused. Ask again: a later number is as good.
+    /// Dropping the future may leave a number unused. A later call returns a number that is as
+    /// good.
     pub async fn fencing_token(&self) -> Result<FencingToken> {
         let held = self.check_valid()?;
         if let Some(known) = held.root().fencing_token() {
             return Ok(FencingToken(known));
         }
         match ask(held, Command::Fence).await? {
-            Reply::Fenced(token) => Ok(FencingToken(held.root().note_fencing_token(token))),
+            Reply::Fenced(token) => Ok(FencingToken(held.root().record_fencing_token(token))),
             _ => Err(not_ours(held)),
         }
     }
 
-    /// Prolongs the hold to at least `lease` from now, by one round trip. It never shortens it, and a `max_hold` still ends it.
+    /// Extends the hold to at least `lease` from now, which costs one round trip.
+    ///
+    /// It never shortens the hold, and `max_hold` still ends it.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lock is not ours any more, [`Error::Unavailable`] when the server cannot be asked and where the
-    /// body runs without the lock (`on_unavailable = run`),
-    /// [`Error::Config`] for a lease under 100 ms or over a year, [`Error::WrongKind`] when something that is no lock of this kind
-    /// stands under its name by now.
+    /// - [`Error::Lost`] if the hold is not valid, or the server reports that this manager is not
+    ///   the holder.
+    /// - [`Error::Unavailable`] if the server is unavailable, or the body runs without the lock
+    ///   (`on_unavailable = run`).
+    /// - [`Error::Config`] if `lease` is not between 100 ms and 365 days.
+    /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it may or may not prolong the hold.
+    /// If the future is dropped, the hold may or may not be extended.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = checked_lease(lease)?;
         let held = self.check_valid()?;
@@ -166,20 +181,23 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock and waits for the server's answer, a response timeout at most.
+    /// Releases the lock and waits for the server's reply, for at most one response timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lock was not ours any more: what ran under it may have run beside another holder.
-    /// [`Error::Unavailable`] when the server did not answer; the release is repeated in the background until it does, and the
-    /// lease is the last bound. [`Error::WrongKind`] when something that is no lock of this kind stands under its name by now.
+    /// - [`Error::Lost`] if the lock was lost before the release: the work may have overlapped with
+    ///   another holder's.
+    /// - [`Error::Unavailable`] if the server did not reply. The release is repeated in the
+    ///   background until it does. At the latest, the lock is free when its lease expires.
+    /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it does not undo the release: it has been handed over, or is by the drop.
+    /// Dropping the future does not undo the release: either it is already queued, or the drop
+    /// queues it.
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
-        let answer = self.held().and_then(|held| held.let_go(ReleaseReport::Caller).answer());
+        let answer = self.held().and_then(|held| held.release(ReleaseReport::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
         match usable(held.key(), held.engine.reply(answer).await)? {
@@ -188,7 +206,7 @@ impl LockGuard {
         }
     }
 
-    /// Returns the hold if it may still be believed.
+    /// Returns the hold if it is still valid.
     fn check_valid(&self) -> Result<&HoldGuard> {
         let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
         held.engine.in_own_process(Some(held.key()))?;
@@ -196,32 +214,33 @@ impl LockGuard {
     }
 }
 
-/// Asks the server something under a hold.
+/// Sends a command under a hold.
 ///
-/// If the connection is lost before the reply, it asks once more: what is asked here may run twice.
+/// If the connection is lost before the reply, it is sent once more: the commands sent here may run
+/// twice.
 async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
     let ask = move || async move {
         let answer = held.engine.request_for_holder(held.root(), command);
-        let answer = answer.ok_or_else(|| held.lost_error((LossCause::ReleaseOutcome, Duration::ZERO)))?;
+        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
         match held.engine.reply(answer).await {
             Ok(reply) => Ok(reply),
             ended => usable(held.key(), ended),
         }
     };
-    usable(held.key(), Ok::<_, Error>(held.engine.ask_twice(ask).await?))
+    usable(held.key(), Ok::<_, Error>(held.engine.request_with_retry(ask).await?))
 }
 
-/// The loss of a hold that the server does not know.
+/// Returns the loss of a hold that the server does not know.
 fn not_ours(held: &HoldGuard) -> Error {
     held.lost_error((LossCause::NotOwner, held.held_for()))
 }
 
-/// Turns an answer that says nothing of the lock into an error.
+/// Returns an error for a reply that does not describe the lock.
 pub(crate) fn usable<E>(key: &LockKey, answer: Result<Reply, E>) -> Result<Reply> {
     answered(answer).map_err(|failure| failure.into_error(key.clone()))
 }
 
-/// Tells an answer from a failure to get one.
+/// Separates replies from failures to get one.
 pub(crate) fn answered<E>(answer: Result<Reply, E>) -> Result<Reply, Failure> {
     match answer {
         Ok(Reply::Refused(failure) | Reply::Unknown(failure)) => Err(failure),
@@ -236,15 +255,15 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// Which turn at a lock it is: a number that rises from holder to holder, for the resource to compare.
+/// A fencing token: a number that increases from holder to holder, for the resource to compare.
 ///
-/// The larger of the last number plus one and the server's time in microseconds: 16 digits, under 2^53, so that it fits into a
-/// JSON number and an SQL `BIGINT`.
+/// It is the larger of the last number plus one and the server's time in microseconds. It has 16
+/// digits and is below 2^53, so it fits into a JSON number and an SQL `BIGINT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// Returns the number.
+    /// Returns the token as a number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -271,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_is_told_from_a_server_that_refuses() {
+    fn wrong_kind_differs_from_a_refusing_server() {
         let wrong = refused(FailureKind::WrongKind);
 
         assert!(
@@ -283,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_nested_guard_is_told_that_the_hold_around_it_is_over() {
+    async fn nested_guard_ends_with_the_outer_hold() {
         let locks = LockManager::connect("memory://").await.expect("no server is needed");
         let same = locks.clone();
         let (entered, has_entered) = oneshot::channel();
@@ -304,9 +323,9 @@ mod tests {
         });
         around.await.expect("the lock is free");
         let nested = spawned.expect("the body ran");
-        let cause = tokio::time::timeout(Duration::from_secs(10), nested).await.expect("it is told");
+        let cause = tokio::time::timeout(Duration::from_secs(10), nested).await.expect("it is notified");
 
-        assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::ReleaseOutcome);
+        assert_eq!(cause.expect("no panic").expect("its own result"), LossCause::Released);
     }
 
     #[tokio::test]

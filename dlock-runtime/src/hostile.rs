@@ -1,6 +1,8 @@
-//! What holds whatever comes in: each function takes any input there is, and panics where a promise is broken.
+//! Checks for arbitrary input: each function accepts any input, and panics if an invariant is
+//! violated.
 //!
-//! Tests call them with input that is drawn, fuzzers (`fuzz/`) with what they find. In no build of the library.
+//! Tests call them with generated input, and the fuzzers in `fuzz/` with mutated input. They are
+//! not part of a release build.
 
 use redis::Value;
 
@@ -9,26 +11,27 @@ use crate::config::duration;
 use crate::config::url::{self, Endpoint};
 use crate::key::KeyBuilder;
 
-/// A duration is read or refused. What is read is its digits times its unit, and is read again from its milliseconds.
+/// A duration is parsed or refused. A parsed one equals digits times unit, and survives formatting
+/// in ms.
 ///
 /// # Panics
 ///
-/// Panics if that does not hold.
+/// Panics if a check fails.
 pub fn read_duration(text: &str) {
     let Ok(read) = duration::parse(text) else { return };
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let factor =
         ["ms", "s", "m", "h"].iter().position(|one| *one == unit).map(|at| [1, 1_000, 60_000, 3_600_000][at]);
-    let number: u128 = text[..text.len() - unit.len()].parse().expect("what is read begins with digits");
+    let number: u128 = text[..text.len() - unit.len()].parse().expect("a parsed duration starts with digits");
     assert_eq!(Some(read.as_millis()), factor.map(|factor: u128| number * factor), "{text}");
     assert_eq!(duration::parse(&format!("{}ms", read.as_millis())), Ok(read), "{text}");
 }
 
-/// A URL is read or refused; an address that is read is read again as it is shown.
+/// A URL is parsed or refused. A parsed address is parsed again from its display.
 ///
 /// # Panics
 ///
-/// Panics if that does not hold.
+/// Panics if a check fails.
 pub fn read_url(text: &str) {
     let Ok(target) = url::parse(text) else { return };
     let _ = target.settings.clone().checked();
@@ -42,11 +45,11 @@ pub fn read_url(text: &str) {
     }
 }
 
-/// The password in a URL is shown nowhere: neither in an error nor by what is read, whatever stands around it.
+/// The password of a URL is never displayed: neither in an error nor by the parsed URL.
 ///
 /// # Panics
 ///
-/// Panics if it is.
+/// Panics if a check fails.
 pub fn read_url_with_a_password(scheme: &str, user: &str, before: &str, after: &str, rest: &str) {
     const SECRET: &str = "Sesame7f3a";
     let text = format!("{scheme}://{user}:{before}{SECRET}{after}@{rest}");
@@ -54,7 +57,7 @@ pub fn read_url_with_a_password(scheme: &str, user: &str, before: &str, after: &
         Ok(target) => format!("{target:?} {}", place(&target.place)),
         Err(error) => format!("{error} {error:?}"),
     };
-    // The host of a URL is written in small letters.
+    // The host of a URL is displayed in lower case.
     let shown = shown.to_lowercase();
     assert!(!shown.contains(&SECRET.to_lowercase()), "{shown} shows the password of {text}");
 }
@@ -69,11 +72,11 @@ fn place(place: &Endpoint) -> String {
     }
 }
 
-/// Two lists of values never give one key, unless they are one list; a key that is made is text within its limit.
+/// Two different lists of values never build the same key. A key is text within its limit.
 ///
 /// # Panics
 ///
-/// Panics if they do.
+/// Panics if a check fails.
 pub fn tell_keys_apart(left: &[&str], right: &[&str]) {
     let key = |values: &[&str]| {
         let key = values
@@ -91,31 +94,32 @@ pub fn tell_keys_apart(left: &[&str], right: &[&str]) {
     }
 }
 
-/// Whatever a server answers is one typed reply to each command of each layout. What no server answers is never a hold.
+/// Any reply is parsed to one typed reply for each command and layout. An invalid reply is never a
+/// hold.
 ///
 /// # Panics
 ///
-/// Panics if it is.
+/// Panics if a check fails.
 pub fn read_reply(bytes: &[u8]) {
     if let Ok(value) = redis::parse_redis_value(bytes) {
         read_value(&value);
     }
 }
 
-/// As [`read_reply`], for what has been parsed.
+/// As [`read_reply`], for a parsed value.
 ///
 /// # Panics
 ///
-/// Panics if a promise is broken.
+/// Panics if a check fails.
 pub fn read_value(value: &Value) {
     backend::read_value(value);
 }
 
-/// Whatever is published where grants are is a grant or nothing, and a grant is read as it was written.
+/// Any published message is parsed as a grant or ignored. A grant survives formatting and parsing.
 ///
 /// # Panics
 ///
-/// Panics if that does not hold.
+/// Panics if a check fails.
 pub fn read_message(message: &[u8]) {
     backend::read_message(message);
 }
@@ -128,9 +132,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::url::Server;
+    use crate::config::node_spec::NodeSpec;
 
-    /// What URLs give a meaning to, and what looks like it.
+    /// Text that has a meaning in URLs, and similar text.
     const PIECES: &str = "(redis|rediss|\\+sentinel|\\+cluster|\\+quorum|\\+unix|memory|://|:|/|\\?|#|@|,|&|=|%|%2|%40|%00|%ff|\\[|\\]|::1|h|7|0|6379|65536|lease=|1s|lease|namespace=|db=|user=|password=|io=thread| |\n|é|日|[[:print:]]){0,12}";
 
     fn value() -> impl Strategy<Value = Value> {
@@ -162,7 +166,7 @@ mod tests {
         let number = prop_oneof![-3..4_i64, any::<i64>()].prop_map(Value::Int);
         leaf.prop_recursive(3, 16, 5, move |inner| {
             prop_oneof![
-                // What looks like the answer of a script, as few that are drawn freely do.
+                // Values of the shape of a script's reply, which free generation rarely finds.
                 vec(number.clone(), 2).prop_map(Value::Array),
                 (inner.clone(), number.clone(), number.clone())
                     .prop_map(|(first, second, third)| Value::Array(vec![first, second, third])),
@@ -214,7 +218,7 @@ mod tests {
             read_message(format!("{token}{rest}").as_bytes());
         }
 
-        /// What is written by the rules of the URL is read as it was meant.
+        /// A URL that follows the rules is parsed as it was written.
         #[test]
         fn a_url_is_read_as_it_was_written(
             (user, password) in ("[[:print:]éß]{0,8}", "[[:print:]é日]{1,12}"),
@@ -227,7 +231,7 @@ mod tests {
             );
             let _ = write!(text, "&namespace={}", encoded(&namespace));
             let target = url::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            let Endpoint::Redis(Server { username, password: read, host: at, port: of, database: number, .. }) = target.place
+            let Endpoint::Redis(NodeSpec { username, password: read, host: at, port: of, database: number, .. }) = target.place
             else { panic!("{text} is of one server") };
             prop_assert_eq!(username, Some(user).filter(|user| !user.is_empty()));
             prop_assert_eq!((read, at, of, number), (Some(password), host, port, database));
@@ -235,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Writes a text as a URL may have it, with all that could mean something by its number.
+    /// Percent-encodes all characters of a URL that could have a meaning.
     fn encoded(text: &str) -> String {
         let letter = |byte: u8| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),

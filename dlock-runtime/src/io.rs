@@ -1,19 +1,24 @@
-//! Where the connections are driven, as users choose it.
-//!
-//! Not here: what drives them (`backend/redis`).
+//! [`Io`], where the connections of a manager are driven.
 
-/// Where the connections of a manager are driven. Set by [`Builder::io`](crate::Builder::io), or by the URL's `io`. The
-/// [guide on operating](crate::docs::operating#connections-and-threads) says when to use which.
+/// Where the connections of a manager are driven.
+///
+/// Set with [`Builder::io`](crate::Builder::io) or the URL parameter `io`. See [the guide on
+/// operating](crate::docs::operating#connections-and-threads) for when to use which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Io {
-    /// `io=thread`: on a thread of their own. Leases are renewed while tasks block the application's threads. The default.
+    /// `io=thread`: a separate thread drives them. The default.
+    ///
+    /// Leases are renewed while tasks block the application's threads.
     #[default]
     Thread,
-    /// `io=runtime`: by tasks on the tokio runtime that connects, which needs its timers and its i/o (`enable_all`). A call that is alone
-    /// pays for no change of threads. Leases are renewed while that runtime runs and one of its threads is free; else a hold ends
-    /// at its deadline, its body is not polled again, and calls from other runtimes wait, beyond their own limits too. Once the runtime
-    /// has ended they go on on a thread of their own.
+    /// `io=runtime`: tasks on the tokio runtime that connects drive them.
+    ///
+    /// The runtime needs timers and I/O (`enable_all`). A call without concurrent calls needs no
+    /// thread switch. Leases are renewed only while that runtime runs and one of its threads is
+    /// free. Otherwise a hold ends at its deadline and its body is not polled again, and calls from
+    /// other runtimes wait, even beyond their own limits. When the runtime has ended, a separate
+    /// thread drives the connections.
     Runtime,
 }
 

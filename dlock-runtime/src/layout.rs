@@ -1,17 +1,17 @@
-//! How locks stand in Redis, as users choose it.
-//!
-//! Not here: what each layout does (`backend/redis/layout`).
+//! [`Layout`] and [`Publish`]: how locks are stored in Redis, and how releases are announced.
 
-/// How locks stand in Redis; all who share locks must agree on it. Set by [`Builder::layout`](crate::Builder::layout), or by the URL's
-/// `layout`.
+/// How locks are stored in Redis. All clients that share locks must use the same layout.
+///
+/// Set with [`Builder::layout`](crate::Builder::layout) or the URL parameter `layout`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
-    /// `layout=native`: a string with its holder and those who wait, in their order. The default, and the fastest.
+    /// `layout=native`: a string of the holder and the queue of waiters. The default, and the
+    /// fastest.
     #[default]
     Native,
-    /// `layout=redisson`: as `RLock` of Redisson has them, for fleets that are partly Java. See
-    /// [`docs::fleets`](crate::docs::fleets).
+    /// `layout=redisson`: as `RLock` of Redisson stores them, for deployments with Java services.
+    /// See [`docs::fleets`](crate::docs::fleets).
     Redisson,
 }
 
@@ -19,20 +19,25 @@ impl Layout {
     pub(crate) const ALL: [(&str, Self); 2] = [("native", Self::Native), ("redisson", Self::Redisson)];
 }
 
-/// By which command a release is told in [`Layout::Redisson`], and listened to: what Redisson's `shardedSubscriptionMode` says. Set by
-/// [`Builder::publish`](crate::Builder::publish), or by the URL's `publish`.
+/// The command that announces a release with [`Layout::Redisson`], as Redisson's
+/// `shardedSubscriptionMode` sets it.
+///
+/// Waiters subscribe with the matching command. Set with
+/// [`Builder::publish`](crate::Builder::publish) or the URL parameter `publish`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Publish {
-    /// `publish=auto`: as Redisson does by itself. In a cluster by `SPUBLISH` where the server has that (Redis 7, Valkey), and
-    /// else by `PUBLISH`. The default.
+    /// `publish=auto`: as Redisson chooses by default. The default.
+    ///
+    /// It is `SPUBLISH` in a cluster whose servers have it (Redis 7, Valkey), and `PUBLISH`
+    /// otherwise.
     #[default]
     Auto,
     /// `publish=publish`: for a Redisson whose mode is `OFF`.
     Publish,
     /// `publish=spublish`: for a Redisson whose mode is `ON`.
     Spublish,
-    /// `publish=both`: where some are told in one way and some in the other.
+    /// `publish=both`: for clients with different modes.
     Both,
 }
 
@@ -44,7 +49,7 @@ impl Publish {
         ("both", Self::Both),
     ];
 
-    /// Returns its name, which scripts know it by, too.
+    /// Returns the name, which scripts also use.
     pub(crate) fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, publish)| *publish == self).map_or("auto", |(name, _)| name)
     }

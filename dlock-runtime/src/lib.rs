@@ -1,11 +1,11 @@
-//! Distributed locks over Redis: one line above an `async fn`.
+//! Distributed locks for Rust, backed by Redis: one attribute on an `async fn`.
 //!
 //! ```
 //! use dlock_runtime::distributed_lock;
 //!
 //! #[distributed_lock(key = "order:<user_id>", lease = "30s", retry = 3)]
 //! async fn place_order(user_id: u64) -> Result<String, dlock_runtime::Error> {
-//!     // At most one caller in the whole fleet is in here for one user.
+//!     // At most one caller across all processes is in here for this user.
 //!     Ok(format!("an order of user {user_id}"))
 //! }
 //!
@@ -16,59 +16,65 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The attribute takes the lock, renews its lease while the body runs, and releases it on every way out. When the lock is lost the
-//! body is dropped at its next await, and the call returns [`Error::Lost`].
+//! The attribute acquires the lock, renews its lease while the body runs, and releases it on every
+//! exit. If the lock is lost, the body is dropped at its next await, and the call returns
+//! [`Error::Lost`].
 //!
-//! It is not a consensus system. Where two writers must be impossible, the resource checks the
-//! [fencing token](LockGuard::fencing_token); [`docs::safety`] says how, and what each way to lose a lock looks like.
+//! dlock is not a consensus system. If two writers must never overlap, the resource must check the
+//! [fencing token](LockGuard::fencing_token). [`docs::safety`] describes how, and every way to lose
+//! a lock.
 //!
 //! # Where to start
 //!
 //! | to | see |
 //! |---|---|
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
-//! | say where locks live | [`init`], [`LockManager::builder`], [`docs::operating`] |
+//! | connect to the servers | [`init`], [`LockManager::builder`], [`docs::operating`] |
 //! | lock without the attribute | [`LockManager::lock`], [`Lock::run`], [`Lock::acquire`] |
-//! | answer for an error | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
-//! | say what is locked | [`docs::keys`], [`KeyPart`] |
-//! | wait, or not | [`docs::waiting`] |
-//! | know what a lock costs | [`docs::performance`] |
-//! | know what was done to locks to see that they hold, and who can do what harm | [`docs::proof`], [`docs::threats`] |
+//! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
+//! | write keys | [`docs::keys`], [`KeyPart`] |
+//! | wait for a lock, or fail at once | [`docs::waiting`] |
+//! | know the cost of a lock | [`docs::performance`] |
+//! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
-//! | find what another library's words are here | [`docs::coming_from`] |
-//! | see who holds a lock, and whether the server answers | [`LockManager::inspect`], [`LockManager::ready`] |
-//! | see what is set on the servers so that locks can be lost | [`doctor`](fn@doctor), `dlock doctor URL` |
-//! | lock in handlers of axum, actix or tonic | [`docs::services`] |
-//! | test code that takes locks | [`docs::testing`], [`with_manager`] |
+//! | migrate from another library | [`docs::coming_from`] |
+//! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
+//! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
+//! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
+//! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! - `tls`: `rediss://` URLs, by rustls, with `Builder::tls_ca` and `Builder::tls_client_certificate`.
-//! - `axum`: [`Error`] is an answer of axum 0.8, and its extractors are parts of a key: `Path`, `Query`, `Json`, `Form`, `Extension`,
-//!   `State`.
+//! - `tls`: `rediss://` URLs, by rustls, with `Builder::tls_ca` and
+//!   `Builder::tls_client_certificate`.
+//! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
+//!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
-//! - `tonic`: [`Error`] becomes a `Status` of tonic 0.14.
-//! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss and outages on command.
+//! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
+//! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
+//!   command.
 //!
 //! # Layout
 //!
 //! ```text
-//! lib, global      what is installed for the process
-//! manager, lock, guard, builder, options, layout, retry, key, error      what users touch
-//! credentials, inspection      who we are to a server, what an operator is shown of a lock
-//! doctor           what is wrong with the servers, before locks are
+//! lib, global      public exports; the manager installed for the process
+//! manager, lock, guard, builder, options, layout, io, retry, key, error      the public API
+//! credentials, lock_info      user and password of connections; what `inspect` returns
+//! doctor           examines the servers for settings that can lose locks
 //! config           options, their bounds, and URLs
-//! run, body, held  a body under a lock, and what the current call chain holds
-//! engine           binds tasks that wait to the rules and to a backend
-//! protocol         the rules of the lock, as state machines without clock, socket or runtime
-//! backend          where locks live: redis, memory
-//! clock, timer, token, telemetry, sync, fork     the time that leases are measured with, timers, who holds, spans and events, mutexes, other processes
-//! printable        which characters of a foreign text are shown as they are
-//! testing          the test kit: a world in memory and the hand that reaches into it
-//! integrations     what handlers of axum, actix and tonic need, each behind its feature
-//! private          what the attribute's expansion calls
+//! run, body, held  a body under a lock, and the holds of the current call chain
+//! engine           connects waiting tasks to the protocol and to a backend
+//! protocol         the rules of the lock, as state machines without clock, socket, or runtime
+//! backend          where locks are stored: Redis, memory
+//! clock, timer, token, telemetry, sync, fork, bounds
+//!                  clock of leases, timers, tokens of acquisitions, spans and events, mutexes,
+//!                  fork detection, bounds of what is read, written, and counted
+//! printable        which characters of foreign text are printed unescaped
+//! testing          the test kit: locks in memory that tests control
+//! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
+//! private          functions that the attribute's expansion calls
 //! docs             the guides
 //! ```
 
@@ -85,7 +91,6 @@ pub mod error;
 mod fork;
 mod global;
 mod guard;
-mod held;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
@@ -102,6 +107,7 @@ mod printable;
 mod protocol;
 mod retry;
 mod run;
+mod scope;
 #[cfg(any(test, dlock_shuttle))]
 mod simulated;
 mod sync;
@@ -116,7 +122,7 @@ mod token;
 pub mod __private;
 
 #[cfg(dlock_shuttle)]
-pub use engine::interleavings::tally;
+pub use engine::interleavings::coverage;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub use engine::interleavings::{Model, models};
 
@@ -168,12 +174,12 @@ pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
-pub use held::in_current_scope;
 pub use io::Io;
-pub use key::{FieldWriter, IntoLockKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
+pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;
 pub use options::{OnLost, Options, ReleaseMode};
 pub use retry::RetryPolicy;
+pub use scope::in_current_scope;

@@ -1,6 +1,4 @@
-//! A lock that can be taken: a key and options, nothing held.
-//!
-//! Not here: what a holder can do (`guard`), how waiting goes (`protocol`).
+//! [`Lock`], a key and its options.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +13,12 @@ use crate::options::{OnLost, Options, ReleaseMode};
 use crate::run::{Acquiring, Releasing, Running};
 use crate::telemetry::CallSpan;
 
-/// A key and how to lock it. Made by [`LockManager::lock`]; holds nothing until it is asked to.
+/// A key and the options to lock it with. Returned by [`LockManager::lock`].
+///
+/// It holds nothing until [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), or
+/// [`run`](Self::run) is called.
+///
+/// # Examples
 ///
 /// ```
 /// # use std::time::Duration;
@@ -40,70 +43,86 @@ impl Lock {
         Self { manager, key, options }
     }
 
-    /// Sets the lease: how long the server keeps the lock when nobody renews it. Default: the manager's, 30 s unless set.
+    /// Sets the lease: how long the server keeps a lock that is not renewed.
+    ///
+    /// Default: the manager's lease, which is 30 s unless set. From 100 ms to 365 days.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = Some(lease);
         self
     }
 
-    /// Sets whether the watchdog renews the lease every third of it. Default: it does.
+    /// Sets whether the watchdog renews the lease. Default: `true`.
+    ///
+    /// It does so each time a quarter to a third of the lease has passed.
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self
     }
 
-    /// Sets how many further tries follow the first, spaced by [`backoff`](Self::backoff). Default: none. Being told of a release
-    /// meanwhile leads to a try at once and uses up none of them. How long that may take without `wait` is in
-    /// [the guide on waiting](crate::docs::waiting).
+    /// Sets the number of retries after the first attempt. Default: 0.
+    ///
+    /// [`backoff`](Self::backoff) sets the delays between them. If the lock is announced as
+    /// released during a delay, the call tries immediately and uses up no retry. [The guide on
+    /// waiting](crate::docs::waiting) says how long a call without `wait` can take.
     pub fn retry(mut self, retries: u32) -> Self {
         self.options.retry = retries;
         self
     }
 
-    /// Sets how long to wait for the lock, woken by releases. Default: not at all. With [`retry`](Self::retry) too, whichever ends
-    /// first ends the call.
+    /// Sets how long to wait for the lock, woken by releases. Default: the call does not wait.
+    ///
+    /// With [`retry`](Self::retry) as well, the limit that is reached first ends the call.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
     }
 
-    /// Sets the delays between tries: from `first` doubling to `last`, with full jitter. Default: 100 ms to 2 s.
+    /// Sets the delays between attempts. Default: 100 ms to 2 s.
+    ///
+    /// The delay doubles from `first` to `last`, with full jitter.
     pub fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.options = self.options.backoff(first, last);
         self
     }
 
-    /// Sets after how long the hold ends though it could be renewed: it is lost then, by
-    /// [`LossCause::MaxHold`](crate::LossCause::MaxHold). Default: never. From 100 ms to 365 days; a default lease that is longer is
-    /// cut to it, and a lease that is set must not be longer.
+    /// Sets the maximum duration of the hold, even if it could be renewed. Default: no limit.
+    ///
+    /// After that time, the lock is lost with [`LossCause::MaxHold`](crate::LossCause::MaxHold).
+    /// From 100 ms to 365 days. A longer default lease is reduced to it; a lease that is set
+    /// explicitly must not be longer.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
         self
     }
 
-    /// Sets for how long nobody else gets the lock, counted from when it was taken, though it may be released earlier: for jobs
-    /// that must not run again too soon. Default: not at all. It outlives the process. What it does not outlive is a crash *before*
-    /// the release: then the lock is free after the lease.
+    /// Sets the minimum time, from acquisition, for which no other call gets the lock. Default: 0.
+    ///
+    /// It applies even if the lock is released earlier: it is for jobs that must not run again too
+    /// soon. It outlives the process. If the process crashes *before* the release, the lock is free
+    /// when its lease expires. At most 365 days.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
     }
 
-    /// Sets whether [`run`](Self::run) joins the hold that its call chain has of the key, or gets [`Error::Reentrant`]. Default: it
-    /// joins. A call that joins takes the hold as it is: its own lease, `max_hold` and `min_hold` mean nothing then.
+    /// Sets whether [`run`](Self::run) joins a hold of the same key in its call chain.
+    ///
+    /// Default: `true`. If `false`, such a call gets [`Error::Reentrant`]. A call that joins a hold
+    /// ignores its own lease, `max_hold`, and `min_hold`.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
     }
 
-    /// Sets what a loss does to the body of [`run`](Self::run). Default: it is dropped at its next await.
+    /// Sets what a loss does to the body of [`run`](Self::run). Default: [`OnLost::Abort`].
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
         self
     }
 
-    /// Sets whether [`run`](Self::run) waits for the server to release the lock when the body has ended. Default: it does,
-    /// [`ReleaseMode::Awaited`]; [`ReleaseMode`] says what is given up else. A guard has its own way to say it:
+    /// Sets whether [`run`](Self::run) waits for the server's reply to the release.
+    ///
+    /// Default: [`ReleaseMode::Awaited`]. [`ReleaseMode`] describes the trade-off. For a guard,
     /// [`release`](LockGuard::release) waits, and dropping it does not.
     pub fn release_mode(mut self, release_mode: ReleaseMode) -> Self {
         self.options.release_mode = release_mode;
@@ -116,25 +135,31 @@ impl Lock {
         self
     }
 
-    /// Takes the lock, within what [`retry`](Self::retry) and [`wait`](Self::wait) allow; with neither, tries once.
+    /// Acquires the lock, within the limits of [`retry`](Self::retry) and [`wait`](Self::wait).
     ///
-    /// The guard is not re-entrant: annotated calls made while it lives do not join it. Use [`run`](Self::run) for that.
+    /// With neither, it tries once. The guard is not reentrant: annotated calls that are made while
+    /// it lives do not join its hold. Use [`run`](Self::run) for that.
     ///
     /// # Errors
     ///
-    /// [`Error::Contended`] when somebody else holds it to the end; [`Error::Unavailable`], [`Error::WrongKind`],
-    /// [`Error::InvalidKey`], [`Error::Config`] and [`Error::Shutdown`] for what their names say; [`Error::Reentrant`] when the
-    /// current call chain holds this key; [`Error::Deadlock`] when who holds it waits for what the current call chain holds;
-    /// [`Error::Lost`] when it was granted, and lost again before this task ran on.
+    /// - [`Error::Contended`] if another call holds the lock until the limits are reached.
+    /// - [`Error::Reentrant`] if the current call chain holds this key.
+    /// - [`Error::Deadlock`] if the holder waits, directly or through others, for a lock of the
+    ///   current call chain.
+    /// - [`Error::Lost`] if the lock was granted, and lost before this task ran.
+    /// - [`Error::Unavailable`], [`Error::WrongKind`], [`Error::InvalidKey`], [`Error::Config`],
+    ///   and [`Error::Shutdown`], as their variants describe.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the queue at once; a grant that is on its way is released.
+    /// Dropping the future leaves the queue immediately. A grant that is in flight is released.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.acquire_with(self.options).await
     }
 
-    /// Takes the lock if nobody holds it; `None` when somebody does. It tries once, whatever `retry` and `wait` say.
+    /// Acquires the lock if it is free, and returns `None` if it is held.
+    ///
+    /// It tries once, and ignores `retry` and `wait`.
     ///
     /// # Errors
     ///
@@ -142,7 +167,7 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it releases what may have been granted.
+    /// Dropping the future releases a lock that may have been granted.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         let once = Options { retry: 0, wait: None, ..self.options.try_only() };
         match self.acquire_with(once).await {
@@ -152,22 +177,24 @@ impl Lock {
         }
     }
 
-    /// Takes the lock and runs `body` under it, as the attribute does: with the watchdog, stopped when the lock is lost, the lock
-    /// released when it ends. Calls inside it that want the same key join the hold.
+    /// Acquires the lock and runs `body` under it, as the attribute does.
     ///
-    /// On stable Rust the future is not `Send` inside a function that is generic over the body; where it is called with a closure, it
-    /// is what the closure is.
+    /// The watchdog renews the lease, a loss stops the body, and the lock is released when the body
+    /// ends. Calls inside the body that need the same key join the hold.
+    ///
+    /// On stable Rust, the future is not `Send` inside a function that is generic over the body. If
+    /// `run` is called with a closure, the future is `Send` if the closure's future is.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without [`Error::Reentrant`]; [`Error::Lost`] when the lock was lost before the body ended,
-    /// and the body has been dropped then. If the body had completed when the loss was found, its value has been dropped (an error
-    /// of its own, too: `run` does not know one) and the error says `completed: true`. If only `max_hold` has passed, the value is
-    /// returned.
+    /// As [`acquire`](Self::acquire), without [`Error::Reentrant`]. [`Error::Lost`] if the lock was
+    /// lost before the body ended. Then the body was dropped. If it had completed when the loss was
+    /// detected, its value is dropped, even if it is an error, and the error has `completed: true`.
+    /// If only `max_hold` has passed, the value is returned.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the body, then releases the lock.
+    /// Dropping the future drops the body, then releases the lock.
     pub async fn run<F, R>(&self, body: F) -> Result<R>
     where
         F: AsyncFnOnce(&LockGuard) -> R,
@@ -191,11 +218,11 @@ impl Lock {
     async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
         let key = self.key.clone().map_err(Box::new);
         let telemetry = CallSpan::begin(None, key.as_ref().ok());
-        // A guard opens no scope, so it cannot take part in one.
+        // A guard opens no scope, so it cannot be part of one.
         let options = options.reentrant(false);
         let mut entering = Acquiring::new(&self.manager, &key, &options);
         let mut held = poll_fn(|cx| entering.poll(&options, &telemetry, cx)).await.map_err(|error| *error)?;
-        held.stands_alone = true;
+        held.is_detached = true;
         telemetry.guarded();
         Ok(LockGuard::new(held))
     }

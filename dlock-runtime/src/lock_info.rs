@@ -1,15 +1,14 @@
-//! What an operator is shown of a lock.
-//!
-//! Not here: how it is looked at (`manager`), what stands under its key (`protocol::lock_value`).
+//! [`LockInfo`], the state of a lock as an operator sees it.
 
 use std::time::Duration;
 
 use crate::protocol::command::RecordInfo;
 use crate::token::ProcessId;
 
-/// A lock that somebody holds, as [`LockManager::inspect`](crate::LockManager::inspect) found it. It may be another's by now.
+/// The state of a held lock, returned by [`LockManager::inspect`](crate::LockManager::inspect).
 ///
-/// It names holders by their managers and shows nobody's token, so it can be logged.
+/// It is a snapshot: the lock may have another holder by the time you read it. It identifies
+/// holders by their managers and contains no token, so it can be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     holder: Option<String>,
@@ -24,33 +23,40 @@ impl LockInfo {
         Self { holder: holder.map(ProcessId::shown), ours: holder == Some(us), remaining: ttl, waiters }
     }
 
-    /// Returns the [id](crate::LockManager::id) of the manager that holds the lock; `None` where the value is not of our making.
+    /// Returns the [ID](crate::LockManager::id) of the manager that holds the lock.
+    ///
+    /// Returns `None` if the value is not of this library.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
     }
 
-    /// Returns whether this very manager holds it, or keeps it for an `min_hold`.
+    /// Returns `true` if this manager holds the lock, or keeps it for a `min_hold`.
     #[must_use]
     pub fn is_held_here(&self) -> bool {
         self.ours
     }
 
-    /// Returns whether the value is not of our making: another library's lock, or no lock at all.
+    /// Returns `true` if the value is not of this library: another library's lock, or no lock at
+    /// all.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.holder.is_none()
     }
 
-    /// Returns how long the key still lives unless it is renewed, by the server's clock; `None` where it has no end, which no lock
-    /// of ours is without.
+    /// Returns the time to live of the key, by the server's clock.
+    ///
+    /// A renewal extends it. Returns `None` if the key has none, which is never so for a lock of
+    /// this library.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// Returns how many managers stand in the server's queue. Tasks that wait behind another of their own process stand in that
-    /// process's memory, and those who only look at the lock now and then stand nowhere.
+    /// Returns the number of managers in the server's queue.
+    ///
+    /// Tasks that wait behind another task of their process are in that process's memory, and
+    /// waiters that poll are in no queue.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiters

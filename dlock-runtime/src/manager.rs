@@ -1,6 +1,4 @@
-//! The manager of all locks of a process.
-//!
-//! Not here: which manager an annotated function uses (`global`), what it does with a lock (`engine`).
+//! [`LockManager`], which owns the connections and the engine for all locks of a process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,13 +19,20 @@ use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::timer;
 
-/// Holds the connection and the engine for all locks of a process. Cheap to clone; all clones are one manager.
+/// Owns the connections and the engine for all locks of a process.
 ///
-/// One manager serves any number of tasks, keys and runtimes. Unless [`Io`](crate::Io) says otherwise, its connections live on a thread of their own, so that leases are
-/// renewed while the application's threads are busy, and after the runtime that made it has ended. (`memory://` has no thread: it
-/// runs inside the tasks that use it, under tokio's clock.) It belongs to the process that connected: after `fork`, connect again in the
-/// child. When its last clone and the last guard are gone it sends what is left to
-/// send and ends; a process that exits at once may cut that short, so call [`shutdown`](Self::shutdown) first.
+/// It is cheap to clone; all clones are one manager. One manager serves any number of tasks, keys,
+/// and runtimes.
+///
+/// - **Connections:** unless [`Io`](crate::Io) says otherwise, they are driven by a separate
+///   thread. Leases are renewed while the application's threads are busy, and after the runtime
+///   that created the manager has ended. `memory://` has no thread: it runs inside the tasks that
+///   use it, with tokio's clock.
+/// - **Fork:** a manager belongs to the process that connected. After `fork`, connect again in the
+///   child.
+/// - **End:** when the last clone and the last guard are dropped, the manager sends what is queued
+///   and ends. A process that exits immediately can cut that short, so call
+///   [`shutdown`](Self::shutdown) first.
 #[derive(Clone)]
 pub struct LockManager {
     shared: Arc<ManagerInner>,
@@ -40,21 +45,23 @@ struct ManagerInner {
 }
 
 impl LockManager {
-    /// Connects to `url`, for `manager = ..`, for [`with_manager`](crate::with_manager) and for tests; installs nothing.
+    /// Connects to `url`, and returns a manager without installing it.
+    ///
+    /// It is for `manager = ..`, for [`with_manager`](crate::with_manager), and for tests.
     ///
     /// # Errors
     ///
-    /// As [`Builder::connect`]: [`Error::Config`] for a URL that cannot be used and for a server that refuses
-    /// the user or the password, [`Error::Unavailable`] for a server that cannot be reached.
+    /// As [`Builder::connect`]: [`Error::Config`] if the URL is invalid or the server rejects the
+    /// user or the password; [`Error::Unavailable`] if the server is unreachable.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the connection.
+    /// Dropping the future closes the connection.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
 
-    /// Starts a manager for `url` whose options are set by methods.
+    /// Returns a builder of a manager for `url`.
     pub fn builder(url: &str) -> Builder {
         Builder::new(url)
     }
@@ -67,7 +74,7 @@ impl LockManager {
                 tracing::warn!(
                     name: "dlock.in_process_only",
                     target: "dlock",
-                    world = name.as_deref(),
+                    store = name.as_deref(),
                     scope = "this process alone",
                     "dlock.in_process_only"
                 );
@@ -92,12 +99,12 @@ impl LockManager {
         }
     }
 
-    /// Joins a world in memory.
+    /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
         Self::new(world.join(settings), settings, "memory".to_owned())
     }
 
-    /// A manager over an engine that a test has made.
+    /// Returns a manager of an engine that a test has created.
     #[cfg(test)]
     pub(crate) fn over(engine: Arc<Engine>) -> Self {
         Self::new(engine, &Settings::default(), "a test".to_owned())
@@ -108,7 +115,7 @@ impl LockManager {
         Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
     }
 
-    /// The same manager for another namespace.
+    /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
         let ManagerInner { engine, place, .. } = &*self.shared;
@@ -120,47 +127,51 @@ impl LockManager {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns the lock of `key`, in this manager's namespace; nothing is held yet. A key that is not valid is reported when the
-    /// lock is asked for.
+    /// Returns the lock of `key` in this manager's namespace. It is not held yet.
+    ///
+    /// An invalid key is reported when the lock is acquired.
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
-        Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
+        Lock::new(self.clone(), key.into_lock_key(self.namespace()).map_err(Into::into), Options::new())
     }
 
-    /// Takes the lock of `key` from whoever holds it, as if he had released it: the next waiter gets it. Returns whether somebody
-    /// held it.
+    /// Releases the lock of `key`, whichever process holds it. Returns `true` if it was held.
     ///
-    /// For the operator who knows that the holder is gone for good and does not want to wait for the lease. A holder that lives is
-    /// told at once, or finds out at its next renewal where the server does not tell; until then two bodies may run.
+    /// The next waiter is granted the lock. It is for an operator who knows that the holder is gone
+    /// and does not want to wait for its lease to expire. A holder that is alive is notified
+    /// immediately, or detects the loss at its next renewal if the server sends no notifications.
+    /// Until then, two bodies may run.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::Unavailable`] when the server cannot be
-    /// asked, and [`Error::WrongKind`] when something that is no lock of this kind stands under the name.
+    /// [`Error::InvalidKey`]; [`Error::Unavailable`] if the server is unavailable;
+    /// [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it may or may not take the lock.
+    /// If the future is dropped, the lock may or may not be released.
     pub async fn force_release(&self, key: impl IntoLockKey) -> Result<bool> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         engine.uses(key.namespace());
-        let answer = engine.ask(key.name(), engine.tokens.next(), Command::ForceRelease);
+        let answer = engine.request(key.name(), engine.tokens.next(), Command::ForceRelease);
         let reply = usable(&key, engine.reply(answer).await)?;
         Ok(matches!(reply, Reply::Owner))
     }
 
-    /// Looks at the lock of `key` and returns what stands there; `None` when nobody holds it. It changes nothing and costs one round
-    /// trip. See [`docs::operating`](crate::docs::operating).
+    /// Returns the state of the lock of `key`, or `None` if it is free.
+    ///
+    /// It changes nothing and costs one round trip. See
+    /// [`docs::operating`](crate::docs::operating).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::Unavailable`] when the server cannot be asked, and [`Error::WrongKind`] when something that
-    /// cannot be a lock stands under the name, such as a list.
+    /// [`Error::InvalidKey`]; [`Error::Unavailable`] if the server is unavailable;
+    /// [`Error::WrongKind`] if the key holds a value that cannot be a lock, such as a list.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
@@ -171,20 +182,25 @@ impl LockManager {
         }
     }
 
-    /// Returns whether locks can be asked for now: the server answers a `PING`, over the connection that locks use. It waits no longer
-    /// than the response timeout, and not at all while there is no connection, unless the first attempt to replace a lost one is under
-    /// way; in a cluster, to any of its masters. `memory://` is always ready, but for an outage that a test makes.
+    /// Checks that the server replies to a `PING` on the connection that locks use.
     ///
-    /// It is for a readiness probe, not for one of liveness: a process that is started anew reaches a server that is away no better.
+    /// It waits at most one response timeout. While there is no connection, it fails immediately,
+    /// unless the first attempt to replace a lost connection is in progress. In a cluster, one
+    /// reply from any primary suffices. `memory://` is always ready, except during an outage that a
+    /// test simulates.
+    ///
+    /// Use it as a readiness probe, not as a liveness probe: restarting the process does not make
+    /// the server reachable.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when the server cannot be asked, with the reason; [`Error::Config`] when it will not let this user ask;
-    /// [`Error::Shutdown`] after [`shutdown`](Self::shutdown). None names a key.
+    /// [`Error::Unavailable`] if the server is unavailable, with the reason; [`Error::Config`] if
+    /// the server does not allow this user to send commands; [`Error::Shutdown`] after
+    /// [`shutdown`](Self::shutdown). None of them names a key.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn ready(&self) -> Result<()> {
         let engine = self.engine();
         engine.in_own_process(None)?;
@@ -204,27 +220,34 @@ impl LockManager {
         answer.map(drop).map_err(Failure::of_the_server)
     }
 
-    /// Returns what [`LockInfo::holder`] shows for the locks of this manager, and the event `dlock.connected` in its field
-    /// `manager`. It is drawn at random for each manager.
+    /// Returns the ID of this manager, which is random.
+    ///
+    /// [`LockInfo::holder`] returns it for locks of this manager, and the event `dlock.connected`
+    /// has it in its field `manager`.
     #[must_use]
     pub fn id(&self) -> String {
         self.engine().tokens.process().shown()
     }
 
-    /// Releases everything and takes no new work.
+    /// Rejects new requests and releases all locks.
     ///
-    /// Who waits gets [`Error::Shutdown`] at once, and so does everybody who comes later. Who holds a lock
-    /// may finish until `deadline` has passed; then bodies are dropped at their next await and their locks released, and a response
-    /// timeout later what is still held is released though a body, or the code with a guard, may be at work. Releases that are on their
-    /// way then have one more response timeout to be confirmed. Where a connection was lost a moment ago with an answer under way, and
-    /// where the server is away, that takes a second longer: what was asked for may arrive late, and is given back then. What is not
-    /// confirmed is free after its lease.
-    /// Call it when the process is told to stop: others need not wait for the leases then.
+    /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately.
+    /// 2. Holders may finish until `deadline` has passed. Then their bodies are dropped at their
+    ///    next await, and their locks are released.
+    /// 3. One response timeout later, all remaining locks are released, even if a body or code with
+    ///    a guard is still running.
+    /// 4. Releases that are in flight have one more response timeout to be confirmed. If a
+    ///    connection was lost shortly before with requests in flight, or if the server is
+    ///    unreachable, that takes 1 s longer: a late request may still take effect, and is cleaned
+    ///    up then.
+    ///
+    /// A lock whose release is not confirmed is free when its lease expires. Call it before the
+    /// process ends, so that other processes need not wait for leases to expire.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the manager refusing new work; holds go on until they are released or their process ends. Call it again
-    /// to finish.
+    /// If the future is dropped, the manager still rejects new requests, and holds last until they
+    /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.engine.shutdown(deadline).await;
     }

@@ -1,6 +1,6 @@
-//! What a call asks for: the options of the attribute and of [`Lock`](crate::Lock), in one place.
+//! [`Options`], the options of one acquisition, for the attribute and for [`Lock`](crate::Lock).
 //!
-//! Not here: their names and checks in an attribute's text (`dlock-macros`), and what they make the engine do (`protocol`).
+//! See also `dlock-macros`, which parses the parameters of the attribute.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::protocol::hold_terms::HoldTerms;
 use crate::retry::RetryPolicy;
 
-/// The options of one acquisition. An option that is not set takes the manager's default.
+/// The options of one acquisition. The manager supplies the defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub(crate) lease: Option<Duration>,
@@ -21,13 +21,16 @@ pub struct Options {
     pub(crate) reentrant: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) release_mode: ReleaseMode,
-    /// Whether the call only asks whether it gets the lock, and not when it might.
+    /// Whether the call only tries once and never waits, so that it needs no estimate of when the
+    /// lock is free.
     pub(crate) try_only: bool,
 }
 
 impl Options {
-    /// Returns the defaults: the manager's lease, renewed; one try; `backoff` from 100 ms to 2 s; a loss aborts the body; a
-    /// call waits for its release.
+    /// Returns the defaults.
+    ///
+    /// They are: the manager's lease, renewed; one attempt; a backoff from 100 ms to 2 s; a loss
+    /// aborts the body; a call waits for its release.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -45,7 +48,7 @@ impl Options {
         }
     }
 
-    /// Returns whether the options can be used, where calls that name no lease get `default`.
+    /// Checks the options, with `default` as the lease of calls that set none.
     pub(crate) fn checked(&self, default: Duration) -> Result<()> {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
         match self.contradiction().or_else(|| self.ends_before_min_hold(self.terms(default).lease())) {
@@ -54,7 +57,8 @@ impl Options {
         }
     }
 
-    /// Returns which option cannot be kept beside the others, and why. The attribute says the same of what is written out in it.
+    /// Returns the option that contradicts another or its bounds, and why. The attribute reports
+    /// the same for literals.
     pub(crate) const fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if let Some(lease) = self.lease
             && !is_lease(lease)
@@ -92,55 +96,66 @@ impl Options {
         }
     }
 
-    /// Returns what the options ask of a hold, where calls that name no lease get `default`.
+    /// Returns the terms of the hold, with `default` as the lease of calls that set none.
     pub(crate) fn terms(&self, default: Duration) -> HoldTerms {
         let Self { renew, max_hold, min_hold, .. } = *self;
-        // A little longer, so that it is `max_hold` that ends the hold, and not the margin of the lease.
+        // A little longer than `max_hold`, so that `max_hold` ends the hold before the margin of
+        // the lease does.
         let longest =
             max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
         let lease = self.lease.unwrap_or_else(|| default.min(longest));
         HoldTerms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
     }
 
-    /// Sets the lease: how long the server keeps the lock when nobody renews it.
+    /// Sets the lease: how long the server keeps a lock that is not renewed.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Sets whether the watchdog renews the lease every third of it.
+    /// Sets whether the watchdog renews the lease.
+    ///
+    /// It does so each time a quarter to a third of the lease has passed.
     #[must_use]
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
-    /// Sets after how long the hold ends though it could be renewed: it is lost then, by
-    /// [`LossCause::MaxHold`](crate::LossCause::MaxHold). A default lease that is longer is cut to it.
+    /// Sets the maximum duration of the hold, even if it could be renewed.
+    ///
+    /// After that time, the lock is lost with [`LossCause::MaxHold`](crate::LossCause::MaxHold). A
+    /// longer default lease is reduced to it.
     #[must_use]
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Sets for how long nobody else gets the lock after it was taken, though it may be let go of earlier.
+    /// Sets the minimum time, from acquisition, for which no other call gets the lock.
+    ///
+    /// It applies even if the lock is released earlier.
     #[must_use]
     pub const fn min_hold(mut self, min_hold: Duration) -> Self {
         self.min_hold = Some(min_hold);
         self
     }
 
-    /// Sets whether a call joins the hold that its call chain has of the key, or gets
-    /// [`Error::Reentrant`](crate::Error::Reentrant).
+    /// Sets whether a call joins a hold of the same key in its call chain.
+    ///
+    /// If `false`, such a call gets [`Error::Reentrant`](crate::Error::Reentrant).
     #[must_use]
     pub const fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
     }
 
-    /// Sets how many further tries follow the first, spaced by `backoff`. Without `wait` the call ends after a response timeout for each
-    /// try, and the delays between them, whatever the server does; `yield_to_foreign=on` adds 300 ms to each try.
+    /// Sets the number of retries after the first attempt.
+    ///
+    /// `backoff` sets the delays between them. Without `wait`, the call takes at most one response
+    /// timeout per attempt plus the delays, whatever the server does. `yield_to_foreign=on` adds up
+    /// to 300 ms per attempt.
     #[must_use]
     pub const fn retry(mut self, retry: u32) -> Self {
         self.retry = retry;
@@ -154,7 +169,7 @@ impl Options {
         self
     }
 
-    /// Sets the delays between tries: exponential from `first` to `last`, with full jitter.
+    /// Sets the delays between attempts: exponential from `first` to `last`, with full jitter.
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.backoff = RetryPolicy::exponential(first, last);
@@ -168,15 +183,17 @@ impl Options {
         self
     }
 
-    /// Sets whether a call whose body has ended waits for the server to release the lock. Default: it does, [`ReleaseMode::Awaited`].
-    /// [`ReleaseMode`] says what is given up else. It is for bodies: a guard has [`release`](crate::LockGuard::release).
+    /// Sets whether a call whose body has ended waits for the server's reply to the release.
+    ///
+    /// Default: [`ReleaseMode::Awaited`]. [`ReleaseMode`] describes the trade-off. It applies to
+    /// bodies: a guard has [`release`](crate::LockGuard::release).
     #[must_use]
     pub const fn release_mode(mut self, release_mode: ReleaseMode) -> Self {
         self.release_mode = release_mode;
         self
     }
 
-    /// Has a call that tries once only ask whether it gets the lock: where nobody is told when it might, that is not asked.
+    /// Has a call that tries once fail without an estimate of when the lock will be free.
     #[doc(hidden)]
     #[must_use]
     pub const fn try_only(mut self) -> Self {
@@ -191,36 +208,42 @@ impl Default for Options {
     }
 }
 
-/// What the loss of the lock does to the body that runs under it.
+/// The effect of a lost lock on the body that runs under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// The body is dropped at its next await, and the call returns [`Error::Lost`](crate::Error::Lost).
+    /// Drops the body at its next await; the call returns [`Error::Lost`](crate::Error::Lost).
     ///
-    /// If the body completes in the poll after which the loss is found, its value is dropped and the error says `completed: true`,
-    /// since another holder may have worked at the same time. The body's own value is returned if it is an error, if the function's
-    /// return type cannot carry a lock error, or if only `max_hold` has passed.
+    /// If the loss is detected after the poll in which the body completes, its value is dropped and
+    /// the error has `completed: true`, because another holder may have worked at the same time.
+    /// The body's own value is returned if it is an error, if the function's return type cannot
+    /// carry a lock error, or if only `max_hold` has passed.
     #[default]
     Abort,
-    /// The body runs to its end and its own result is returned; the loss is logged.
+    /// Lets the body run to its end and returns its result. The loss is logged.
     Finish,
 }
 
-/// Whether a call whose body has ended waits for the server to let go of the lock.
+/// Whether a call whose body has ended waits for the server's reply to the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReleaseMode {
-    /// The call returns once the server has answered, or has not within a response timeout. Whoever is told of the call's end finds
-    /// the lock free.
+    /// The call returns when the server has replied, or after one response timeout.
+    ///
+    /// A process that learns of the call's return finds the lock free.
     #[default]
     Awaited,
-    /// The call returns at once; the release is on its way. The hold is over by then, and whatever this manager asks of the same key
-    /// next comes after it; but another process may find the lock taken for a moment yet, and a process that ends without
-    /// [`shutdown`](crate::LockManager::shutdown) may leave it taken for a lease. What the server answers is logged.
+    /// The call returns immediately, and the release completes in the background.
     ///
-    /// At most 1,024 such releases of one manager are without an answer; the calls that end beyond them wait for theirs.
+    /// The hold ends before the call returns, and later requests of this manager for the same key
+    /// are sent after the release. But until the server has processed it, another process finds the
+    /// lock held. If the process ends without [`shutdown`](crate::LockManager::shutdown), the lock
+    /// may stay held until its lease expires. The server's reply is logged.
+    ///
+    /// At most 1,024 background releases of one manager are in flight; calls beyond them wait for
+    /// the reply.
     Background,
 }
 
-/// Checks a lease: a server counts in whole milliseconds, and a deadline needs room for a slow reply.
+/// Checks a lease: a server counts whole milliseconds, and a deadline needs time for a slow reply.
 pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
     if is_lease(lease) {
         return Ok(lease);
@@ -235,18 +258,20 @@ const fn is_lease(lease: Duration) -> bool {
     !is_longer(SHORTEST_LEASE, lease) && !is_longer(lease, LONGEST_LEASE)
 }
 
-/// Durations cannot be compared by `<` where a constant is made.
+/// `Duration` cannot be compared with `<` in a `const fn`.
 const fn is_longer(left: Duration, right: Duration) -> bool {
     left.as_nanos() > right.as_nanos()
 }
 
-/// With a fiftieth of the lease this is more than what a deadline is earlier than the end of a lease.
+/// Together with 1/50 of the lease, this exceeds the margin between a deadline and the end of its
+/// lease.
 const LEASE_MARGIN: Duration = Duration::from_millis(5);
 
-/// A renewal is due every third of it and must be answered before the margin at its end.
+/// A renewal is due when at most a third of the lease has passed, and its reply must arrive before
+/// the margin at the end of the lease.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
-/// Far beyond any use, and far from where a server's arithmetic would overflow.
+/// Longer than any use needs, and far below the point where a server's arithmetic overflows.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[cfg(test)]
@@ -256,7 +281,7 @@ mod tests {
     const DEFAULT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_default_lease_is_cut_to_max_hold_and_one_that_is_set_is_kept() {
+    fn max_hold_reduces_only_the_default_lease() {
         let max_hold = Options::new().max_hold(Duration::from_secs(9));
 
         let cut = max_hold.terms(DEFAULT).lease();

@@ -1,11 +1,13 @@
-//! Which characters of a foreign text are shown as they are in errors, events, and reports.
+//! Escaping of foreign text in errors, events, and reports.
 
 use std::fmt;
 
-/// Returns `true` if a terminal or a log viewer may act on `c` instead of showing it: a control character, a line or paragraph
-/// separator, or an invisible character that reorders or hides its neighbors.
+/// Returns `true` if a terminal or a log viewer may act on `c` instead of showing it: a control
+/// character, a line or paragraph separator, or an invisible character that reorders or hides its
+/// neighbors.
 ///
-/// The list is that of Unicode's "Trojan Source" report (UTS #55) and the format characters that have no width.
+/// The list is that of Unicode's "Trojan Source" report (UTS #55) and the format characters that
+/// have no width.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -22,7 +24,8 @@ pub(crate) fn is_unprintable(c: char) -> bool {
         )
 }
 
-/// Displays a text with every [unprintable](is_unprintable) character escaped, such as `\n` or `\u{202e}`.
+/// Displays a text with every [unprintable](is_unprintable) character escaped, such as `\n` or
+/// `\u{202e}`.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {

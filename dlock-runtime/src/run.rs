@@ -1,12 +1,14 @@
-//! A body under a lock, in three steps: [`Acquiring`], [`Running`], [`Releasing`].
+//! A body that runs under a lock, in three steps: [`Acquiring`], [`Running`], [`Releasing`].
 //!
-//! [`Running`] looks at the deadline **before every poll** of the body: after a pause of any length the body of a lost lock is not
-//! polled again. When the body ends, or is stopped, it is dropped in place before anything is released or reported.
+//! - [`Running`] checks the deadline **before every poll** of the body: after a pause of any
+//!   length, the body of a lost lock is not polled again.
+//! - When the body ends or is stopped, it is dropped in place before the lock is released and
+//!   anything is reported.
+//! - The futures are written by hand, as they are part of the future of every annotated function:
+//!   an `async fn`, which stores its arguments and those of its callees, made that future twice as
+//!   large. `private::call` and `lock` poll them, with the body and the span.
 //!
-//! The steps are polled by whoever has the body and the span (`private::call`, `lock`) and written by hand, since they stand in the
-//! future of every annotated function: what an `async fn` keeps of its arguments and its callees' made that future twice as large.
-//!
-//! Not here: what a body is (`body`), how a turn comes (`engine::acquire_future`), what the body may ask of its hold (`guard`).
+//! See also `body` for the body, and `engine::acquire_future` for the acquisition.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,14 +24,14 @@ use crate::engine::acquisition::AcquisitionState;
 use crate::engine::hold_guard::{HoldGuard, HoldObserver, Loss, LossTimer};
 use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Result};
-use crate::held::{Scope, ScopeSlot};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options, ReleaseMode};
 use crate::protocol::command::Reply;
+use crate::scope::{Scope, ScopeSlot};
 use crate::telemetry::CallSpan;
 
-/// Takes the lock, or joins the hold that the current call chain has.
+/// Acquires the lock, or joins the hold of the current call chain.
 #[derive(Debug)]
 pub(crate) struct Acquiring {
     waiting: std::result::Result<AcquireFuture, Option<Box<Error>>>,
@@ -42,7 +44,7 @@ impl Acquiring {
         options: &Options,
     ) -> Self {
         let engine = manager.engine();
-        // Made where it stays: each hand-over makes one.
+        // Created in place: each hand-off creates one.
         let waiting = match checked(engine, key, options) {
             Ok((key, scope)) => Ok(AcquireFuture::join(engine, key.clone(), options, scope.as_ref())),
             Err(error) => Err(Some(error)),
@@ -50,7 +52,7 @@ impl Acquiring {
         Self { waiting }
     }
 
-    /// `options`: those that it was made with.
+    /// Polls the acquisition. `options` are those of `new`.
     pub(crate) fn poll(
         &mut self,
         options: &Options,
@@ -68,7 +70,7 @@ impl Acquiring {
     }
 }
 
-/// Returns what the lock is asked with: a key, and what the current call chain holds.
+/// Checks the request, and returns the key and the scope of the current call chain.
 fn checked<'a>(
     engine: &Engine,
     key: &'a std::result::Result<LockKey, Box<Error>>,
@@ -85,7 +87,7 @@ fn checked<'a>(
     Ok((key, scope))
 }
 
-/// Polls a body as long as its hold may be believed. The body is over then, and its value where it stood.
+/// Polls a body while its hold is valid. At the end, the body is dropped or replaced by its value.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
     observer: HoldObserver<'a>,
@@ -102,7 +104,7 @@ impl<'a> Running<'a> {
         self.observer.held
     }
 
-    /// `seen`: somebody has just seen that the hold may be believed, and nothing but us has run since.
+    /// Polls the body. `seen`: the caller has checked the hold, and no other code has run since.
     pub(crate) fn poll<F: Future>(
         &mut self,
         mut body: Pin<&mut Body<F>>,
@@ -122,19 +124,20 @@ impl<'a> Running<'a> {
             }
             let polled = self.scope.enter(held, || body.as_mut().poll(cx));
             if held.engine.is_forked() {
-                return self.forked(body, on_lost, polled); // the body may have forked
+                return self.forked(body, on_lost, polled); // the body may have called `fork`
             }
             if polled.is_ready() {
                 return Poll::Ready(Ok(()));
             }
             let stop = self.is_over(cx) && on_lost == OnLost::Abort;
-            if !stop && self.alarm.ring(&held.engine, cx).is_pending() {
+            if !stop && self.alarm.poll(&held.engine, cx).is_pending() {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Ends the body in a forked process, which does not have its hold, unless it is to run to its end.
+    /// Ends the body in a forked process, which does not have its hold, unless `on_lost` is
+    /// `Finish`.
     #[cold]
     fn forked<F: Future>(
         &self,
@@ -149,21 +152,23 @@ impl<'a> Running<'a> {
         Poll::Ready(self.held().check_valid())
     }
 
-    /// Returns whether the hold is over. A loss that was not seen before the body was polled is seen here; one that comes later wakes
+    /// Returns `true` if the hold is over. It detects a loss during the poll; a later loss wakes
     /// the task.
     fn is_over(&self, cx: &Context<'_>) -> bool {
-        let over = |phase: &mut AcquisitionState| {
-            (!matches!(phase, AcquisitionState::HoldGuard { .. })).then_some(())
-        };
+        let over =
+            |phase: &mut AcquisitionState| (!matches!(phase, AcquisitionState::Held { .. })).then_some(());
         self.observer.poll_state(cx.waker(), over).is_some()
     }
 }
 
-/// Lets go after a body has ended or was stopped, and waits for the answer unless the release is left to the background. One that fails
-/// never replaces the body's own value: it is logged, and the lease is the backstop.
+/// Releases the lock after the body has ended or was stopped.
 ///
-/// If the lock was lost before the release, a body that is not to finish gives its loss instead of its value: the caller must learn that
-/// the work may have overlapped with another holder's. What only the reply to the release reveals is logged.
+/// It waits for the reply unless the release runs in the background. A failed release never
+/// replaces the body's value: it is logged, and the lock is free when its lease expires.
+///
+/// If the lock was lost before the release, a body with `OnLost::Abort` returns the loss instead of
+/// its value: the caller must learn that the work may have overlapped with another holder's. A loss
+/// that only the reply to the release reveals is logged.
 #[derive(Debug)]
 pub(crate) struct Releasing<'a> {
     held: &'a HoldGuard,
@@ -174,16 +179,16 @@ pub(crate) struct Releasing<'a> {
 /// How a body has ended.
 #[derive(Debug)]
 enum BodyEnd {
-    /// It has completed under its lock.
+    /// It completed under its lock.
     Completed,
-    /// It has completed, and the lock was lost: another holder may have worked beside it.
+    /// It completed, and the lock was lost: another holder may have worked at the same time.
     CompletedLost(Loss),
-    /// It was stopped, as the lock was lost.
+    /// It was stopped because the lock was lost.
     Stopped(Loss),
 }
 
 impl BodyEnd {
-    /// Returns how a body has ended that was forked: the child does not have its hold, and its parent goes on.
+    /// Returns how a body has ended in a forked process: the child does not have the hold.
     #[cold]
     fn in_forked_process(
         held: &HoldGuard,
@@ -225,16 +230,16 @@ impl<'a> Releasing<'a> {
             (Ok(()), _) => BodyEnd::Completed,
         };
         let answer = if let Some(loss) = found {
-            held.let_go_at(now, ReleasedBy::Call, ReleaseReport::None);
+            held.release_at(now, ReleasedBy::Call, ReleaseReport::None);
             telemetry.lost(held.key(), loss);
             None
         } else {
-            let told = match options.release_mode {
+            let report = match options.release_mode {
                 ReleaseMode::Awaited => ReleaseReport::Caller,
                 ReleaseMode::Background => ReleaseReport::Log(telemetry),
             };
-            match held.let_go_at(now, ReleasedBy::Call, told) {
-                PendingRelease::Asked(answer) => Some(answer),
+            match held.release_at(now, ReleasedBy::Call, report) {
+                PendingRelease::Sent(answer) => Some(answer),
                 PendingRelease::Logged => None,
                 PendingRelease::Done => {
                     telemetry.released();
@@ -251,7 +256,7 @@ impl<'a> Releasing<'a> {
             && !self.held.engine.is_forked()
             && let Ok(reply) = ready!(Pin::new(answer).poll(cx))
         {
-            telemetry.let_go(self.held.key(), &reply, || self.held.held_for());
+            telemetry.record_release(self.held.key(), &reply, || self.held.held_for());
         }
         Poll::Ready(match self.ended {
             BodyEnd::Completed => Ok(()),

@@ -1,7 +1,7 @@
-//! What a simulation puts in place of the machine's, for all that runs on its thread: the boot clock, and the nonces of managers; and how
-//! it is told what to run.
+//! Replacements of the boot clock and of the managers' random IDs, for one thread that runs a
+//! simulation.
 //!
-//! Not here: the simulations.
+//! It also reads the variables that select what the simulations run.
 
 use std::cell::RefCell;
 
@@ -16,24 +16,27 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// The machine's are back when this is dropped.
+/// Restores the machine's clock when dropped.
 #[derive(Debug)]
 #[must_use = "the simulation ends when this is dropped"]
 pub(crate) struct Simulated(());
 
-/// From now on the boot clock of this thread is `now`, and managers get nonces that are the same in every run; `now` must ask nothing
-/// that is here.
+/// Sets the boot clock of this thread to `now`, and makes the IDs of managers the same in every
+/// run.
+///
+/// `now` must not call this module.
 pub(crate) fn begin(now: impl Fn() -> BootInstant + 'static) -> Simulated {
     WORLD.set(Some(World { now: Box::new(now), processes: 0 }));
     Simulated(())
 }
 
-/// Returns the time on the simulated boot clock, if there is one.
+/// Returns the time on the simulated boot clock, or `None` outside a simulation.
 pub(crate) fn now() -> Option<BootInstant> {
     WORLD.with_borrow(|world| world.as_ref().map(|world| (world.now)()))
 }
 
-/// Returns the nonce of the next manager, in a simulation; spread, as the random ones are.
+/// Returns the ID of the next manager, or `None` outside a simulation. It is spread, as random IDs
+/// are.
 pub(crate) fn next_process() -> Option<u64> {
     WORLD.with_borrow_mut(|world| {
         let world = world.as_mut()?;
@@ -42,17 +45,17 @@ pub(crate) fn next_process() -> Option<u64> {
     })
 }
 
-/// Returns whether this thread is in a simulation.
+/// Returns `true` if this thread runs a simulation.
 #[cfg(test)]
 pub(crate) fn is_on() -> bool {
     WORLD.with_borrow(Option::is_some)
 }
 
-/// Returns the number that a variable says, if it is set.
+/// Returns the number in an environment variable, or `None` if it is not set.
 ///
 /// # Panics
 ///
-/// Panics if it says none: something else would be run than is asked for.
+/// Panics if it is not a number: something else would run than requested.
 #[cfg(test)]
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let said = std::env::var(variable).ok()?;
@@ -72,7 +75,7 @@ mod tests {
     use crate::token::TokenSource;
 
     #[test]
-    fn a_simulation_is_of_its_thread_and_ends_with_it() {
+    fn simulations_are_per_thread_and_end_when_dropped() {
         let at = BootInstant::from_nanos(7);
         let simulated = begin(move || at);
         let first = TokenSource::new().process();

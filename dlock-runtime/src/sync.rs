@@ -1,15 +1,18 @@
-//! How our mutexes are locked, and what the engine's threads share.
+//! Locking of mutexes, and the synchronization primitives of the engine.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. A panic of somebody else's waker is no reason to refuse all locks from then on: every change under our locks is
-/// whole before a waker runs.
+/// Locks a mutex, and ignores poisoning.
+///
+/// A panic in an application's waker must not disable all locks: every change under a mutex of this
+/// crate is complete before a waker runs.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What threads share of the engine: the standard library's, or loom's, which tries every order of what they do with it
-/// (`dlock-runtime/interleavings`), or shuttle's, which draws orders of more (`dlock-runtime/schedules`).
+/// The synchronization primitives of the engine: the standard library's; loom's, which tries every
+/// interleaving (`dlock-runtime/interleavings`); or shuttle's, which samples interleavings of
+/// larger tests (`dlock-runtime/schedules`).
 #[cfg(not(any(dlock_loom, dlock_shuttle)))]
 pub(crate) mod shared {
     pub(crate) use std::sync::{Mutex, atomic};

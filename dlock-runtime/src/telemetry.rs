@@ -1,25 +1,28 @@
-//! The spans and events of a call, by their fixed names.
+//! The spans and events of a call. Their names are fixed.
+//!
+//! This table is also in [`docs::operating`](crate::docs::operating#tracing).
 //!
 //! | name | level | when |
 //! |---|---|---|
-//! | span `dlock.hold` | info | around a call, from asking to release (of `acquire`: to the guard); fields `lock.name`, `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
-//! | `dlock.acquired` | debug | the lock was taken |
-//! | `dlock.contended` | debug | somebody else held it to the end |
-//! | `dlock.lost` | error | the lock was lost: told when the body stops, or when a guard is released or dropped |
-//! | `dlock.release_failed` | warn | the server did not confirm the release |
-//! | `dlock.ran_without_lock` | error | a body runs without its lock, because the server could not be asked and `on_unavailable = run` says so |
-//! | `dlock.error_suppressed` | error | a function that cannot return an error returned its stand-in value for one; limited like `dlock.unavailable` if the server could not be asked |
-//! | `dlock.error_response` | error, debug | a web framework's client was told of an error without its details: error for status 500, debug for others |
-//! | `dlock.unavailable` | warn | a call ended because the server could not be asked; at most one per second and manager, with the number of `suppressed` ones |
-//! | `dlock.connected` | info | a connection is there, the first or a new one; fields `server`, and `manager`, by which an inspection names it |
-//! | `dlock.disconnected` | warn | the connection was given up; it is made anew |
-//! | `dlock.command_unsupported` | info | the server lacks a command that locks can do without; fields `server`, `command`, `reason` |
-//! | `dlock.subscribe_failed` | info | the server did not let us subscribe to the channel of a namespace; told once; its waiters look at their locks every `poll_interval` instead |
-//! | `dlock.namespaces_overlap` | info | locks of two namespaces are used that can have one key, as `a` and `a:b`; once per manager and pair |
-//! | `dlock.driver_panicked` | error | what drives the connections panicked, as a subscriber may make it; it is started again |
-//! | `dlock.in_process_only` | warn | a manager of `memory://` was made: it excludes within this process alone |
+//! | span `dlock.hold` | info | around a call, from the acquire to the release (of `acquire` and `try_acquire`: to the guard); fields `lock.name` (the function), `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
+//! | `dlock.acquired` | debug | the lock was acquired |
+//! | `dlock.contended` | debug | another call or process held the lock until the call ended |
+//! | `dlock.lost` | error | the lock was lost: written when the body stops, or when a guard is released or dropped; fields `lock.key`, `lock.held_ms`, `lock.cause` |
+//! | `dlock.release_failed` | warn | the server did not confirm the release; the lock expires with its lease |
+//! | `dlock.error_suppressed` | error | a function that cannot return an error returned its fallback value for one; if the server was unavailable, limited like `dlock.unavailable` |
+//! | `dlock.ran_without_lock` | error | a body runs without its lock, as `on_unavailable = run` allows |
+//! | `dlock.error_response` | error, debug | with a feature for a web framework: a client received an error without its details; the event has them; error for status 500, debug for others |
+//! | `dlock.unavailable` | warn | a call ended because the server was unavailable; for each manager the first, then at most one per second; field `suppressed`: the number of such calls since the last event |
+//! | `dlock.connected` | info | a connection is open, the first or a new one; fields `server` and `manager`, the id by which `inspect` names its holds |
+//! | `dlock.disconnected` | warn | a connection failed, or was closed because the server exceeded the [bounds](crate::docs::operating#bounds); the manager reconnects |
+//! | `dlock.command_unsupported` | info | the server lacks an optional command, such as `SCRIPT LOAD`; once for each command; fields `server`, `command`, `reason` |
+//! | `dlock.subscribe_failed` | info | the server rejected the subscription to the channel of a namespace; once; waiters of that namespace check their locks every `poll_interval` instead |
+//! | `dlock.namespaces_overlap` | info | two namespaces in use can have the same key, such as `shop` and `shop:eu`; fields `namespace` and `other`; once per manager and pair. See [`keys`](crate::docs::keys#the-name-in-redis) |
+//! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
+//! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
+//! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
 //!
-//! Events carry fields, never sentences. Tokens and passwords are in none of them.
+//! Events carry fields, never sentences. No event contains a token or a password.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,23 +37,24 @@ use crate::key::LockKey;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 
-/// The events of one manager that every call writes while the server is away: the first is written, then at most one per second.
+/// The events that every call emits while the server is unavailable, limited to one per second.
 #[derive(Debug, Default)]
 pub(crate) struct EventLimits {
     unavailable: EventLimit,
     swallowed: EventLimit,
 }
 
-/// Limits one kind of event, without a lock.
+/// Limits one kind of event, without a mutex.
 #[derive(Debug, Default)]
 struct EventLimit {
-    /// When the next one may be written.
+    /// When the next event may be emitted.
     next: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl EventLimit {
-    /// Returns how many were suppressed since the last one that was written; `None` if this one is suppressed as well.
+    /// Returns how many events were suppressed since the last one; `None` if this one is
+    /// suppressed.
     fn admit(&self, now: BootInstant) -> Option<u64> {
         let next = self.next.load(Ordering::Relaxed);
         let after = now.plus(EVENT_INTERVAL).nanos();
@@ -64,17 +68,17 @@ impl EventLimit {
     }
 }
 
-/// The least time between two events of one kind that are limited.
+/// The minimum time between two limited events of one kind.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The span of one call, and what is told about it. Small where nobody looks, since it is part of every call's future.
+/// The span of one call and its events. It is small if disabled, as each call's future contains it.
 #[derive(Clone, Debug)]
 pub(crate) struct CallSpan {
     span: Option<Box<Span>>,
 }
 
 impl CallSpan {
-    /// Opens the span of a call. `name` is the annotated function's.
+    /// Opens the span of a call. `name` is the name of the annotated function.
     pub(crate) fn begin(name: Option<&'static str>, key: Option<&LockKey>) -> Self {
         let span = tracing::info_span!(
             target: "dlock",
@@ -88,7 +92,7 @@ impl CallSpan {
         Self { span: (!span.is_disabled()).then(|| Box::new(span)) }
     }
 
-    /// A call that has not begun.
+    /// Returns the span of a call that has not begun.
     pub(crate) const fn none() -> Self {
         Self { span: None }
     }
@@ -98,17 +102,18 @@ impl CallSpan {
         self.span.as_ref().map(|span| span.enter())
     }
 
-    /// The span, for the events of the call to stand in.
+    /// Returns the ID of the span, the parent of the call's events.
     fn id(&self) -> Option<Id> {
         self.span.as_ref().and_then(|span| span.id())
     }
 
-    /// Returns whether nobody is told that the lock was taken.
+    /// Returns `true` if no subscriber receives that the lock was acquired.
     pub(crate) fn is_silent(&self) -> bool {
         self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG)
     }
 
-    /// The call has the lock, or does not get it. `engine` is that of its manager, if it got so far.
+    /// Records that the call acquired the lock, or failed to. `engine` is `None` if no manager was
+    /// used.
     pub(crate) fn entered(&self, entered: std::result::Result<&HoldGuard, &Error>, engine: Option<&Engine>) {
         match entered {
             Ok(held) => {
@@ -148,16 +153,16 @@ impl CallSpan {
         }
     }
 
-    /// The lock was lost while the body ran.
+    /// Records that the lock was lost while the body ran.
     pub(crate) fn lost(&self, key: &LockKey, loss: Loss) {
         self.outcome("lost");
         let _entered = self.enter();
         guard_lost(key, loss);
     }
 
-    /// The body runs without the lock, because of `error`.
-    pub(crate) fn unlocked_run(&self, key: &LockKey, error: &Error) {
-        self.outcome("unlocked_run");
+    /// Records that the body runs without the lock because of `error`.
+    pub(crate) fn ran_without_lock(&self, key: &LockKey, error: &Error) {
+        self.outcome("ran_without_lock");
         let reason = match error {
             Error::Unavailable { reason, .. } => Some(&**reason),
             _ => None,
@@ -171,13 +176,13 @@ impl CallSpan {
         );
     }
 
-    /// The lock was released, or handed to another task.
+    /// Records that the lock was released, or handed off to another task.
     pub(crate) fn released(&self) {
         self.outcome("released");
     }
 
-    /// The server has answered the release, or has not. `held` says for how long the lock was held.
-    pub(crate) fn let_go(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
+    /// Records the reply to the release, or its absence. `held` returns how long the lock was held.
+    pub(crate) fn record_release(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
             Reply::Owner => self.released(),
             Reply::NotOwner => self.lost(key, (LossCause::NotOwner, held())),
@@ -185,28 +190,33 @@ impl CallSpan {
         }
     }
 
-    /// The same, of a release that the call did not wait for: whoever hears of it may be in a span of his own.
-    pub(crate) fn let_go_behind(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
+    /// The same for a background release, whose reply may arrive inside the span of another call.
+    pub(crate) fn record_background_release(
+        &self,
+        key: &LockKey,
+        reply: &Reply,
+        held: impl FnOnce() -> Duration,
+    ) {
         if let Reply::NotOwner = reply {
             self.outcome("lost");
             lost(self.id(), key, (LossCause::NotOwner, held()));
         } else {
-            self.let_go(key, reply, held);
+            self.record_release(key, reply, held);
         }
     }
 
-    /// The server did not confirm the release.
+    /// Records that the server did not confirm the release.
     fn release_failed(&self, key: &LockKey, reply: &Reply) {
         self.outcome("release_failed");
         let reason = match reply {
             Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,
-            _ => "not ours any more",
+            _ => "not the owner",
         };
         tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: self.id(), { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
     }
 
-    /// The call's value stands for an error that its return type cannot carry. Only that the server could not be asked is limited: a loss
-    /// is always written.
+    /// Records that the call's value replaces an error that its return type cannot carry. Only
+    /// "unavailable" is limited: a loss is always emitted.
     pub(crate) fn swallowed(&self, error: &Error, engine: Option<&Engine>) {
         let limited = || admit(engine, |limits| &limits.swallowed);
         if !error.is_contended()
@@ -225,7 +235,7 @@ impl CallSpan {
         }
     }
 
-    /// The call has ended with its lock held by a guard, which lives on.
+    /// Records that the call has ended and a guard holds the lock.
     pub(crate) fn guarded(&self) {
         self.outcome("guarded");
     }
@@ -244,25 +254,27 @@ impl CallSpan {
     }
 }
 
-/// Returns how many events were suppressed since the last one; `None` if this one is to be suppressed as well.
+/// Returns how many events were suppressed since the last one; `None` if this one is suppressed.
 fn admit(engine: Option<&Engine>, limit: impl FnOnce(&EventLimits) -> &EventLimit) -> Option<u64> {
     engine.map_or(Some(0), |engine| limit(&engine.event_limits).admit(engine.clock.now()))
 }
 
-/// Returns a key as a field; none for one that stands for a value marked `|hash`.
+/// Returns a key as a field; `None` if it contains a value marked `|hash`.
 fn shown(key: &LockKey) -> Option<field::DisplayValue<&LockKey>> {
     (!key.is_hashed()).then(|| field::display(key))
 }
 
-/// Returns the text of an error as a field; none where it names a key that stands for a value marked `|hash`.
+/// Returns the text of an error as a field; `None` if it names a key with a value marked `|hash`.
 fn error_text(error: &Error) -> Option<field::DisplayValue<&Error>> {
     error.key().is_none_or(|key| !key.is_hashed()).then(|| field::display(error))
 }
 
-/// The client of a web framework is told of an error without its details; the current span says in which request.
+/// Records that a web client got an error without its details. The current span identifies the
+/// request.
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 pub(crate) fn answered(error: &Error) {
-    // The level of an event is a constant to `tracing`, so that a subscriber can turn it off for good: there are two events.
+    // `tracing` needs a constant level, so that a subscriber can disable an event for good. Hence
+    // two events.
     macro_rules! tell {
         ($level:ident) => {
             tracing::$level!(
@@ -276,7 +288,7 @@ pub(crate) fn answered(error: &Error) {
     if error.http_status() == 500 { tell!(error) } else { tell!(debug) }
 }
 
-/// A lock was lost; the current span, if there is one, says in which call.
+/// Records that a lock was lost. The current span, if any, identifies the call.
 pub(crate) fn guard_lost(key: &LockKey, loss: Loss) {
     lost(Span::current().id(), key, loss);
 }
@@ -291,21 +303,21 @@ fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
     );
 }
 
-/// The actor of a server has a connection.
+/// Records that the driver of a server has connected.
 pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str) {
     from_the_actor(
         || tracing::info!(name: "dlock.connected", target: "dlock", { %server, manager }, "dlock.connected"),
     );
 }
 
-/// The actor of a server has lost its connection.
+/// Records that the driver of a server has lost its connection.
 pub(crate) fn disconnected(reason: &str) {
     from_the_actor(
         || tracing::warn!(name: "dlock.disconnected", target: "dlock", reason, "dlock.disconnected"),
     );
 }
 
-/// The server lacks a command that locks can do without.
+/// Records that the server lacks a command that locks can do without.
 pub(crate) fn command_unsupported(
     server: &dyn std::fmt::Display,
     command: &str,
@@ -321,14 +333,14 @@ pub(crate) fn command_unsupported(
     });
 }
 
-/// The server does not tell us of grants.
+/// Records that the server sends no notifications of grants.
 pub(crate) fn not_listening(reason: &str) {
     from_the_actor(
         || tracing::info!(name: "dlock.subscribe_failed", target: "dlock", reason, "dlock.subscribe_failed"),
     );
 }
 
-/// Two namespaces are in use that can have one key.
+/// Records that two namespaces in use can have a key in common.
 pub(crate) fn namespaces_overlap(namespace: &str, other: &str) {
     tracing::info!(
         name: "dlock.namespaces_overlap",
@@ -339,21 +351,21 @@ pub(crate) fn namespaces_overlap(namespace: &str, other: &str) {
     );
 }
 
-/// The server does not tell us of changes of keys.
+/// Records that the server sends no notifications of changed keys.
 pub(crate) fn not_tracking(reason: &str) {
     from_the_actor(
         || tracing::info!(name: "dlock.tracking_disabled", target: "dlock", reason, "dlock.tracking_disabled"),
     );
 }
 
-/// The actor of a server panicked and is started again.
+/// Records that the driver of a server panicked and is restarted.
 pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
     from_the_actor(
         || tracing::error!(name: "dlock.driver_panicked", target: "dlock", { %error }, "dlock.driver_panicked"),
     );
 }
 
-/// A subscriber is foreign code: one that panics must not end the thread that renews all leases.
+/// Emits an event. A subscriber that panics must not end the thread that renews all leases.
 fn from_the_actor(tell: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell));
 }
@@ -378,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limited_event_is_written_once_per_second_with_a_count() {
+    fn limited_events_are_emitted_once_per_second_with_a_count() {
         let (limit, at) = (EventLimit::default(), |ms: u64| BootInstant::from_nanos(ms * 1_000_000));
 
         assert_eq!(limit.admit(at(5_000)), Some(0), "the first is written");
@@ -391,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_one_writes_a_limited_event() {
+    fn one_of_many_threads_emits_a_limited_event() {
         let (limit, written) = (EventLimit::default(), AtomicU64::new(0));
 
         std::thread::scope(|scope| {

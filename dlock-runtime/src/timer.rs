@@ -1,7 +1,9 @@
-//! Timers for tasks of any executor: those of the tokio runtime that polls, or else of one thread of this process.
+//! [`Timer`], for tasks of any executor: a timer of the current tokio runtime, or of one thread of
+//! this process.
 //!
-//! The tasks that wait for locks in memory keep the time themselves. By the timers of their own runtime, paused time works. Outside
-//! tokio, and on a runtime that was built without timers, there are none to use.
+//! Tasks that wait for locks in memory keep the time themselves. With the timers of their own
+//! runtime, paused time works. Outside tokio, and on a runtime that was built without timers, the
+//! thread's timers are used.
 
 use std::fmt;
 use std::future::Future;
@@ -18,13 +20,13 @@ use crate::config::config;
 use crate::error::Result;
 use crate::fork::PerProcess;
 
-/// WaitGraph for some time.
+/// A future that completes after a duration.
 pub(crate) struct Timer(Inner);
 
 enum Inner {
-    /// Of the current runtime.
+    /// A timer of the current runtime.
     Tokio(Pin<Box<tokio::time::Sleep>>),
-    /// Of the thread.
+    /// A timer of the thread.
     Thread(JoinHandle<()>),
     Elapsed,
 }
@@ -63,20 +65,22 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Checks that the current runtime has timers, if there is one.
+/// Checks that the current runtime has timers, if there is a runtime.
 ///
 /// # Errors
 ///
-/// [`Error::Config`](crate::Error::Config) if it was built without.
+/// [`Error::Config`](crate::Error::Config) if the runtime was built without timers.
 pub(crate) fn check_runtime() -> Result<()> {
     if Handle::try_current().is_ok() && of_runtime(Duration::ZERO).is_none() {
-        let problem = "the runtime that connects has no timers, which `memory://` waits by: build it with `enable_time()`";
+        let problem =
+            "the runtime that connects has no timers, which `memory://` needs: build it with `enable_time()`";
         return Err(config("runtime", problem));
     }
     Ok(())
 }
 
-/// Starts a timer of the current runtime, if that has timers. Only by a panic does tokio tell that it has none.
+/// Starts a timer of the current runtime, or returns `None`: tokio panics if the runtime has no
+/// timers.
 fn of_runtime(time: Duration) -> Option<Pin<Box<tokio::time::Sleep>>> {
     catch_unwind(|| Box::pin(tokio::time::sleep(time))).ok()
 }
@@ -85,7 +89,7 @@ fn of_thread(time: Duration) -> Inner {
     if let Ok(thread) = THREAD.get().get_or_try_init(start_thread) {
         return Inner::Thread(thread.spawn(async move { tokio::time::sleep(time).await }));
     }
-    // There can be no thread. To end early would have locks end before their time.
+    // The thread cannot be started. If the timer ended early, locks would end before their time.
     std::thread::sleep(time);
     Inner::Elapsed
 }

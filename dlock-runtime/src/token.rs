@@ -1,16 +1,18 @@
-//! Who holds: the ids that stand in a lock's value.
+//! [`Token`], which identifies one acquisition attempt, and [`TokenSource`], which issues tokens.
 //!
-//! Not here: fencing tokens, which say *which turn* it is (`protocol::fencing`).
+//! See `protocol::fencing` for fencing tokens.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The id of one contender for one wait, and its nonce while it holds.
+/// A token that identifies one acquisition attempt, and the holder while it holds the lock.
 ///
-/// Written as [`Token::WIDTH`] characters, `dl2-` + 16 hex digits of the process + 12 of its number. All have one width, so that a
-/// value that is a row of them is compared by position and `..1` never matches `..12`. A random UUID for each would cost a system
-/// call; a process nonce and a counter are as unique. The number is the counter in an order that only its manager knows ([`Order`]): whoever
-/// learns the nonce, or one token, cannot tell another, and so cannot forge a grant.
+/// It is written as [`Token::WIDTH`] characters: `dl2-`, 16 hex digits for the process, and 12 for
+/// its number. All tokens have the same width, so that a value, which is a sequence of tokens, is
+/// compared by position, and `..1` never matches `..12`. A random UUID for each would cost a system
+/// call; a random process ID and a counter are as unique. The number is the counter, permuted in an
+/// order that only its manager knows ([`Order`]). A client that learns the process ID or one token
+/// cannot derive another token, and so cannot forge a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Token {
     process: ProcessId,
@@ -21,28 +23,29 @@ impl Token {
     /// The number of characters of every token.
     pub(crate) const WIDTH: usize = PREFIX.len() + 16 + 12;
 
-    /// The manager that made the token.
+    /// Returns the manager that issued the token.
     pub(crate) const fn process(self) -> ProcessId {
         self.process
     }
 
-    /// Returns what tells it from all others: the number of its process, and its own there.
+    /// Returns the numbers that identify the token: that of its process, and its own.
     pub(crate) const fn numbers(self) -> (u64, u64) {
         (self.process.0, self.counter)
     }
 
-    /// Returns which of its process's tokens it is.
+    /// Returns the token's number within its process.
     pub(crate) const fn number(self) -> u64 {
         self.counter
     }
 
-    /// Returns the token of these numbers, if there is one.
+    /// Returns the token with these numbers, or `None` if the second is out of range.
     pub(crate) fn of_numbers(process: u64, counter: u64) -> Option<Self> {
         (counter <= COUNTER_MASK).then_some(Self { process: ProcessId(process), counter })
     }
 
-    /// Returns the token as it is written in a value: the formatter of the standard library would cost more than all the rest of a
-    /// command.
+    /// Returns the token as it is written in a value.
+    ///
+    /// The formatter of the standard library would cost more than the rest of a command.
     pub(crate) fn written(self) -> [u8; Self::WIDTH] {
         let mut text = [0; Self::WIDTH];
         let (prefix, digits) = text.split_at_mut(PREFIX.len());
@@ -59,7 +62,7 @@ impl Token {
         text
     }
 
-    /// Reads a token as it is written in a value or a message.
+    /// Parses a token as it is written in a value or a message.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX).filter(|_| text.len() == Self::WIDTH)?;
         let (process, counter) = digits.split_at_checked(16)?;
@@ -79,29 +82,29 @@ impl fmt::Display for Token {
 }
 
 impl fmt::Debug for Token {
-    /// A token is what proves ownership: no part of it is printed, but what tells it from others.
+    /// A token proves ownership, so only a hash of it is printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({:08x})", spread(spread(self.process.0) ^ self.counter) >> 32)
     }
 }
 
-/// The manager that a token belongs to: random, so that no two managers of the world share it.
+/// The manager that a token belongs to: a random number that no other manager has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ProcessId(u64);
 
 impl ProcessId {
-    /// Returns what all tokens of this manager begin with, which is a secret, as they are.
+    /// Returns the prefix of all tokens of this manager, which is secret, as the tokens are.
     pub(crate) fn token_prefix(self) -> String {
         format!("{PREFIX}{:016x}", self.0)
     }
 
-    /// How the process is shown to an operator: what its tokens begin with, in a value too, but not so much of it that a token
-    /// could be guessed.
+    /// Returns the ID of the manager for an operator: half of the prefix of its tokens, too little
+    /// to guess a token.
     pub(crate) fn shown(self) -> String {
         format!("{PREFIX}{:08x}", self.0 >> 32)
     }
 
-    /// How many of a token's characters name its process.
+    /// The number of characters of a token that identify its process.
     #[cfg(test)]
     pub(crate) const TOKEN_PREFIX: usize = PREFIX.len() + 16;
 }
@@ -112,17 +115,17 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// Makes the tokens of one manager, each once.
+/// Issues the tokens of one manager, each once.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     process: ProcessId,
-    /// How many numbers were drawn.
+    /// How many numbers have been drawn.
     counter: AtomicU64,
     order: Order,
 }
 
 impl TokenSource {
-    /// Starts a source with a process nonce that no other has.
+    /// Returns a source with a random process ID.
     pub(crate) fn new() -> Self {
         #[cfg(any(test, dlock_shuttle))]
         if let Some(number) = crate::simulated::next_process() {
@@ -136,41 +139,41 @@ impl TokenSource {
         Self { process, counter: AtomicU64::new(0), order }
     }
 
-    /// Starts a source whose tokens are the same in every run.
+    /// Returns a source whose tokens are the same in every run.
     #[cfg(any(test, dlock_shuttle))]
     pub(crate) const fn of_process(number: u64) -> Self {
         Self { process: ProcessId(number), counter: AtomicU64::new(0), order: Order::of(number) }
     }
 
-    /// Returns a token that was never given before.
+    /// Returns a token that has not been issued before.
     pub(crate) fn next(&self) -> Token {
         loop {
             let counter = self.order.number(self.counter.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK);
-            // One of 2^48 is left out, so that a number need not be told from none.
+            // Zero, one of 2^48 numbers, is skipped: it means that there is no token.
             if counter != 0 {
                 return Token { process: self.process, counter };
             }
         }
     }
 
-    /// Returns when the token of this number was made, as a place in a row that begins elsewhere in each process.
+    /// Returns a sort key for the token of this number: its process, then its position there.
     pub(crate) fn place(&self, number: u64) -> (u64, u64) {
         (self.process.0, self.order.counter(number))
     }
 
-    /// Returns the token that is given, or will be, in this place.
+    /// Returns the token at this position, issued or not.
     #[cfg(test)]
     pub(crate) fn at(&self, counter: u64) -> Token {
         self.numbered(self.order.number(counter))
     }
 
-    /// Returns how many numbers were drawn.
+    /// Returns how many numbers have been drawn.
     #[cfg(test)]
     pub(crate) fn drawn(&self) -> u64 {
         self.counter.load(Ordering::Relaxed)
     }
 
-    /// Returns the token of this number, which was made here.
+    /// Returns the token with this number, which this source issued.
     pub(crate) const fn numbered(&self, counter: u64) -> Token {
         Token { process: self.process, counter }
     }
@@ -179,25 +182,26 @@ impl TokenSource {
         self.process
     }
 
-    /// Returns whether `token` was made here.
+    /// Returns `true` if this source issued `token`.
     pub(crate) fn has_issued(&self, token: Token) -> bool {
         token.process == self.process
             && self.order.counter(token.counter) < self.counter.load(Ordering::Relaxed)
     }
 
-    /// Returns the next of a row of numbers that spread evenly over `u32` and differ between processes: jitter needs no more
-    /// (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
+    /// Returns the next number of a sequence that is uniform over `u32` and differs between
+    /// processes, which is enough for jitter (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
     pub(crate) fn draw(&self) -> u32 {
         let drawn = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(GOLDEN_RATIO);
         u32::try_from(spread(self.process.0 ^ drawn) >> 32).unwrap_or_default()
     }
 }
 
-/// The order in which a manager gives the numbers of its tokens: a permutation of 48 bits by secret keys.
+/// The order in which a manager issues its numbers: a permutation of 48 bits with secret keys.
 ///
-/// It is a Feistel network (Luby and Rackoff, SIAM Journal on Computing, 1988), so it is inverted by the same steps. A step folds a product,
-/// which costs two or three nanoseconds. That is no cipher for data: it need hold against those who see no token, or a few, since whoever
-/// can read all tokens can read the locks.
+/// It is a Feistel network (Luby and Rackoff, SIAM Journal on Computing, 1988), so the same steps
+/// invert it. A step folds a product, which costs 2 to 3 ns. It is not a cipher for data: it
+/// protects against clients that see no or few tokens. A client that can read all tokens can read
+/// the locks.
 struct Order([u64; ROUNDS]);
 
 impl Order {
@@ -208,7 +212,7 @@ impl Order {
         let mut key = spread(number);
         while round < ROUNDS {
             key = spread(key ^ GOLDEN_RATIO);
-            // Const: an iterator could not be used.
+            // A `const fn` cannot use an iterator.
             #[allow(
                 clippy::indexing_slicing,
                 reason = "the index is below the length, or this does not compile"
@@ -221,7 +225,7 @@ impl Order {
         Self(keys)
     }
 
-    /// Returns the number that is given in this place.
+    /// Returns the number at this position.
     fn number(&self, counter: u64) -> u64 {
         let (left, right) = halves(counter);
         let (left, right) =
@@ -229,7 +233,7 @@ impl Order {
         left << HALF | right
     }
 
-    /// Returns the place in which this number is given.
+    /// Returns the position of this number.
     fn counter(&self, number: u64) -> u64 {
         let (left, right) = halves(number);
         let back = self.0.iter().rev();
@@ -254,25 +258,25 @@ fn step(key: u64, half: u64) -> u64 {
     u64::try_from((high ^ low) >> 20).unwrap_or_default() & HALF_MASK
 }
 
-/// Spreads numbers evenly, one to one (splitmix64).
+/// Mixes the bits of a number, one to one (splitmix64).
 const fn spread(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z
 }
 
-/// What every token begins with; a value that does not is a foreign client's.
+/// The prefix of every token. A value without it belongs to a client of another library.
 pub(crate) const PREFIX: &str = "dl2-";
 
-/// 48 bits: at a million tokens a second they last nine years.
+/// 48 bits: at a million tokens per second, they last nine years.
 const COUNTER_MASK: u64 = (1 << 48) - 1;
 
-/// Four are enough where each is random; these are not quite.
+/// Four rounds are enough if each is random; these are not quite random.
 const ROUNDS: usize = 6;
 const HALF: u32 = 24;
 const HALF_MASK: u64 = (1 << HALF) - 1;
 
-/// Two to the 64 by the golden ratio.
+/// 2^64 divided by the golden ratio.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -300,7 +304,7 @@ mod tests {
         let distinct: std::collections::HashSet<_> = numbers.iter().collect();
         assert_eq!(distinct.len(), numbers.len());
         let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 1 << 24).count();
-        // One pair of 2^23, by chance.
+        // About one pair of 2^23, by chance.
         assert!(near <= 2, "{near} follow each other closely");
         let high = numbers.iter().filter(|number| **number >> 47 == 1).count();
         assert!((48_000..52_000).contains(&high), "{high} have the highest bit");
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_given_was_not_issued() {
+    fn has_issued_is_false_for_other_tokens() {
         let tokens = TokenSource::of_process(1);
         let given: Vec<_> = (0..100).map(|_| tokens.next()).collect();
         assert!(given.iter().all(|token| tokens.has_issued(*token)));
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_token_is_not_read_as_one() {
+    fn other_text_is_not_parsed_as_a_token() {
         for text in [
             "",
             "dl2-",

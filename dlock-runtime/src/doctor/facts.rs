@@ -1,109 +1,109 @@
-//! What was read of the servers, as plain values.
+//! The replies of the servers, as plain values.
 //!
-//! Not here: how it is asked for (`backend`), what it means (`findings`, `fleet`).
+//! See `findings` and `fleet` for what they mean.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What could be read, or why it could not: in words without secrets.
+/// A value that was read, or the reason why not, without secrets.
 pub(crate) type Read<T> = Result<T, Arc<str>>;
 
 /// All that was read.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// The servers that keep locks, or might.
+    /// The servers that store locks, or may become primary.
     pub(crate) servers: Vec<Server>,
-    /// Those who say which of them is master.
+    /// The sentinels that report the primary.
     pub(crate) sentinels: Vec<Sentinel>,
-    /// Those by which a cluster was found.
+    /// The servers that the URL of a cluster names.
     pub(crate) seeds: Vec<Seed>,
-    /// What is asked of them.
+    /// The settings that the servers must fit.
     pub(crate) terms: Terms,
 }
 
-/// What the manager that is going to use these servers is set to.
+/// The settings of the manager that is going to use these servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) namespace: String,
-    /// The pattern of the channels that tell those who wait.
+    /// The pattern of the channels that notify waiters.
     pub(crate) channels: String,
     pub(crate) response_timeout: Duration,
     pub(crate) grant_lease: Duration,
-    /// The lease of a call that names none.
+    /// The lease of a call that sets none.
     pub(crate) lease: Duration,
     pub(crate) poll_interval: Duration,
-    /// How many replicas must confirm a lock.
+    /// The number of replicas that must confirm a lock.
     pub(crate) replica_acks: u8,
-    pub(crate) topology: Topology,
+    pub(crate) topology: Deployment,
 }
 
-/// How the servers belong together.
+/// The kind of deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Topology {
-    /// There is one.
+pub(crate) enum Deployment {
+    /// One server.
     One,
-    /// A master and its replicas, which sentinels watch.
+    /// A primary and its replicas, which sentinels monitor.
     Sentinels,
-    /// Masters that share the keys, and their replicas, which watch each other.
+    /// Primaries that share the keys, and their replicas.
     Cluster,
-    /// Masters that know nothing of each other, and vote.
+    /// Independent servers that vote.
     Quorum,
 }
 
-impl Topology {
-    /// Returns whether a replica is promoted where a master is gone, and we go to it.
+impl Deployment {
+    /// Returns `true` if a replica is promoted when a primary fails, and the manager follows.
     pub(crate) const fn fails_over(self) -> bool {
         matches!(self, Self::Sentinels | Self::Cluster)
     }
 }
 
-/// A server, and what it is to us.
+/// A server and its role.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Its address.
     pub(crate) address: String,
     pub(crate) part: Part,
-    /// What it answered, or why we could not connect.
+    /// Its replies, or why the connection failed.
     pub(crate) answers: Read<Answers>,
 }
 
-/// What a server is to us.
+/// The role of a server for the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It is given the commands for locks.
+    /// It receives the commands for locks.
     Master,
-    /// It may become the master.
+    /// It may become the primary.
     Replica,
 }
 
-/// What one server answered.
+/// The replies of one server.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) info: Read<Info>,
     pub(crate) settings: Vec<(&'static str, Read<String>)>,
     pub(crate) clock: Read<Offset>,
-    /// How long each ping took, of as many as there was time for.
+    /// The time of each ping, as many as there was time for.
     pub(crate) pings: Vec<Duration>,
-    /// Whether we may listen on the channel of our grants.
+    /// Whether this user may subscribe to the channel of its grants.
     pub(crate) listening: Read<()>,
-    /// The commands that locks need, tried as this user; none for a replica.
+    /// The commands that locks need, tried as this user; empty for a replica.
     pub(crate) probes: Vec<Probe>,
 }
 
 impl Answers {
-    /// Returns a setting, as `CONFIG GET` shows it.
+    /// Returns a setting, as `CONFIG GET` reports it.
     pub(crate) fn setting(&self, name: &str) -> Read<&str> {
         let found = self.settings.iter().find(|(setting, _)| *setting == name);
         match found {
             Some((_, Ok(value))) => Ok(value),
             Some((_, Err(why))) => Err(Arc::clone(why)),
-            None => Err("it was not asked for".into()),
+            None => Err("it was not requested".into()),
         }
     }
 }
 
-/// What a server says of itself: the answer to `INFO`.
+/// The reply to `INFO`.
 #[derive(Debug)]
 pub(crate) struct Info(pub(crate) String);
 
@@ -120,7 +120,7 @@ impl Info {
         self.get(field)?.parse().ok()
     }
 
-    /// Returns the replicas that it has, by host and port, and whether each has all that was written.
+    /// Returns the replicas as host, port, and whether each is online.
     pub(crate) fn replicas(&self) -> impl Iterator<Item = (&str, u16, bool)> {
         let lines = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix("slave")?;
@@ -135,23 +135,23 @@ impl Info {
     }
 }
 
-/// How far a server's clock is from ours.
+/// The difference between a server's clock and this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offset {
-    /// Microseconds that it is ahead of ours.
+    /// How far it is ahead of this machine's clock, in microseconds.
     pub(crate) ahead: i64,
-    /// Microseconds that this may be wrong by, in either direction: half of what the question took.
+    /// The error bound in either direction, in microseconds: half of the round trip time.
     pub(crate) within: i64,
 }
 
 impl Offset {
-    /// Returns how far the two clocks are apart, at least.
+    /// Returns the minimum difference of the two clocks.
     pub(crate) fn least(self) -> Duration {
         let micros = self.ahead.saturating_abs().saturating_sub(self.within).max(0);
         Duration::from_micros(micros.unsigned_abs())
     }
 
-    /// Returns how far this server's clock is ahead of another's.
+    /// Returns how far this server's clock is ahead of another server's.
     pub(crate) fn from(self, other: Self) -> Self {
         Self {
             ahead: self.ahead.saturating_sub(other.ahead),
@@ -168,67 +168,67 @@ impl fmt::Display for Offset {
     }
 }
 
-/// A command that was tried as this user, on a key of its own in the namespace.
+/// A command that was tried as this user, on a separate key in the namespace.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    /// The command, as one types it.
+    /// The command, as typed in a client.
     pub(crate) command: &'static str,
-    /// What an ACL allows it by; `None` for a step of a lock's life, which is several commands.
+    /// The ACL rule that allows it; `None` for a step of several commands.
     pub(crate) rule: Option<&'static str>,
     pub(crate) need: Need,
     pub(crate) answer: Result<(), Refusal>,
 }
 
-/// What a command is needed for.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Taking, renewing and releasing locks.
+    /// Acquiring, renewing, and releasing locks.
     Locks,
-    /// Telling those who wait.
+    /// Notifying waiters.
     Telling,
     /// Fencing tokens.
     Fencing,
-    /// Being told at once of what is done to a lock.
+    /// Receiving invalidations of locks.
     Tracking,
-    /// Calling scripts by their names.
+    /// Calling scripts by hash.
     ScriptNames,
 }
 
-/// Why a command was not done.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Whether it is a matter of what this user may do.
+    /// Whether this user lacks the permission.
     pub(crate) is_forbidden: bool,
-    /// The server's words.
+    /// The server's error.
     pub(crate) said: Arc<str>,
 }
 
 impl Refusal {
-    /// Returns whether the server has no such command.
+    /// Returns `true` if the server does not have the command.
     pub(crate) fn is_unknown(&self) -> bool {
         self.said.contains("nknown command")
     }
 }
 
-/// What a server that was named says of its cluster.
+/// The report of a server of the URL about its cluster.
 #[derive(Debug)]
 pub(crate) struct Seed {
     /// Its address.
     pub(crate) address: String,
-    /// Whether every slot is served and the cluster is up, or why not.
+    /// Whether the cluster is up and serves every slot, or why not.
     pub(crate) whole: Read<()>,
 }
 
-/// What one sentinel answered.
+/// The replies of one sentinel.
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     /// Its address.
     pub(crate) address: String,
-    /// The address of the master by what it says.
+    /// The primary's address that it reports.
     pub(crate) master: Read<String>,
-    /// How many sentinels it knows, itself too.
+    /// The number of sentinels that it knows, including itself.
     pub(crate) known: Read<u64>,
-    /// What it says of the quorum: fine, or what is wrong with it.
+    /// Its report about the quorum: fine, or the problem.
     pub(crate) quorum: Read<Result<(), String>>,
 }
 
@@ -237,19 +237,19 @@ pub(super) mod tests {
     use super::*;
     use crate::doctor::report::{Finding, Severity};
 
-    /// What a server told of itself, in words with a space between.
+    /// Returns the `INFO` of a server. Spaces separate the lines.
     pub(in crate::doctor) fn info(text: &str) -> Info {
         Info(text.replace(' ', "\r\n"))
     }
 
-    /// Checks how grave a finding is, and what it says.
+    /// Asserts the severity of a finding, and that its text contains `said`.
     #[track_caller]
     pub(in crate::doctor) fn assert_is(finding: &Finding, severity: Severity, said: &str) {
         assert_eq!(finding.severity(), severity, "{finding}");
         assert!(finding.to_string().contains(said), "{finding}");
     }
 
-    /// The answers of a server that told nothing of itself, and refused nothing.
+    /// Returns the replies of a server without `INFO` that refused nothing.
     pub(in crate::doctor) fn answers() -> Answers {
         Answers {
             info: Err("not asked".into()),
@@ -261,7 +261,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The terms of a manager that is set to nothing.
+    /// Returns the default terms.
     pub(in crate::doctor) fn terms() -> Terms {
         Terms {
             namespace: "dlock".to_owned(),
@@ -271,7 +271,7 @@ pub(super) mod tests {
             lease: Duration::from_secs(30),
             poll_interval: Duration::from_millis(100),
             replica_acks: 0,
-            topology: Topology::One,
+            topology: Deployment::One,
         }
     }
 

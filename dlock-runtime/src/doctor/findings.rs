@@ -1,31 +1,31 @@
-//! Judges what was read: pure, from values to findings.
+//! Turns facts into findings, as pure functions.
 //!
-//! Not here: the questions about one server (`keeping`, `standing`, `reaching`), about several (`fleet`, `voters`), and how they are asked
-//! (`backend`).
+//! See `durability`, `replication`, and `connectivity` for checks of one server, and `deployment`
+//! and `quorum` for checks of several.
 
-use crate::doctor::facts::{Answers, Facts, Part, Server, Terms, Topology};
+use crate::doctor::facts::{Answers, Deployment, Facts, Part, Server, Terms};
 use crate::doctor::report::{Finding, Report, Severity};
-use crate::doctor::{fleet, keeping, reaching, standing, voters};
+use crate::doctor::{connectivity, deployment, durability, quorum, replication};
 
-/// Judges everything.
+/// Returns all findings.
 pub(super) fn judge(facts: &Facts) -> Report {
     let mut findings: Vec<_> =
         facts.servers.iter().flat_map(|server| of_server(server, &facts.terms)).collect();
-    findings.extend(fleet::sentinels(&facts.sentinels));
-    findings.extend(fleet::cluster(&facts.seeds, &facts.servers));
-    if facts.terms.topology == Topology::Quorum {
-        findings.extend(voters::votes(&facts.servers));
+    findings.extend(deployment::sentinels(&facts.sentinels));
+    findings.extend(deployment::cluster(&facts.seeds, &facts.servers));
+    if facts.terms.topology == Deployment::Quorum {
+        findings.extend(quorum::votes(&facts.servers));
     }
-    findings.extend(fleet::clocks(&facts.servers));
-    let was_examined = facts.servers.iter().any(|server| server.answers.is_ok());
-    Report::new(findings, was_examined)
+    findings.extend(deployment::clocks(&facts.servers));
+    let is_reachable = facts.servers.iter().any(|server| server.answers.is_ok());
+    Report::new(findings, is_reachable)
 }
 
-/// What there is to say of locks in memory.
+/// Returns the report for `memory://`.
 pub(super) fn of_memory() -> Report {
     let found = "`memory://` has no server";
-    let finding = Finding::new(Severity::Note, "scope", found, "locks exclude within this process alone");
-    let finding = finding.advice("use `redis://host:port` where several processes must exclude each other");
+    let finding = Finding::new(Severity::Note, "scope", found, "locks exclude only within this process");
+    let finding = finding.advice("use `redis://host:port` if several processes must exclude each other");
     Report::new(vec![finding], true)
 }
 
@@ -41,18 +41,18 @@ fn of_server(server: &Server, terms: &Terms) -> Vec<Finding> {
 fn unreached(part: Part, why: &str) -> Finding {
     match part {
         Part::Master => {
-            let finding = Finding::new(Severity::Danger, "connection", why, "no lock can be had from it");
+            let finding = Finding::new(Severity::Danger, "connection", why, "it can grant no lock");
             finding.advice(
-                "check that the server runs, its address, and user and password; and that nothing in between holds \
-                 connections up",
+                "check that the server runs, its address, its user and password, and that no firewall or proxy blocks \
+                 the connection",
             )
         }
         Part::Replica => {
             let meaning =
-                "whether it could take over is not known: the clients of a fail-over must reach it from here";
+                "it is unknown whether it can take over: after a failover, clients must reach it from here";
             let finding = Finding::new(Severity::Warning, "connection", why, meaning);
             finding.advice(
-                "give it the same user, as users are not replicated; and have it announce an address that is reachable \
+                "create the same user on it, as users are not replicated, and make it announce an address that is reachable \
                  from here (`replica-announce-ip`)",
             )
         }
@@ -60,48 +60,48 @@ fn unreached(part: Part, why: &str) -> Finding {
 }
 
 fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
-    let reached = Finding::new(Severity::Ok, "connection", "it answers", "locks can be asked for");
+    let reached = Finding::new(Severity::Ok, "connection", "it replies", "locks can be acquired");
     let mut findings = vec![reached];
     match &answers.info {
-        Ok(info) if standing::is_sentinel(info) => return vec![standing::role(info, terms)],
+        Ok(info) if replication::is_sentinel(info) => return vec![replication::role(info, terms)],
         Ok(info) => {
-            findings.push(standing::version(info));
-            findings.push(standing::role(info, terms));
-            findings.push(keeping::eviction(info));
-            findings.push(keeping::memory(info));
-            findings.push(keeping::persistence(info, answers, terms));
-            findings.extend(keeping::failing_disk(info));
-            findings.push(standing::replication(info, answers, terms));
-            findings.extend(reaching::forks(info, terms));
+            findings.push(replication::version(info));
+            findings.push(replication::role(info, terms));
+            findings.push(durability::eviction(info));
+            findings.push(durability::memory(info));
+            findings.push(durability::persistence(info, answers, terms));
+            findings.extend(durability::failing_disk(info));
+            findings.push(replication::replication(info, answers, terms));
+            findings.extend(connectivity::forks(info, terms));
         }
         Err(why) => {
             findings.extend(unread(why));
-            findings.extend(reaching::not_introduced(why, terms));
+            findings.extend(connectivity::not_introduced(why, terms));
         }
     }
-    findings.push(reaching::clock(answers));
-    findings.push(reaching::latency(answers, terms));
-    findings.extend(reaching::commands(answers, terms));
-    findings.push(reaching::channel(answers, terms));
+    findings.push(connectivity::clock(answers));
+    findings.push(connectivity::latency(answers, terms));
+    findings.extend(connectivity::commands(answers, terms));
+    findings.push(connectivity::channel(answers, terms));
     findings
 }
 
 fn of_replica(answers: &Answers) -> Vec<Finding> {
-    let reached = Finding::new(Severity::Ok, "connection", "it answers", "it can be used if it is promoted");
+    let reached = Finding::new(Severity::Ok, "connection", "it replies", "it can be used if it is promoted");
     let mut findings = vec![reached];
     match &answers.info {
         Ok(info) => {
-            findings.push(standing::version(info));
-            findings.push(standing::following(info));
-            findings.push(keeping::eviction(info));
+            findings.push(replication::version(info));
+            findings.push(replication::following(info));
+            findings.push(durability::eviction(info));
         }
         Err(why) => findings.extend(unread(why)),
     }
-    findings.push(reaching::clock(answers));
+    findings.push(connectivity::clock(answers));
     findings
 }
 
-/// What is not known where a user may not ask for `INFO`, with what to type instead as one who may.
+/// Returns findings for a user who may not run `INFO`, with the commands for a user who may.
 fn unread(why: &str) -> [Finding; 4] {
     let by_hand = [
         ("version", "the version", "`INFO server`: Redis 6.2 or later, or Valkey"),

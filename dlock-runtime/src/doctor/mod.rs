@@ -1,4 +1,5 @@
-//! Examines the servers that locks are going to live on, before they do: what is set so that locks can be lost or refused.
+//! Examines servers before they store locks, and reports settings by which locks can be lost or
+//! refused.
 //!
 //! ```text
 //!  url --> backend asks each server --> facts --> findings --> report
@@ -7,37 +8,51 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `report` | what users are given |
-//! | `facts` | what was read |
-//! | `findings` | what is looked at on whom |
-//! | `keeping`, `standing`, `reaching` | the questions about one server |
-//! | `fleet`, `voters` | the questions about several |
-//!
-//! Not here: how servers are asked (`backend::redis::probe`).
+//! | `report` | the findings, for users |
+//! | `facts` | the replies of the servers |
+//! | `findings` | the checks of each server |
+//! | `durability`, `replication`, `connectivity` | checks of one server |
+//! | `deployment`, `quorum` | checks of several servers |
 
+mod connectivity;
+mod deployment;
+mod durability;
 pub(crate) mod facts;
 mod findings;
-mod fleet;
-mod keeping;
-mod reaching;
+mod quorum;
+mod replication;
 mod report;
-mod standing;
-mod voters;
 
 use crate::backend::redis;
 use crate::config::url::{ConnectSpec, Endpoint};
-use crate::doctor::facts::Topology;
+use crate::doctor::facts::Deployment;
 use crate::error::Result;
 use crate::manager::LockManager;
 
 pub use report::{Finding, Report, Severity};
 
-/// Examines the servers of `url`, and says what is set so that locks can be lost or refused, what that means, and what to do.
+/// Examines the servers of `url`, and reports settings by which locks can be lost or refused.
 ///
-/// It asks what can be asked as the user of the URL, changes nothing but a key of its own in the namespace, which it deletes, and
-/// takes five seconds at most. What this user may not read is a finding, too, with what to check by hand. A server that cannot be reached
-/// or refuses the password is a [`Danger`](Severity::Danger) in the report and no error, so that it works where
-/// [`connect`](LockManager::connect) fails. [`docs::operating`](crate::docs::operating#doctor) has every check.
+/// Each finding says what it means and what to do. The examination uses the user of the URL, and
+/// takes at most five seconds (ten if the server is far away). It changes nothing except a separate
+/// key in the namespace, which it deletes.
+///
+/// If this user lacks a permission to read a setting, that is a finding with what to check by hand.
+/// A server that is unreachable or rejects the password is a [`Danger`](Severity::Danger) in the
+/// report and not an error, so that the examination works if [`connect`](LockManager::connect)
+/// fails. [`docs::operating`](crate::docs::operating#doctor) lists every check. For options that a
+/// URL does not have, such as a callback for credentials, see
+/// [`Builder::doctor`](crate::Builder::doctor).
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) if the URL is invalid. It never prints a password.
+///
+/// # Cancel safety
+///
+/// Dropping the future stops the examination. Its test key expires within seconds.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
@@ -48,31 +63,21 @@ pub use report::{Finding, Report, Severity};
 /// for finding in report.findings().iter().filter(|finding| finding.severity() >= Severity::Warning) {
 ///     eprintln!("{}: {}", finding.check(), finding.found());
 /// }
-/// assert_eq!(report.worst(), Severity::Note); // locks in memory are for this process alone
+/// assert_eq!(report.worst(), Severity::Note); // locks in memory are only for this process
 /// # Ok(()) }
 /// ```
-///
-/// With options that a URL does not have, such as a callback for credentials: [`Builder::doctor`](crate::Builder::doctor).
-///
-/// # Errors
-///
-/// [`Error::Config`](crate::Error::Config) for a URL that cannot be used; it never prints a password.
-///
-/// # Cancel safety
-///
-/// Dropping it ends the examination; its key ends with its time to live, within seconds.
 pub async fn doctor(url: &str) -> Result<Report> {
     LockManager::builder(url).doctor().await
 }
 
-/// Examines what a target names.
+/// Examines the servers of a parsed URL.
 pub(crate) async fn examine(target: ConnectSpec) -> Result<Report> {
     let ConnectSpec { place, settings } = target;
     let facts = match place {
         Endpoint::Memory { .. } => return Ok(findings::of_memory()),
-        Endpoint::Redis(server) => redis::examine(vec![server], Topology::One, settings).await?,
+        Endpoint::Redis(server) => redis::examine(vec![server], Deployment::One, settings).await?,
         Endpoint::Cluster(seeds) => redis::examine_cluster(seeds, settings).await?,
-        Endpoint::Quorum(voters) => redis::examine(voters.0, Topology::Quorum, settings).await?,
+        Endpoint::Quorum(voters) => redis::examine(voters.0, Deployment::Quorum, settings).await?,
         Endpoint::Sentinel(watched) => redis::examine_by_sentinels(watched, settings).await?,
     };
     Ok(findings::judge(&facts))

@@ -1,26 +1,24 @@
-//! What an examination has found, for people and for machines.
-//!
-//! Not here: how it was found (`backend`), what is made of what was read (`findings`, `fleet`).
+//! The report of an examination, for people and for programs.
 
 use std::fmt;
 
 use crate::printable::is_unprintable;
 
-/// How bad a finding is. They are ordered: [`Ok`](Self::Ok) is the least, [`Danger`](Self::Danger) the greatest.
+/// The severity of a finding. [`Ok`](Self::Ok) is the lowest, [`Danger`](Self::Danger) the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Worth knowing, or it could not be read.
+    /// Information, or a value that could not be read.
     Note,
-    /// A fault that some other mishap turns into a lost or an unusable lock.
+    /// A fault that makes another failure lose a lock or make one unusable.
     Warning,
-    /// Locks cannot be had, or can be lost while nothing else goes wrong.
+    /// Locks cannot be acquired, or can be lost without another failure.
     Danger,
 }
 
 impl Severity {
-    /// Returns its name: `ok`, `note`, `warning` or `danger`.
+    /// Returns the name: `ok`, `note`, `warning`, or `danger`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +36,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that was looked at. No text of it holds a password or a token.
+/// The result of one check. Its texts contain no password and no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     severity: Severity,
@@ -60,10 +58,10 @@ impl Finding {
         Self { severity, check, server: None, found, meaning, advice: None }
     }
 
-    /// What could not be read, why, and how it is looked at by hand.
+    /// Returns a finding for a value that could not be read, with how to read it by hand.
     pub(super) fn unread(check: &'static str, what: &str, why: &str, by_hand: &str) -> Self {
         let found = format!("{what} could not be read: {why}");
-        let meaning = "whether it is as it should be is not known";
+        let meaning = "its state is unknown";
         Self::new(Severity::Note, check, found, meaning).advice(format!("check by hand: {by_hand}"))
     }
 
@@ -75,19 +73,22 @@ impl Finding {
         Self { server: Some(plain(server.to_owned())), ..self }
     }
 
-    /// Returns how bad it is.
+    /// Returns the severity.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// Returns what was looked at, by a name that stays the same: `eviction`, `clock`; the guide on operating has them all.
+    /// Returns the stable name of the check, such as `eviction` or `clock`.
+    ///
+    /// The guide on operating lists all names.
     #[must_use]
     pub fn check(&self) -> &str {
         self.check
     }
 
-    /// Returns the address of the server that it is about; `None` where it is about all of them, or none.
+    /// Returns the address of the server that the finding is about; `None` if it is about all
+    /// servers or none.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
@@ -99,20 +100,21 @@ impl Finding {
         &self.found
     }
 
-    /// Returns what that means for locks.
+    /// Returns what the finding means for locks.
     #[must_use]
     pub fn meaning(&self) -> &str {
         &self.meaning
     }
 
-    /// Returns what to do; `None` where nothing is to be done.
+    /// Returns what to do; `None` if nothing is to be done.
     #[must_use]
-    pub fn what_to_do(&self) -> Option<&str> {
+    pub fn remedy(&self) -> Option<&str> {
         self.advice.as_deref()
     }
 }
 
-/// What a server says of itself may be meant for the terminal that shows it.
+/// Removes unprintable characters: a server could send commands for the terminal that shows the
+/// text.
 fn plain(mut text: String) -> String {
     text.retain(|c| !is_unprintable(c));
     text
@@ -131,22 +133,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What [`doctor`](fn@crate::doctor) found.
+/// The report of [`doctor`](fn@crate::doctor).
 ///
-/// It is printed for people, the servers one after the other. For machines there are the getters of its [findings](Self::findings), and
-/// `dlock doctor --json`.
+/// `Display` prints it for people, server by server. For programs, use the getters of its
+/// [findings](Self::findings), or `dlock doctor --json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     findings: Vec<Finding>,
-    was_examined: bool,
+    is_reachable: bool,
 }
 
 impl Report {
-    pub(super) fn new(findings: Vec<Finding>, was_examined: bool) -> Self {
-        Self { findings, was_examined }
+    pub(super) fn new(findings: Vec<Finding>, is_reachable: bool) -> Self {
+        Self { findings, is_reachable }
     }
 
-    /// Returns every finding, those that are as they should be, too; server by server.
+    /// Returns all findings, including those of severity [`Ok`](Severity::Ok), server by server.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -158,10 +160,11 @@ impl Report {
         self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Returns whether a server could be asked at all. Where none could, the findings say why, and nothing else.
+    /// Returns `true` if at least one server could be examined. If none could, the findings only
+    /// say why.
     #[must_use]
-    pub fn was_examined(&self) -> bool {
-        self.was_examined
+    pub fn is_reachable(&self) -> bool {
+        self.is_reachable
     }
 }
 
@@ -188,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_does_not_command_a_terminal() {
+    fn server_text_cannot_command_a_terminal() {
         let finding =
             Finding::new(Severity::Ok, "version", "Redis \u{1b}[2J7\u{9b}1m\r\nok", "new").of("h\u{7}:1");
 
@@ -206,7 +209,7 @@ mod tests {
 
         assert_eq!(report.worst(), Severity::Danger);
         let text = "h:1\nok       version: Redis 7.0.15\ndanger   eviction: `allkeys-lru`\n         meaning: locks vanish\n         do: change it\n\n\
-                    all together\nnote     clock: the time could not be read: NOPERM\n         meaning: whether it is as it should be is not known\n         \
+                    all together\nnote     clock: the time could not be read: NOPERM\n         meaning: its state is unknown\n         \
                     do: check by hand: `TIME`\n\ndanger: 1, warnings: 0, notes: 1, ok: 1";
         assert_eq!(report.to_string(), text);
     }

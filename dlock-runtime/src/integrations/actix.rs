@@ -1,6 +1,4 @@
-//! actix-web: errors as answers of a handler, extractors as parts of a key.
-//!
-//! Not here: what the answers say (the module above).
+//! actix-web: errors as responses, and extractors as parts of a key.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ContentType, RETRY_AFTER};
@@ -10,9 +8,11 @@ use actix_web::{HttpResponse, ResponseError};
 use super::{extractors, public_text, responses, retry_after_seconds};
 use crate::error::Error;
 
-/// Answers with [`Error::http_status`], a short text for the client, and `Retry-After` where [`Error::retry_after`] has a time.
+/// Responds with [`Error::http_status`], a short text for the client, and `Retry-After` if
+/// [`Error::retry_after`] is `Some`.
 ///
-/// No key and no server is in the text. `HttpResponse::error` has the error itself, for a middleware that wants it.
+/// The text contains no key and no server. Middleware can read the error itself from
+/// `HttpResponse::error`.
 impl ResponseError for Error {
     fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -27,7 +27,7 @@ impl ResponseError for Error {
     }
 }
 
-/// The answer of the error, for a handler that returns `HttpResponse`.
+/// The response for the error, for a handler that returns `HttpResponse`.
 impl From<Error> for HttpResponse {
     fn from(error: Error) -> Self {
         Self::from_error(error)

@@ -1,6 +1,4 @@
-//! axum: errors as answers of a handler, extractors as parts of a key.
-//!
-//! Not here: what the answers say (the module above).
+//! axum: errors as responses, and extractors as parts of a key.
 
 use axum::Extension;
 use axum::extract::{Form, Json, Path, Query, State};
@@ -12,9 +10,11 @@ use super::{extractors, public_text, responses, retry_after_seconds};
 use crate::error::Error;
 use crate::telemetry;
 
-/// Answers with [`Error::http_status`], a short text for the client, and `Retry-After` where [`Error::retry_after`] has a time.
+/// Responds with [`Error::http_status`], a short text for the client, and `Retry-After` if
+/// [`Error::retry_after`] is `Some`.
 ///
-/// No key and no server is in the text. The error itself is in the extensions of the response, for a layer that wants it.
+/// The text contains no key and no server. A layer can read the error itself from the extensions of
+/// the response.
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let mut response = (status(&self), public_text(&self)).into_response();
@@ -26,14 +26,14 @@ impl IntoResponse for Error {
     }
 }
 
-/// The answer of the error, for a handler that returns `Result<_, Response>`.
+/// The response for the error, for a handler that returns `Result<_, Response>`.
 impl From<Error> for Response {
     fn from(error: Error) -> Self {
         error.into_response()
     }
 }
 
-/// The status alone, for a handler that returns `Result<_, StatusCode>`.
+/// Only the status, for a handler that returns `Result<_, StatusCode>`.
 impl From<Error> for StatusCode {
     fn from(error: Error) -> Self {
         telemetry::answered(&error);
@@ -41,7 +41,8 @@ impl From<Error> for StatusCode {
     }
 }
 
-/// The status and the text for the client, for a handler that returns `Result<_, (StatusCode, String)>`.
+/// The status and the text for the client, for a handler that returns
+/// `Result<_, (StatusCode, String)>`.
 impl<T: From<&'static str>> From<Error> for (StatusCode, T) {
     fn from(error: Error) -> Self {
         (status(&error), T::from(public_text(&error)))

@@ -1,13 +1,12 @@
-//! Web frameworks, each behind a feature of its own: what an error answers, and extractors as parts of a key.
+//! Web frameworks, each behind a feature: responses for errors, and extractors as parts of a key.
 //!
-//! | feature | an error becomes | parts of a key, where what they wrap is one |
+//! | feature | an error becomes | extractors that are parts of a key if their inner type is |
 //! |---|---|---|
 //! | `axum` | `IntoResponse`; `Response`, `StatusCode`, `(StatusCode, String)` by `From`, and as the whole return type | `Path`, `Query`, `Json`, `Form`, `Extension`, `State` |
 //! | `actix` | `ResponseError`; `HttpResponse` as the whole return type | `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData` |
 //! | `tonic` | `Status` by `From` | |
 //!
-//! Only trait impls: nothing here has a name that users write. Not here: which status and which code an error has, and when to try
-//! again (`error`).
+//! It contains only trait impls. See `error` for statuses, codes, and retry times.
 
 #[cfg(feature = "actix")]
 mod actix;
@@ -19,9 +18,9 @@ mod tonic;
 use crate::error::Error;
 use crate::telemetry;
 
-/// Gives what a client is told, and logs what it is not told.
+/// Returns the text for the client, and logs the error.
 ///
-/// One text for each status: keys, servers and causes are the affair of whoever runs the service.
+/// One text per status: clients must not see keys, servers, and causes.
 fn public_text(error: &Error) -> &'static str {
     telemetry::answered(error);
     match error.http_status() {
@@ -32,14 +31,15 @@ fn public_text(error: &Error) -> &'static str {
     }
 }
 
-/// Gives the value of `Retry-After` (RFC 9110, section 10.2.3): whole seconds, rounded up, so at least one.
+/// Returns the value of `Retry-After` (RFC 9110, section 10.2.3): whole seconds, rounded up, at
+/// least one.
 #[cfg(any(feature = "actix", feature = "axum"))]
 fn retry_after_seconds(error: &Error) -> Option<u64> {
     let after = error.retry_after()?;
     Some(after.as_secs() + u64::from(after.subsec_nanos() > 0))
 }
 
-/// Makes extractors parts of a key: each writes what it wraps.
+/// Implements `KeyPart` for extractors: each writes its inner value.
 #[cfg(any(feature = "actix", feature = "axum"))]
 macro_rules! extractors {
     ($($type:ident<T $(+ $bound:tt)*>)*) => {$(
@@ -53,7 +53,8 @@ macro_rules! extractors {
 #[cfg(any(feature = "actix", feature = "axum"))]
 use extractors;
 
-/// Makes responses return types that carry lock errors by themselves, without a `Result` around them. Each with its status.
+/// Makes responses return types that carry lock errors, without a `Result`. Each entry has its
+/// status.
 #[cfg(any(feature = "actix", feature = "axum"))]
 macro_rules! responses {
     ($($type:ty: $status:expr),* $(,)?) => {$(

@@ -1,6 +1,4 @@
 //! tonic: errors as the status of a call.
-//!
-//! Not here: what the status says (the module above).
 
 use std::sync::Arc;
 
@@ -12,10 +10,12 @@ use crate::error::Error;
 
 /// A status with [`Error::grpc_code`] and a short text for the client, without key and server.
 ///
-/// Where [`Error::retry_after`] has a time, the metadata `grpc-retry-pushback-ms` tells it to the client in milliseconds, as gRPC's
-/// [retry design A6](https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback) has it: a client whose retry policy
-/// lists `ABORTED` and `UNAVAILABLE` tries again after that time instead of its own backoff. A status that is given before the first
-/// message goes out as trailers only, and only such a call may be tried again.
+/// If [`Error::retry_after`] is `Some`, the metadata `grpc-retry-pushback-ms` contains it in
+/// milliseconds, as in gRPC's [retry design
+/// A6](https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback): a client whose
+/// retry policy lists `ABORTED` and `UNAVAILABLE` retries after that time instead of its own
+/// backoff. A status before the first message is sent as trailers only, and only such a call may be
+/// retried.
 ///
 /// The error itself is the source of the status, which is not sent.
 impl From<Error> for Status {
@@ -30,5 +30,5 @@ impl From<Error> for Status {
     }
 }
 
-/// A6: an ASCII encoded signed 32-bit integer.
+/// A6: an ASCII-encoded signed 32-bit integer.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";

@@ -1,8 +1,7 @@
-//! One call of an annotated function: its key, its lock and its body.
+//! One call of an annotated function: its key, its lock, and its body.
 //!
-//! The call is part of the function's future, so it is small: what is known at compile time stands in a [`Site`], errors are boxed.
-//!
-//! Not here: what becomes of an error (`outcome`).
+//! The call is part of the function's future, so it is small: values that are known at compile time
+//! are in a [`Callsite`], and errors are boxed. See `outcome` for what a function returns for an error.
 
 use std::fmt;
 use std::future::Future;
@@ -21,21 +20,21 @@ use crate::options::{OnLost, Options};
 use crate::run::{Acquiring, Releasing, Running};
 use crate::telemetry::CallSpan;
 
-/// An annotated function: what all its calls have in common.
+/// The properties that all calls of an annotated function have in common.
 #[derive(Debug)]
-pub struct Site {
+pub struct Callsite {
     name: &'static str,
     options: Options,
     namespace: Option<&'static str>,
     runs_unlocked: bool,
 }
 
-impl Site {
-    /// Describes a function. `name` labels spans and metrics.
+impl Callsite {
+    /// Describes a function. `name` is its name in spans and metrics.
     ///
     /// # Panics
     ///
-    /// Panics where it is made, which is in the compiler, when the options contradict each other:
+    /// Panics at compile time if the options contradict each other:
     ///
     /// ```compile_fail,E0080
     /// # use std::time::Duration;
@@ -49,7 +48,7 @@ impl Site {
     /// # fn main() { drop(f()) }
     /// ```
     ///
-    /// and does not when they can all be kept:
+    /// These options do not contradict each other:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -71,22 +70,22 @@ impl Site {
         Self { name, options, namespace: None, runs_unlocked: false }
     }
 
-    /// Puts the keys of the function into a namespace of their own, in place of the manager's.
+    /// Sets the namespace of the function's keys, instead of the manager's.
     ///
     /// # Panics
     ///
-    /// Panics where it is made for what cannot be part of a namespace.
+    /// Panics at compile time if the namespace is invalid.
     #[must_use]
     #[track_caller]
     pub const fn namespace(self, namespace: &'static str) -> Self {
         assert!(
             is_namespace(namespace),
-            "`namespace` cannot have white space, control characters, braces or angle brackets"
+            "`namespace` cannot have white space, control characters, braces, or angle brackets"
         );
         Self { namespace: Some(namespace), ..self }
     }
 
-    /// Has the body run without the lock where the server cannot be asked.
+    /// Makes the body run without the lock if the server is unavailable.
     #[must_use]
     pub const fn runs_unlocked(self) -> Self {
         Self { runs_unlocked: true, ..self }
@@ -99,31 +98,32 @@ impl Site {
     }
 }
 
-/// One call of an annotated function: made before the body, so that it is dropped after it.
+/// One call of an annotated function. It is created before the body, so that it is dropped after
+/// it.
 #[derive(Debug)]
 pub struct Call {
-    site: &'static Site,
+    site: &'static Callsite,
     manager: Option<LockManager>,
-    /// None until it is set, and where no manager is installed.
+    /// `None` until it is set, and if no manager is installed.
     key: Option<std::result::Result<LockKey, Box<Error>>>,
     telemetry: CallSpan,
     guard: OnceCell<LockGuard>,
 }
 
 impl Call {
-    /// Begins a call under the installed manager.
+    /// Begins a call that uses the installed manager.
     #[must_use]
-    pub fn new(site: &'static Site) -> Self {
+    pub fn new(site: &'static Callsite) -> Self {
         Self::begin(crate::global::current().ok(), site)
     }
 
-    /// Begins a call under a manager of its own.
+    /// Begins a call that uses `manager`.
     #[must_use]
-    pub fn under(manager: &LockManager, site: &'static Site) -> Self {
+    pub fn under(manager: &LockManager, site: &'static Callsite) -> Self {
         Self::begin(Some(manager.clone()), site)
     }
 
-    fn begin(manager: Option<LockManager>, site: &'static Site) -> Self {
+    fn begin(manager: Option<LockManager>, site: &'static Callsite) -> Self {
         Self { site, manager, key: None, telemetry: CallSpan::none(), guard: OnceCell::new() }
     }
 
@@ -132,36 +132,42 @@ impl Call {
         KeyBuilder::new(self.namespace())
     }
 
-    /// Sets the key of this call, which begins with it; a bad one is reported by [`run`](Self::run).
+    /// Sets the key of this call. [`run`](Self::run) reports an invalid one.
     #[must_use]
     pub fn key(self, key: impl IntoLockKey) -> Self {
-        let key = self.manager.as_ref().map(|_| key.into_lock_key(self.namespace()).map_err(Box::new));
+        let key = self
+            .manager
+            .as_ref()
+            .map(|_| key.into_lock_key(self.namespace()).map_err(|error| Box::new(error.into())));
         let telemetry = CallSpan::begin(Some(self.site.name), key.as_ref().and_then(|key| key.as_ref().ok()));
         Self { key, telemetry, ..self }
     }
 
-    /// The function's own namespace, or the manager's.
+    /// Returns the function's own namespace, or the manager's.
     fn namespace(&self) -> &str {
         let of_manager = || self.manager.as_ref().map_or("", LockManager::namespace);
         self.site.namespace.unwrap_or_else(of_manager)
     }
 
-    /// Takes the lock, without a body yet: for `fallback`, whose arguments must be whole when it fails.
+    /// Acquires the lock without a body: for `fallback`, which needs the arguments if that fails.
     ///
     /// # Errors
     ///
-    /// Every cause for which a body cannot start.
+    /// Any error that keeps a body from starting.
     pub fn acquire(&self) -> Acquire<'_> {
         Acquire { call: self, entering: self.entering() }
     }
 
-    /// Takes the lock unless [`acquire`](Self::acquire) has, runs the body under it, drops the body in place, releases.
+    /// Acquires the lock unless [`acquire`](Self::acquire) has, runs the body, drops it in place,
+    /// and releases the lock.
     ///
-    /// If the lock is found lost when the body has completed, `keeps` decides whether its value stands all the same.
+    /// If the lock is found lost after the body has completed, `keeps` decides whether its value is
+    /// returned.
     ///
     /// # Errors
     ///
-    /// Every cause for which the body could not start or could not go on; a loss under a body that has completed.
+    /// Any error that keeps the body from starting or stops it, and a loss after the body has
+    /// completed.
     pub fn run<'a, F, K>(&'a self, body: Pin<&'a mut Body<F>>, keeps: K) -> Run<'a, F, K>
     where
         F: Future,
@@ -172,9 +178,10 @@ impl Call {
         Run { call: self, body, keeps, step }
     }
 
-    /// Runs the body to its own end under the lock that [`acquire`](Self::acquire) has taken: what `on_lost = finish` promises.
+    /// Runs the body to its end under the lock that [`acquire`](Self::acquire) acquired, for
+    /// `on_lost = finish`.
     ///
-    /// Nothing can replace the body's value any more, so there is no error. A loss is logged.
+    /// It returns the body's value, so there is no error. A loss is logged.
     pub async fn run_to_end<F: Future>(&self, body: Pin<&mut Body<F>>) -> F::Output {
         debug_assert!(self.site.options.on_lost == OnLost::Finish, "the expansion calls this for no other");
         match self.run(body, |_| true).await {
@@ -183,13 +190,14 @@ impl Call {
         }
     }
 
-    /// Takes note of an error that the function's return type cannot carry and another value stands for: logs it as an error,
-    /// unless it is contention, which was expected.
+    /// Records an error that another value replaces, because the return type cannot carry it.
+    ///
+    /// It logs the error, unless it is contention, which is expected.
     pub fn swallow(&self, error: &Error) {
         self.telemetry.swallowed(error, self.manager.as_ref().map(|manager| &**manager.engine()));
     }
 
-    /// Returns the hold, inside the body.
+    /// Returns the guard, inside the body.
     pub fn guard(&self) -> &LockGuard {
         self.guard.get().expect("the body is built and polled only after the lock was taken")
     }
@@ -199,28 +207,28 @@ impl Call {
         Some(Acquiring::new(manager, key, &self.site.options))
     }
 
-    /// Polls the way to the lock; the guard is there when it has ended well.
+    /// Polls the acquisition. If it succeeds, the guard is set.
     fn poll_entering(&self, entering: &mut Option<Acquiring>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
         let guard = match (ready!(entering.poll(&self.site.options, &self.telemetry, cx)), &self.key) {
             (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
-                self.telemetry.unlocked_run(key, &error);
+                self.telemetry.ran_without_lock(key, &error);
                 LockGuard::unlocked(key.clone(), *error)
             }
             (entered, _) => LockGuard::new(entered.map_err(|error| *error)?),
         };
-        // A call is asked once; were it twice, the second guard is released here.
+        // A call is acquired once. If it happened twice, the second guard would be released here.
         let _ = self.guard.set(guard);
         Poll::Ready(Ok(()))
     }
 
-    /// The body's first step.
+    /// Returns the first state of the body.
     fn started(&self) -> CallState<'_> {
         self.guard().held().map_or(CallState::Unlocked, |held| CallState::Running(Running::new(held)))
     }
 }
 
-/// Takes the lock of a call. See [`Call::acquire`].
+/// Acquires the lock of a call. See [`Call::acquire`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a> {
@@ -242,12 +250,12 @@ impl Future for Acquire<'_> {
 pub struct Run<'a, F: Future, K> {
     call: &'a Call,
     body: Pin<&'a mut Body<F>>,
-    /// Takes no room.
+    /// Takes no space.
     keeps: K,
     step: CallState<'a>,
 }
 
-/// How far a call is.
+/// The progress of a call.
 enum CallState<'a> {
     Acquiring(Option<Acquiring>),
     Running(Running<'a>),
@@ -272,7 +280,7 @@ where
                 CallState::Acquiring(entering) => {
                     ready!(call.poll_entering(entering, cx))?;
                     *step = call.started();
-                    // Believed a moment ago, and nothing foreign has run since.
+                    // The hold was just checked, and no foreign code has run since.
                     seen = telemetry.is_silent();
                 }
                 CallState::Running(running) => {

@@ -1,58 +1,61 @@
-//! What the attribute's expansion calls. No stability: it belongs to the macro crate of exactly this version.
+//! The functions that expansions of the attribute call. They are unstable: they belong to the macro
+//! crate of exactly this version.
 //!
-//! [`Call`] is the lock's side; `outcome` leads from its result to the function's return value.
+//! [`Call`] manages the lock; `outcome` converts its result to the function's return value.
 
 mod call;
-mod outcome;
+mod return_types;
 
 use std::time::Duration;
 
-pub use call::{Acquire, Call, Run, Site};
-pub use outcome::{
+pub use call::{Acquire, Call, Callsite, Run};
+pub use return_types::{
     Carrier, CarrierOfNone, CarriesLockError, Completed, CompletedAlone, DidNotRun, ReportsLockError,
     ReportsLoss, Skips, finish, finish_or_skip, finish_started, skip_unavailable,
 };
 
 pub use crate::body::Body;
-use crate::error::Error;
-use crate::key::{AsLockKey, IntoLockKey, LockKey};
+use crate::key::{AsLockKey, IntoLockKey, InvalidKey, LockKey};
 pub use crate::options::{OnLost, Options, ReleaseMode};
 
-/// A whole key that is the same in every call. What looks like a hole in it is none.
+/// A whole key that is the same in every call. Text in it that looks like a placeholder is an
+/// error.
 #[derive(Debug)]
-pub struct Constant<'a, K: ?Sized>(pub &'a K);
+pub struct ConstantKey<'a, K: ?Sized>(pub &'a K);
 
-impl<K: AsLockKey + ?Sized> IntoLockKey for Constant<'_, K> {
-    fn into_lock_key(self, namespace: &str) -> Result<LockKey, Error> {
+impl<K: AsLockKey + ?Sized> IntoLockKey for ConstantKey<'_, K> {
+    fn into_lock_key(self, namespace: &str) -> Result<LockKey, InvalidKey> {
         let key = self.0.as_lock_key(namespace)?;
-        let hole = key.as_str().split_once('<').and_then(|(_, after)| after.split_once('>'));
-        match hole {
-            Some((inside, _)) if !inside.is_empty() => Err(Error::InvalidKey {
-                template: key.as_str().into(),
-                problem: format!("`<{inside}>` is literal text in a constant, and all callers would share one lock: write the template in the attribute itself").into(),
-            }),
+        let placeholder = key.as_str().split_once('<').and_then(|(_, after)| after.split_once('>'));
+        match placeholder {
+            Some((inside, _)) if !inside.is_empty() => Err(InvalidKey::new(
+                key.as_str(),
+                format!(
+                    "`<{inside}>` is literal text in a constant, and all callers would share one lock: write the template in the attribute itself"
+                ),
+            )),
             _ => Ok(key),
         }
     }
 }
 
-/// Gives a function's return type to the body before its first `return` or `?`. Never called.
+/// Gives the body its return type before the first `return` or `?`. Never called.
 #[must_use]
 pub fn never<R>() -> R {
     unreachable!("the expansion calls this under `if false` only")
 }
 
-/// Questions a lease of over an hour.
+/// Warns about a lease of more than one hour.
 #[deprecated(
-    note = "a lease of over an hour: after a crash nobody gets the lock for as long. The watchdog renews a short lease while the body runs: write `lease = \"30s\"`. If it is meant, give it as a `const Duration`"
+    note = "a lease of over an hour: after a crash, the lock stays held for that long. The watchdog renews a short lease while the body runs: write `lease = \"30s\"`. If it is intended, pass a `const Duration`"
 )]
 #[must_use]
 pub const fn long_lease(lease: Duration) -> Duration {
     lease
 }
 
-/// Questions a key in which an argument is named and not used.
+/// Warns about a key that contains the name of an unused argument.
 #[deprecated(
-    note = "a word of this key is the name of an argument, but stands there as literal text, so that all callers share ONE lock: write `<` and `>` around it, as in `key = \"order:<user_id>\"`. If it is meant, give the key as a constant: `key = KEY`"
+    note = "a word of this key is the name of an argument, but is literal text, so all callers share ONE lock: write `<` and `>` around it, as in `key = \"order:<user_id>\"`. If it is intended, use a constant: `key = KEY`"
 )]
 pub const fn literal_argument() {}

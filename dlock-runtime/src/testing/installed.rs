@@ -1,8 +1,7 @@
-//! The locks of a runtime: what annotated functions use in every task of one test.
+//! The manager of a runtime, which annotated functions use in every task of one test.
 //!
-//! Each test has a runtime of its own, so that this reaches the tasks which the code under test spawns, and no other test.
-//!
-//! Not here: the manager of one task, and that of the process (`global`).
+//! Each test has its own runtime, so this affects the tasks that the code under test spawns, and no
+//! other test.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +13,10 @@ use crate::sync::lock;
 /// The managers of runtimes, the latest last.
 static INSTALLED: Mutex<Vec<(runtime::Id, LockManager)>> = Mutex::new(Vec::new());
 
-/// The installation of a kit's locks for a runtime; see [`TestLocks::install`](crate::testing::TestLocks::install). It ends when it
-/// is dropped.
+/// The installation of a test kit's locks for a runtime.
+///
+/// Returned by [`TestLocks::install`](crate::testing::TestLocks::install). Dropping it uninstalls
+/// the locks.
 #[derive(Debug)]
 #[must_use = "the locks are uninstalled when this is dropped"]
 pub struct Installed {
@@ -44,7 +45,7 @@ impl Drop for Installed {
     }
 }
 
-/// Returns the manager of the current runtime, if it has one of its own.
+/// Returns the manager that is installed for the current runtime, or `None`.
 pub(crate) fn of_runtime() -> Option<LockManager> {
     let here = Handle::try_current().ok()?.id();
     let installed = lock(&INSTALLED);

@@ -1,14 +1,12 @@
-//! Contention, loss and outages on command, for tests of code that takes locks; [the guide](crate::docs::testing) shows it at work.
+//! A test kit for code that uses locks: contention, lost locks, and outages on demand. See [the
+//! guide](crate::docs::testing).
 //!
-//! [`TestLocks`] is a world of locks in memory, as `memory://` is, and the hand that reaches into it. It comes with the feature
-//! `testing`, which belongs into `[dev-dependencies]`.
-//!
-//! `installed` is who uses it, `outage` what one is, `ledger` what the world notes for it. Not here: how locks live in memory
-//! (`backend::memory`).
+//! [`TestLocks`] is a store of locks in memory, as `memory://` is, that a test controls. It needs
+//! the feature `testing`, which belongs in `[dev-dependencies]`.
 
 pub(crate) mod installed;
-pub(crate) mod ledger;
 mod outage;
+pub(crate) mod recorder;
 
 use std::future::Future;
 use std::panic::Location;
@@ -25,10 +23,14 @@ use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
 
-/// A world of locks for one test: a manager for the code under test, and what happens to it on command.
+/// A store of locks for one test: a manager for the code under test, and control over its locks.
 ///
-/// Keys are those of the code under test, without its manager's namespace; for others see [`namespace`](Self::namespace). Cheap to clone; all clones are one world, and can be used from any
-/// task and thread. Time is tokio's: pause it (`#[tokio::test(start_paused = true)]`) and leases, waits and outages take no time.
+/// Keys are those of the code under test, without its manager's namespace; for other namespaces,
+/// see [`namespace`](Self::namespace). It is cheap to clone; all clones are one store, and can be
+/// used from any task and thread. Time is tokio's: if it is paused
+/// (`#[tokio::test(start_paused = true)]`), leases, waits, and outages take no real time.
+///
+/// # Examples
 ///
 /// ```
 /// use dlock_runtime::{Error, distributed_lock, testing::TestLocks};
@@ -55,25 +57,25 @@ pub struct TestLocks {
     world: Arc<MemoryStore>,
     settings: Settings,
     manager: LockManager,
-    /// What holds locks from elsewhere.
+    /// The manager that holds locks for other processes.
     elsewhere: LockManager,
 }
 
 impl TestLocks {
-    /// Makes a world that nobody else is in, with the default options.
+    /// Returns a separate store with the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::with_url("memory://")
     }
 
-    /// Makes a world with the options of a URL, such as `memory://?namespace=shop&lease=5s`.
+    /// Returns a store with the options of a URL, such as `memory://?namespace=shop&lease=5s`.
     ///
-    /// With a name, as in `memory://shop`, it is the world of all managers of this process that connect to that name: for code under
-    /// test that connects by itself, to a URL that it is given.
+    /// With a name, as in `memory://shop`, it is the store of all managers of this process that
+    /// connect to that name: for code under test that connects to a URL by itself.
     ///
     /// # Panics
     ///
-    /// Panics for a URL that cannot be used, or is none of `memory://`.
+    /// Panics if the URL is invalid, or its scheme is not `memory`.
     #[must_use]
     #[track_caller]
     pub fn with_url(url: &str) -> Self {
@@ -81,27 +83,33 @@ impl TestLocks {
             match url::parse(url).and_then(|target| Ok((target.place, target.settings.checked()?))) {
                 Ok((Endpoint::Memory { name }, settings)) => (name, settings),
                 Ok((Endpoint::Redis(server), _)) => {
-                    panic!("the test kit works on `memory://` alone, not on a server ({server})")
+                    panic!("the test kit supports only `memory://`, not a server ({server})")
                 }
                 Ok((Endpoint::Quorum(voters), _)) => {
-                    panic!("the test kit works on `memory://` alone, not on a server ({voters})")
+                    panic!("the test kit supports only `memory://`, not a server ({voters})")
                 }
                 Ok((Endpoint::Sentinel(watched), _)) => {
-                    panic!("the test kit works on `memory://` alone, not on a server ({watched})")
+                    panic!("the test kit supports only `memory://`, not a server ({watched})")
                 }
                 Ok((Endpoint::Cluster(seeds), _)) => {
-                    panic!("the test kit works on `memory://` alone, not on a server ({seeds})")
+                    panic!("the test kit supports only `memory://`, not a server ({seeds})")
                 }
                 Err(error) => panic!("{error}"),
             };
         let world = MemoryStore::of_name(name.as_deref());
         let manager = LockManager::in_memory(&world, &settings);
         let elsewhere = LockManager::in_memory(&world, &settings);
-        world.ledger.is_elsewhere(elsewhere.engine().tokens.process());
+        world.recorder.is_elsewhere(elsewhere.engine().tokens.process());
         Self { world, settings, manager, elsewhere }
     }
 
-    /// Returns the same world in another namespace: for functions that have a `namespace` of their own.
+    /// Returns the same store in another namespace, for functions with a `namespace` of their own.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the namespace contains white space, control characters, braces, or angle brackets.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use dlock_runtime::{Error, distributed_lock, testing::TestLocks};
@@ -118,10 +126,6 @@ impl TestLocks {
     /// assert!(locks.run(place_order(7)).await.is_err_and(|error| error.is_contended()));
     /// # }
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics for what cannot be a namespace: one with white space, control characters, braces or angle brackets.
     #[must_use]
     #[track_caller]
     pub fn namespace(&self, namespace: &str) -> Self {
@@ -134,53 +138,58 @@ impl TestLocks {
         Self { settings, manager, ..self.clone() }
     }
 
-    /// Returns the manager of the code under test, for code that is given one.
+    /// Returns the manager of the code under test, for code that takes one as an argument.
     #[must_use]
     pub fn manager(&self) -> LockManager {
         self.manager.clone()
     }
 
-    /// Connects one more manager to the world, as another process of the code under test would: its holds are counted and outages
-    /// reach it too.
+    /// Connects one more manager to the store, as another process of the code under test would.
+    ///
+    /// Its holds are counted, and outages affect it.
     #[must_use]
     pub fn another_manager(&self) -> LockManager {
         LockManager::in_memory(&self.world, &self.settings)
     }
 
-    /// Runs `future` with these locks in place of the installed manager: [`with_manager`] with [`manager`](Self::manager).
+    /// Runs `future` with these locks instead of the installed manager.
     ///
-    /// Tasks that `future` spawns do not inherit it: spawn `locks.run(..)`, or [`install`](Self::install) the locks.
+    /// It is [`with_manager`] with [`manager`](Self::manager). Tasks that `future` spawns do not
+    /// inherit it: spawn `locks.run(..)`, or [`install`](Self::install) the locks.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `future`.
+    /// Dropping the future drops `future`.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         with_manager(self.manager(), future)
     }
 
-    /// Gives all annotated functions on the current runtime these locks, in every task, until what it returns is dropped.
+    /// Installs these locks for all annotated functions on the current runtime.
     ///
-    /// Each `#[tokio::test]` has a runtime of its own, so it reaches what the code under test spawns, and no other test. Inside
-    /// [`run`](Self::run) and [`with_manager`] theirs are used; where several are installed, the latest.
+    /// They apply to every task of the runtime until the returned value is dropped. Each
+    /// `#[tokio::test]` has its own runtime, so they reach the tasks that the code under test
+    /// spawns, and no other test. Inside [`run`](Self::run) and [`with_manager`], those locks take
+    /// precedence. If several are installed, the latest applies.
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
+    /// Panics outside a tokio runtime.
     #[track_caller]
     pub fn install(&self) -> Installed {
         Installed::here(self.manager())
     }
 
-    /// Takes the lock of `key` as another process would, and holds it until the guard is released or dropped. Outages do not reach
-    /// the guard, and [`acquisitions`](Self::acquisitions) does not count it.
+    /// Acquires the lock of `key` as another process would, and returns its guard.
+    ///
+    /// Outages do not affect the guard, and [`acquisitions`](Self::acquisitions) does not count it.
     ///
     /// # Panics
     ///
-    /// Panics when somebody holds the lock already, and for a key that is not valid.
+    /// Panics if the lock is held already, or the key is invalid.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the lock as it was.
+    /// Dropping the future leaves the lock as it was.
     #[track_caller]
     pub fn hold<K: IntoLockKey>(&self, key: K) -> impl Future<Output = LockGuard> + use<K> {
         let caller = Location::caller();
@@ -190,53 +199,63 @@ impl TestLocks {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => guard,
                 Ok(None) => panic!(
-                    "{caller}: lock `{key}` is held already; let it go, or take it by `lose`, before `hold`"
+                    "{caller}: lock `{key}` is held already; release it, or call `lose`, before `hold`"
                 ),
                 Err(error) => panic!("{caller}: {error}"),
             }
         }
     }
 
-    /// Deletes the lock of `key`, and its holder notices at once: the body is dropped at its next await, and its call returns
-    /// [`Error::Lost`](crate::Error::Lost) with [`LossCause::NotOwner`](crate::LossCause::NotOwner). Returns whether somebody held it.
+    /// Deletes the lock of `key`, and notifies its holder. Returns `true` if it was held.
     ///
-    /// Nobody has it then, so the next to ask gets it.
+    /// The holder's body is dropped at its next await, and its call returns
+    /// [`Error::Lost`](crate::Error::Lost) with
+    /// [`LossCause::NotOwner`](crate::LossCause::NotOwner). The lock is free then, and the next
+    /// caller acquires it.
     ///
     /// # Panics
     ///
-    /// Panics for a key that is not valid.
+    /// Panics if the key is invalid.
     #[track_caller]
     pub fn lose(&self, key: impl IntoLockKey) -> bool {
         let key = self.key(key);
         self.world.delete(key.name(), self.manager.engine().now())
     }
 
-    /// Cuts the code under test off from its locks until the outage is [ended](Outage::end) or dropped.
+    /// Cuts the code under test off from its locks until the outage is [ended](Outage::end) or
+    /// dropped.
     ///
-    /// Meanwhile nothing that it asks is done: who asks for a lock gets [`Error::Unavailable`](crate::Error::Unavailable), at once or when its `retry` and
-    /// `wait` are used up; leases are not renewed, so bodies lose their locks when their leases end; what is released stays locked
-    /// until the outage or the lease ends. What is [held elsewhere](Self::hold) stays held, and more can be.
+    /// During the outage, all its requests fail:
+    ///
+    /// - Calls get [`Error::Unavailable`](crate::Error::Unavailable), immediately or when `retry`
+    ///   and `wait` are used up.
+    /// - Leases are not renewed, so bodies lose their locks when their leases expire.
+    /// - A released lock stays held until the outage ends or its lease expires.
+    ///
+    /// Locks that are [held elsewhere](Self::hold) stay held, and more can be acquired there.
     pub fn outage(&self) -> Outage {
         Outage::begin(self)
     }
 
-    /// Returns how often somebody was let in under the lock of `key`: bodies and guards, but neither calls that joined the hold of
-    /// their call chain nor what was [held elsewhere](Self::hold).
+    /// Returns how often the code under test has acquired the lock of `key`.
+    ///
+    /// It counts bodies and guards, but neither calls that joined a hold of their call chain nor
+    /// locks that were [held elsewhere](Self::hold).
     ///
     /// # Panics
     ///
-    /// Panics for a key that is not valid.
+    /// Panics if the key is invalid.
     #[must_use]
     #[track_caller]
     pub fn acquisitions(&self, key: impl IntoLockKey) -> u64 {
-        self.world.ledger.admissions(self.key(key).name())
+        self.world.recorder.admissions(self.key(key).name())
     }
 
-    /// Returns whether somebody holds the lock of `key`, elsewhere or in the code under test.
+    /// Returns `true` if the lock of `key` is held, by the code under test or elsewhere.
     ///
     /// # Panics
     ///
-    /// Panics for a key that is not valid.
+    /// Panics if the key is invalid.
     #[must_use]
     #[track_caller]
     pub fn is_held(&self, key: impl IntoLockKey) -> bool {
@@ -248,7 +267,7 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Panics for a key that is not valid.
+    /// Panics if the key is invalid.
     #[must_use]
     #[track_caller]
     pub fn waiting(&self, key: impl IntoLockKey) -> usize {

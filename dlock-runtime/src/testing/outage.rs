@@ -1,13 +1,11 @@
-//! An outage: the time in which the code under test cannot reach its locks.
-//!
-//! Not here: what a command is answered meanwhile (`ledger`).
+//! [`Outage`], during which the code under test cannot reach its locks.
 
 use crate::backend::Request;
 use crate::engine::effects::Effects;
 use crate::protocol::command::Command;
 use crate::testing::TestLocks;
 
-/// An outage that a test has made; see [`TestLocks::outage`]. It ends when it is dropped.
+/// An outage that a test simulates; see [`TestLocks::outage`]. It ends when it is dropped.
 #[derive(Debug)]
 #[must_use = "the outage ends when this is dropped"]
 pub struct Outage {
@@ -16,14 +14,14 @@ pub struct Outage {
 
 impl Outage {
     pub(super) fn begin(locks: &TestLocks) -> Self {
-        locks.world.ledger.outage_begins();
+        locks.world.recorder.outage_begins();
         Self { locks: locks.clone() }
     }
 
-    /// Ends the outage, as after a reconnect: what could not be released is released, what could not be renewed is renewed, and who
-    /// waits asks again, all of it at once.
+    /// Ends the outage, as a reconnect does.
     ///
-    /// Where there are several outages at a time, the last to end does that.
+    /// Pending releases are sent, leases are renewed, and waiters try again, all at once. If there
+    /// are several outages, this happens when the last one ends.
     pub fn end(self) {
         drop(self);
     }
@@ -32,12 +30,12 @@ impl Outage {
 impl Drop for Outage {
     fn drop(&mut self) {
         let TestLocks { world, elsewhere, .. } = &self.locks;
-        let Some(abandoned) = world.ledger.outage_ends() else { return };
+        let Some(abandoned) = world.recorder.outage_ends() else { return };
         let engine = elsewhere.engine();
         let now = engine.now();
         let mut effects = Effects::default();
         for (key, token) in abandoned {
-            // The manager whose token it is may be gone by now, so another one says it.
+            // The manager of the token may be dropped by now, so another one releases it.
             engine.backend.push(Request::new(key, token, Command::Withdraw));
         }
         engine.backend.flush(engine, now, &mut effects);

@@ -1,15 +1,18 @@
-//! From the result of a call to the value of the function: which return types can stand for which cause.
+//! Converts the result of a call to the function's value: which return types can carry which
+//! errors.
 //!
-//! Every cause needs an outcome. Types are judged by traits, never by their names, so an alias of `Result` is one:
+//! Every error needs an outcome. Traits decide about types, never names, so an alias of `Result`
+//! counts as one:
 //!
 //! ```text
 //! on_contended = error        ReportsLockError   Result<_, E: From<Error>>; a framework's response, by its feature
 //!              = skip         Skips              (), Option<_>, Result of those
-//!              = return(..)   Carrier            of any type; a ReportsLockError carries all but contention
-//!              = fallback(..) Carrier, and ReportsLoss from where the body has started
+//!              = return(..)   Carrier            of any type; a ReportsLockError carries all except contention
+//!              = fallback(..) Carrier, and ReportsLoss once the body has started
 //! ```
 //!
-//! Not here: which causes there are (`error`), and how one that nothing can carry is logged (`Call::swallow`).
+//! See `error` for the errors, and `Call::swallow` for how an error is logged that no value can
+//! carry.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -18,16 +21,16 @@ use crate::error::Error;
 
 /// A return type that can carry every lock error.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot report that the lock was not taken",
-    label = "this return type has no room for a lock error",
+    message = "`{Self}` cannot report that the lock was not acquired",
+    label = "this return type cannot carry a lock error",
     note = "return `Result<T, E>` where `E` implements `From<dlock_runtime::Error>`",
-    note = "or say what to give instead: `on_contended = skip`, `on_contended = return(value)` or `on_contended = fallback(path)`"
+    note = "or say what to return instead: `on_contended = skip`, `on_contended = return(value)` or `on_contended = fallback(path)`"
 )]
 pub trait ReportsLockError: Sized {
-    /// Makes the value that carries `error`.
+    /// Returns the value that carries `error`.
     fn report(error: Error) -> Self;
 
-    /// Returns `true` if the value is an error, of whatever cause.
+    /// Returns `true` if the value is any error.
     fn is_error(&self) -> bool;
 }
 
@@ -41,15 +44,15 @@ impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
     }
 }
 
-/// An error type that a lock error can become.
+/// An error type into which a lock error can be converted.
 #[diagnostic::on_unimplemented(
     message = "the error type `{Self}` cannot carry a lock error",
     label = "its error type does not implement `From<dlock_runtime::Error>`",
     note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`",
-    note = "a type of axum, actix-web or tonic can with that feature of `dlock-runtime`; any other type that is not yours cannot: return an error type of your own"
+    note = "a type of axum, actix-web, or tonic needs the feature `axum`, `actix`, or `tonic` of `dlock-runtime`; instead of any other foreign type, return an error type of your own"
 )]
 pub trait CarriesLockError: Sized {
-    /// Makes the error that carries `error`.
+    /// Returns the error that carries `error`.
     fn carry(error: Error) -> Self;
 }
 
@@ -60,7 +63,7 @@ impl<E: From<Error>> CarriesLockError for E {
     }
 }
 
-/// A return type that has a value for "somebody else does it".
+/// A return type that has a value for "the body did not run".
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the body did not run, which `on_contended = skip` needs",
     label = "`skip` has nothing to return here",
@@ -68,7 +71,7 @@ impl<E: From<Error>> CarriesLockError for E {
     note = "or name the value: `on_contended = return(value)`"
 )]
 pub trait Skips: Sized {
-    /// Makes the value for `error`, or tells `swallow` of it where a skip stands for it.
+    /// Returns the value for `error`, and calls `swallow` if the value hides an error.
     fn skip(error: Error, swallow: impl FnOnce(&Error)) -> Self;
 }
 
@@ -91,7 +94,7 @@ impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
     }
 }
 
-/// A value that can say that nothing was done.
+/// A type with a value for "nothing was done".
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the body did not run, which `skip` needs",
     label = "`skip` has nothing to return here",
@@ -99,7 +102,7 @@ impl<T: DidNotRun, E: CarriesLockError> Skips for Result<T, E> {
     note = "or name the value for contention: `on_contended = return(value)`"
 )]
 pub trait DidNotRun {
-    /// Makes that value.
+    /// Returns that value.
     fn did_not_run() -> Self;
 }
 
@@ -128,7 +131,7 @@ impl<T> DidNotRun for Option<T> {
     note = "or return `Result<T, E>` where `E` implements `From<dlock_runtime::Error>`"
 )]
 pub trait ReportsLoss: Sized {
-    /// Makes the value that carries `error`.
+    /// Returns the value that carries `error`.
     fn report_loss(error: Error) -> Self;
 }
 
@@ -138,19 +141,20 @@ impl<T, E: CarriesLockError> ReportsLoss for Result<T, E> {
     }
 }
 
-/// The value of a body that has completed, of which it is to be decided whether it stands though the lock was lost.
+/// The value of a completed body. Decides whether it is returned although the lock was lost.
 ///
-/// A value that is an error stands, since it is the body's own; and so does one of a type that carries no lock error, since a stand-in
-/// would say that the body did not run. The compiler finds the right method as it does for [`Carrier`].
+/// An error is returned, since it is the body's own. So is a value of a type that cannot carry a
+/// lock error, since a stand-in would say that the body did not run. The compiler selects the
+/// method as it does for [`Carrier`].
 #[derive(Debug)]
 pub struct Completed<'a, R>(CompletedAlone<'a, R>);
 
-/// The value of a type that carries no lock error. See [`Completed`].
+/// The value of a type that cannot carry a lock error. See [`Completed`].
 #[derive(Debug)]
 pub struct CompletedAlone<'a, R>(&'a R);
 
 impl<'a, R> Completed<'a, R> {
-    /// Makes the question about a value.
+    /// Wraps a value.
     #[must_use]
     pub const fn new(value: &'a R) -> Self {
         Self(CompletedAlone(value))
@@ -193,12 +197,12 @@ pub fn finish_or_skip<R: Skips>(result: Result<R, Error>, swallow: impl FnOnce(&
     result.unwrap_or_else(|error| R::skip(error, swallow))
 }
 
-/// Gives the value that says "did not run" where the server could not be asked, as `on_unavailable = skip` says, and tells `swallow`
-/// of it.
+/// Returns the value for "did not run" if the server is unavailable, as `on_unavailable = skip`
+/// specifies, and calls `swallow`.
 ///
 /// # Errors
 ///
-/// Every other cause.
+/// All other errors.
 pub fn skip_unavailable<R: DidNotRun>(
     result: Result<R, Error>,
     swallow: impl FnOnce(&Error),
@@ -218,10 +222,11 @@ pub fn finish_started<R: ReportsLoss>(result: Result<R, Error>) -> R {
     result.unwrap_or_else(R::report_loss)
 }
 
-/// Finds out whether `R` can carry an error, where either is right.
+/// Determines whether `R` can carry an error. Both cases compile.
 ///
-/// The compiler looks for a method here first, and behind `Deref` only where the bound on this one does not hold. No trait of the
-/// user's that is there for every type may come between: hence the long name.
+/// The compiler looks for a method here first, and behind `Deref` only if the bound on this one
+/// does not hold. The method has a long name so that no blanket trait of the user's can provide one
+/// in between.
 #[derive(Debug)]
 pub struct Carrier<R>(CarrierOfNone<R>);
 
@@ -230,7 +235,7 @@ pub struct Carrier<R>(CarrierOfNone<R>);
 pub struct CarrierOfNone<R>(PhantomData<fn() -> R>);
 
 impl<R> Carrier<R> {
-    /// Makes the carrier for a return type.
+    /// Returns the carrier of a return type.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "only the expansion makes one, and it names the type")]
     pub const fn new() -> Self {
@@ -239,7 +244,7 @@ impl<R> Carrier<R> {
 }
 
 impl<R: ReportsLockError> Carrier<R> {
-    /// Carries every cause but contention, which the value in `on_contended` stands for.
+    /// Carries every error except contention, for which the value in `on_contended` is returned.
     ///
     /// # Errors
     ///
@@ -258,11 +263,11 @@ impl<R> Deref for Carrier<R> {
 }
 
 impl<R> CarrierOfNone<R> {
-    /// Carries nothing: the value in `on_contended` stands for every cause.
+    /// Carries nothing: the value in `on_contended` is returned for every error.
     ///
     /// # Errors
     ///
-    /// Always the error.
+    /// Always returns the error.
     pub fn carry_lock_error(&self, error: Error) -> Result<R, Error> {
         Err(error)
     }
@@ -288,7 +293,7 @@ mod tests {
     type Alias = Result<u64, Error>;
 
     #[test]
-    fn a_type_that_carries_errors_leaves_only_contention_to_the_stand_in() {
+    fn error_types_leave_only_contention_to_the_stand_in() {
         let carried = Carrier::<Alias>::new().carry_lock_error(not_installed());
         let left = Carrier::<Alias>::new().carry_lock_error(contended());
 
@@ -304,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_value_stands_if_it_is_an_error_or_the_type_carries_none() {
+    fn completed_errors_and_plain_values_are_returned() {
         assert!(!Completed::new(&Alias::Ok(7)).stands_after_a_loss());
         assert!(!Completed::new(&Ok::<_, Error>(Some(7))).stands_after_a_loss());
         assert!(Completed::new(&Alias::Err(contended())).stands_after_a_loss());
@@ -324,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_that_stands_for_an_error_tells_of_it() {
+    fn a_skip_that_hides_an_error_reports_it() {
         let mut told = false;
 
         let value = finish_or_skip::<Option<u8>>(Err(not_installed()), |_| told = true);

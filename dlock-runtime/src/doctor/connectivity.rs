@@ -1,44 +1,40 @@
-//! How well a server can be used from here, as this user: clock, latency, commands, messages.
-//!
-//! Not here: what it keeps (`keeping`), how clocks differ between servers (`fleet`).
+//! Checks of how well a server can be used by this user: clock, latency, commands, messages.
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Info, Need, Probe, Refusal, Terms, Topology};
+use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, Refusal, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
-/// How far its clock is from ours. Leases are spans of time on either side, so that none is wrong for it.
+/// Checks the server's clock against this machine's. Leases are durations on either side, so no
+/// lease depends on it.
 pub(super) fn clock(answers: &Answers) -> Finding {
     const CHECK: &str = "clock";
     match &answers.clock {
         Ok(offset) if offset.least() < APART => {
-            let found = format!("its clock is {offset} ours");
-            Finding::new(Fine, CHECK, found, "the two agree as far as it matters")
+            let found = format!("its clock is {offset} this machine's");
+            Finding::new(Fine, CHECK, found, "the difference does not matter")
         }
         Ok(offset) => {
-            let meaning = "one of the two is wrong: no lease is, but a clock that somebody sets right ends locks early or late";
+            let meaning = "one of the two is wrong: leases are unaffected, but correcting the server's clock expires locks early or late";
             let severity = if offset.least() < FAR_APART { Note } else { Warning };
-            Finding::new(severity, CHECK, format!("its clock is {offset} ours"), meaning)
-                .advice("keep both by NTP, slewed and not stepped (`chronyd`)")
+            Finding::new(severity, CHECK, format!("its clock is {offset} this machine's"), meaning)
+                .advice("synchronize both by NTP, slewed and not stepped (`chronyd`)")
         }
-        Err(why) => Finding::unread(CHECK, "its clock", why, "`TIME`, against the clock here"),
+        Err(why) => {
+            Finding::unread(CHECK, "its clock", why, "`TIME`, compared with the clock of this machine")
+        }
     }
 }
 
-/// How long a round trip takes, against every option that has to leave time for some of them.
+/// Checks the round trip time against every option that must leave time for round trips.
 pub(super) fn latency(answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "latency";
     let mut pings = answers.pings.clone();
     pings.sort_unstable();
     let of_hundred = |share: usize| pings.get((pings.len() * share / 100).min(pings.len().saturating_sub(1)));
     let (Some(half), Some(slow)) = (of_hundred(50), of_hundred(99)) else {
-        return Finding::unread(
-            CHECK,
-            "how soon it answers",
-            "no ping was answered",
-            "`redis-cli --latency`",
-        );
+        return Finding::unread(CHECK, "its latency", "no ping was answered", "`redis-cli --latency`");
     };
     let found = format!(
         "p50 {}, p99 {} of {} pings; the response timeout is {}, the grant lease {}",
@@ -52,31 +48,32 @@ pub(super) fn latency(answers: &Answers, terms: &Terms) -> Finding {
         return finding;
     }
     if *slow > SLOW {
-        let meaning = "each lock waits for two answers, and each hand-over between processes for two more";
-        return Finding::new(Note, CHECK, found, meaning).advice("have the server closer to those who lock");
+        let meaning = "each lock waits for two replies, and each hand-off between processes for two more";
+        return Finding::new(Note, CHECK, found, meaning).advice("use a server that is closer");
     }
-    Finding::new(Fine, CHECK, found, "answers come well in time")
+    Finding::new(Fine, CHECK, found, "replies arrive well in time")
 }
 
-/// Which options are too short for a round trip that takes `half` most of the time, and `slow` at worst.
+/// Returns the options that are too short for a round trip of `half` (median) and `slow` (99th
+/// percentile).
 fn too_short(half: Duration, slow: Duration, terms: &Terms, found: &str) -> Option<Finding> {
     let Terms { response_timeout, grant_lease, lease, .. } = *terms;
-    // As much more as the slow replies take beside the others, and a quarter where all take the same.
+    // The 99th percentile plus its distance from the median, but at least plus 1/4.
     let latest = slow + slow.saturating_sub(half).max(slow / 4);
-    // (option, its value, the least that does, what comes of less)
+    // (option, its value, its minimum, the effect of a lower value)
     let checks = [
         (
             "response_timeout",
             response_timeout,
             latest,
-            "answers come so late that some will count as none: calls fail, and holds are lost",
+            "some replies will arrive after the timeout: calls fail, and holds are lost",
         ),
-        ("lease", lease, slow * 3, "a renewal is answered so late that holds are lost"),
+        ("lease", lease, slow * 3, "replies to renewals arrive so late that holds are lost"),
         (
             "grant_lease",
             grant_lease,
             slow * TRIPS_OF_A_GRANT,
-            "less than two round trips remain of some grants: each is confirmed before its body starts, a round trip later",
+            "some grants have less than two round trips left: each is confirmed before its body starts, one round trip later",
         ),
     ];
     let short: Vec<_> = checks.into_iter().filter(|(_, value, least, _)| value < least).collect();
@@ -85,51 +82,52 @@ fn too_short(half: Duration, slow: Duration, terms: &Terms, found: &str) -> Opti
     }
     let mut meanings: Vec<_> = short.iter().map(|(.., meaning)| *meaning).collect();
     if grant_lease < slow * 2 {
-        meanings.push("a grant may end before it is confirmed, and is made again");
+        meanings.push("a grant may expire before it is confirmed, and is repeated");
     }
     let raise = short.iter().map(|(option, _, least, _)| format!("raise `{option}` to `{}ms`", up(*least)));
     let mut cures: Vec<_> = raise.collect();
     if slow > half * 2 {
-        cures.push("find what holds the server up (`SLOWLOG GET`, `LATENCY DOCTOR`)".to_owned());
+        cures.push("find what delays the server (`SLOWLOG GET`, `LATENCY DOCTOR`)".to_owned());
     }
     let costs_time_alone = meanings.len() == 1 && short.iter().all(|(option, ..)| *option == "grant_lease");
     let severity = if costs_time_alone { Note } else { Warning };
     Some(Finding::new(severity, "latency", found, meanings.join("; ")).advice(cures.join(", or ")))
 }
 
-/// Returns a time in milliseconds, rounded up to two digits or so: as one would write it.
+/// Returns a time in milliseconds, rounded up to a multiple of 50 ms.
 fn up(time: Duration) -> u128 {
     time.as_micros().div_ceil(50_000) * 50
 }
 
-/// A fork stops the whole server while it lasts.
+/// Checks the last fork, which stops the whole server while it lasts.
 pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
     let fork = Duration::from_micros(info.number("latest_fork_usec")?);
     if fork * 2 <= terms.response_timeout {
         return None;
     }
     let found = format!("its last fork for a snapshot or a rewrite stopped it for {}", millis(fork));
-    let meaning = "meanwhile no lock is given or renewed, and calls fail whose answer is late";
+    let meaning = "during a fork, no lock is granted or renewed, and calls whose reply is late fail";
     let finding = Finding::new(Warning, "latency", found, meaning);
-    Some(finding.advice("give locks a server of their own, or raise `response_timeout`"))
+    Some(finding.advice("use a separate server for locks, or raise `response_timeout`"))
 }
 
-/// Whether this user may do what locks need, each command tried.
+/// Checks that this user may run the commands that locks need, by the results of trying each.
 pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
     let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(probe, refusal)| {
         refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames)
     });
-    // Of the steps in a lock's life the first is told: those behind it need the same.
+    // Of the steps in a lock's life, only the first is reported: later ones need the same
+    // permissions.
     forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
         forbidden.iter().map(|(probe, refusal)| not_allowed(probe, refusal, terms)).collect();
-    // What keeps a server from one command keeps it from others: it is told once.
+    // Any other failure also affects further commands, so only the first is reported.
     findings.extend(unable.first().map(|(probe, refusal)| {
-        let found = format!("`{}` did not do: {}", probe.command, refusal.said);
-        let finding = Finding::new(Danger, CHECK, found, "no lock can be had from it as it is");
-        finding.advice("do what the server's words say; its log has more")
+        let found = format!("`{}` failed: {}", probe.command, refusal.said);
+        let finding = Finding::new(Danger, CHECK, found, "it can grant no lock in this state");
+        finding.advice("fix the reported problem; the server's log shows more")
     }));
     if findings.iter().all(|finding| finding.check() != CHECK) {
         let found = "every command that locks need is allowed";
@@ -137,26 +135,27 @@ pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
             Fine,
             CHECK,
             found,
-            "locks can be taken, renewed, handed over and released",
+            "locks can be acquired, renewed, handed off, and released",
         ));
     }
     findings
 }
 
-/// A server that votes must say which it is, and since when it is up.
+/// Reports that a server of a quorum does not allow `INFO`, which identifies it and reports its
+/// uptime.
 pub(super) fn not_introduced(why: &str, terms: &Terms) -> Option<Finding> {
-    let found = format!("this user may not do `INFO`: {why}");
+    let found = format!("this user may not run `INFO`: {why}");
     let finding =
-        Finding::new(Danger, "commands", found, "a server that does not say since when it is up has no vote");
-    (terms.topology == Topology::Quorum).then(|| finding.advice("allow by `ACL SETUSER` `+info`"))
+        Finding::new(Danger, "commands", found, "a server that does not report its uptime has no vote");
+    (terms.topology == Deployment::Quorum).then(|| finding.advice("allow it with `ACL SETUSER`: `+info`"))
 }
 
 fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let Probe { command, rule, need, .. } = probe;
     let (severity, check, meaning) = match need {
-        Need::Locks => (Danger, "commands", "locks cannot be taken, or cannot be renewed and released"),
+        Need::Locks => (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released"),
         Need::Telling => (Warning, "channel", NOT_TOLD),
-        Need::Fencing => (Warning, "fencing", "locks can be had, and calls for a fencing token fail"),
+        Need::Fencing => (Warning, "fencing", "locks work, but requests for a fencing token fail"),
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
         Need::ScriptNames if refusal.is_unknown() => (Note, "scripts", BY_TEXT),
         Need::ScriptNames => (Warning, "commands", BY_TEXT),
@@ -184,27 +183,31 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Tracking => ", or write `tracking=off`".to_owned(),
         Need::ScriptNames => ", which makes requests shorter".to_owned(),
     };
-    let rule = rule.map_or("what this layout needs besides".to_owned(), |rule| format!("`{rule}`"));
-    let cure = format!("allow by `ACL SETUSER` {rule}{on}");
-    let found = format!("this user may not do `{command}`: {}", refusal.said);
+    let rule = rule.map_or("the other commands of this layout".to_owned(), |rule| format!("`{rule}`"));
+    let cure = format!("allow it with `ACL SETUSER`: {rule}{on}");
+    let found = format!("this user may not run `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
-        .advice(format!("{cure}; the guide on operating has the whole line"))
+        .advice(format!("{cure}; the guide on operating has the complete line"))
 }
 
-/// What it costs that scripts have no names.
-const BY_TEXT: &str = "locks work, and each request carries the text of its script";
+/// The effect of a server without `EVALSHA`.
+const BY_TEXT: &str = "locks work, but each request carries the text of its script";
 
-/// Whether we are told of releases.
+/// Checks that this user may subscribe to the messages of releases.
 pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "channel";
     match &answers.listening {
-        Ok(()) => {
-            Finding::new(Fine, CHECK, "we may listen for releases", "a release wakes the next who waits")
-        }
+        Ok(()) => Finding::new(
+            Fine,
+            CHECK,
+            "this user may subscribe to releases",
+            "a release wakes the next waiter",
+        ),
         Err(why) => {
             let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll_interval));
-            let cure = format!("allow by `ACL SETUSER` `+subscribe` on the channels `&{}`", terms.channels);
-            Finding::new(Warning, CHECK, format!("we may not listen for releases: {why}"), meaning)
+            let cure =
+                format!("allow it with `ACL SETUSER`: `+subscribe` on the channels `&{}`", terms.channels);
+            Finding::new(Warning, CHECK, format!("this user may not subscribe to releases: {why}"), meaning)
                 .advice(cure)
         }
     }
@@ -214,17 +217,17 @@ fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-const NOT_TOLD: &str =
-    "nobody who waits is told of a release: locks are handed over late, as each looks every `poll_interval`";
-const NOT_TRACKED: &str = "a lock that is taken away is found out at its next renewal, a third of its lease later; who waits for a client \
-                           of another library looks each `poll_interval`";
-/// Clocks that are kept by NTP are closer than this.
+const NOT_TOLD: &str = "waiters are not notified of releases: locks are handed off late, as each waiter polls every `poll_interval`";
+const NOT_TRACKED: &str = "a lost lock is detected only at its next renewal, at most a third of its lease later; waiters for a lock of a client \
+                           of another library poll every `poll_interval`";
+/// Clocks that NTP synchronizes differ by less.
 const APART: Duration = Duration::from_secs(1);
-/// So far apart are clocks that nobody keeps.
+/// Clocks that differ by more are not synchronized.
 const FAR_APART: Duration = Duration::from_secs(30);
-/// A grant's waiter asked last up to half a grant lease and a round trip before the message arrives; then two round trips must be left.
+/// A waiter's last request precedes the grant message by up to half a grant lease plus one
+/// round trip; two round trips must be left.
 const TRIPS_OF_A_GRANT: u32 = 6;
-/// Within one region an answer comes sooner.
+/// Replies within one region arrive sooner.
 const SLOW: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -237,8 +240,8 @@ mod tests {
     fn a_clock_is_judged_by_what_is_sure() {
         let of = |ahead, within| clock(&Answers { clock: Ok(Offset { ahead, within }), ..answers() });
 
-        assert_is(&of(1_400_000, 500_000), Fine, "1400.0 ms ahead of ours");
-        assert_is(&of(-2_000_000, 500), Note, "2000.0 ms behind ours");
+        assert_is(&of(1_400_000, 500_000), Fine, "1400.0 ms ahead of this machine's");
+        assert_is(&of(-2_000_000, 500), Note, "2000.0 ms behind this machine's");
         assert_is(&of(60_000_000, 500), Warning, "NTP");
         assert_is(&clock(&Answers { clock: Err("NOPERM".into()), ..answers() }), Note, "NOPERM");
     }
@@ -266,7 +269,7 @@ mod tests {
             latency(&Answers { pings: vec![Duration::from_millis(ms); 100], ..answers() }, &terms)
         };
         let raised = |finding: &Finding| {
-            let advice = finding.what_to_do().unwrap_or_default().to_owned();
+            let advice = finding.remedy().unwrap_or_default().to_owned();
             ["response_timeout", "lease", "grant_lease"].map(|option| advice.contains(&format!("`{option}`")))
         };
 
@@ -288,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_that_takes_as_long_as_an_answer_may_is_told() {
+    fn a_fork_longer_than_the_response_timeout_is_reported() {
         assert!(forks(&Info("latest_fork_usec:900".to_owned()), &terms()).is_none());
         let told = forks(&Info("latest_fork_usec:400000".to_owned()), &terms());
-        assert_is(&told.expect("it is told"), Warning, "400.00 ms");
+        assert_is(&told.expect("it is reported"), Warning, "400.00 ms");
     }
 
     #[test]
-    fn each_command_that_is_forbidden_is_told_and_what_else_is_wrong_but_once() {
+    fn forbidden_commands_are_reported_each_others_once() {
         let probe = |command, need, answer| Probe { command, rule: Some("+it"), need, answer };
         let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
         let of = |probes| commands(&Answers { probes, ..answers() }, &terms());
@@ -312,12 +315,12 @@ mod tests {
         let unable =
             of(vec![probe("SET", Need::Locks, refusal(false)), probe("DEL", Need::Locks, refusal(false))]);
         assert_eq!(unable.len(), 1, "{unable:?}");
-        assert_is(&unable[0], Danger, "`SET` did not do: no");
+        assert_is(&unable[0], Danger, "`SET` failed: no");
     }
 
     #[test]
-    fn nobody_is_woken_where_nobody_may_listen() {
-        assert_is(&channel(&answers(), &terms()), Fine, "we may listen");
+    fn no_waiter_is_woken_without_a_subscription() {
+        assert_is(&channel(&answers(), &terms()), Fine, "may subscribe");
         let deaf = Answers { listening: Err("NOPERM".into()), ..answers() };
         assert_is(&channel(&deaf, &terms()), Warning, "every `poll_interval`, 100.00 ms");
     }

@@ -1,30 +1,29 @@
-//! Servers that vote: whether more than half can be asked, and whether each is a server of its own.
-//!
-//! Not here: what is true of each by itself (`keeping`, `standing`, `reaching`).
+//! Checks of a quorum: whether a majority is reachable, and whether all servers are different.
 
 use crate::doctor::facts::{Info, Server};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
 
-/// Judges the servers of a quorum.
+/// Checks the servers of a quorum.
 pub(super) fn votes(servers: &[Server]) -> Vec<Finding> {
     const CHECK: &str = "quorum";
     let (all, asked) = (servers.len(), servers.iter().filter(|server| server.answers.is_ok()).count());
-    let found = format!("{asked} of {all} servers can be asked");
-    let cure = "see the findings of those that cannot";
+    let found = format!("{asked} of {all} servers are reachable");
+    let cure = "see the findings of those that are not";
     let majority = if asked * 2 <= all {
-        Finding::new(Danger, CHECK, found, "no lock can be had: more than half must say yes").advice(cure)
+        Finding::new(Danger, CHECK, found, "no lock can be acquired: more than half must grant it")
+            .advice(cure)
     } else if asked < all {
-        Finding::new(Warning, CHECK, found, "fewer may go now until no lock can be had").advice(cure)
+        Finding::new(Warning, CHECK, found, "the quorum tolerates fewer further failures").advice(cure)
     } else {
-        Finding::new(Fine, CHECK, found, "locks are had as long as more than half can be")
+        Finding::new(Fine, CHECK, found, "locks can be acquired while more than half are reachable")
     };
     let mut findings = vec![majority];
     findings.extend(twice(servers));
     findings
 }
 
-/// A server that is named twice has two votes.
+/// Finds a server that is named twice: it would have two votes.
 fn twice(servers: &[Server]) -> Option<Finding> {
     let id = |server: &Server| Some(run_id(server.answers.as_ref().ok()?.info.as_ref().ok()?)?.to_owned());
     let known: Vec<_> = servers.iter().filter_map(|server| Some((&server.address, id(server)?))).collect();
@@ -33,7 +32,8 @@ fn twice(servers: &[Server]) -> Option<Finding> {
         Some((*address, *other))
     })?;
     let found = format!("{one} and {other} are the same server");
-    let finding = Finding::new(Danger, "quorum", found, "it votes twice: two may get the same lock");
+    let finding =
+        Finding::new(Danger, "quorum", found, "it votes twice: two callers may acquire the same lock");
     Some(finding.advice("name each server once"))
 }
 

@@ -1,12 +1,12 @@
-//! Whether a server keeps what it was given: eviction, memory, persistence.
-//!
-//! Not here: whether others keep it too (`standing`).
+//! Checks of whether a server keeps its data: eviction, memory, persistence. See also
+//! `replication`.
 
-use crate::doctor::facts::{Answers, Info, Terms, Topology};
+use crate::doctor::facts::{Answers, Deployment, Info, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
-/// Every lock has a time to live, and no eviction policy but one spares such keys.
+/// Checks the eviction policy: every lock has a time to live, and only `noeviction` keeps such
+/// keys.
 pub(super) fn eviction(info: &Info) -> Finding {
     const CHECK: &str = "eviction";
     const CURE: &str = "set `maxmemory-policy noeviction`";
@@ -17,90 +17,89 @@ pub(super) fn eviction(info: &Info) -> Finding {
     let found = format!("`maxmemory-policy` is `{policy}`");
     let limit = info.number("maxmemory").unwrap_or(0);
     if policy == "noeviction" {
-        return Finding::new(Fine, CHECK, found, "no lock is removed before its time");
+        return Finding::new(Fine, CHECK, found, "no lock is evicted");
     }
     if limit == 0 {
         let found = format!("{found}, and `maxmemory` is not set");
-        let meaning = "nothing is removed as long as `maxmemory` is not set; from then on locks are";
+        let meaning = "nothing is evicted while `maxmemory` is not set; once it is set, locks can be";
         return Finding::new(Note, CHECK, found, meaning).advice(CURE);
     }
     let evicted = match info.number("evicted_keys") {
-        Some(count) if count > 0 => format!("; {count} keys have been removed so far"),
+        Some(count) if count > 0 => format!("; {count} keys have been evicted so far"),
         _ => String::new(),
     };
     let found = format!("{found}, and `maxmemory` is {}{evicted}", megabytes(limit));
-    let meaning = "a server that is full removes locks that are held, and gives them to others";
+    let meaning = "if its memory is full, held locks are evicted, and other clients acquire them";
     Finding::new(Danger, CHECK, found, meaning).advice(CURE)
 }
 
-/// A server that is full refuses new locks, and goes on renewing those it has.
+/// Checks the memory: a full server refuses new locks, and still renews existing ones.
 pub(super) fn memory(info: &Info) -> Finding {
     const CHECK: &str = "memory";
     let used = info.number("used_memory").unwrap_or(0);
     let Some(limit) = info.number("maxmemory").filter(|limit| *limit > 0) else {
         let found = format!("{} are used, and `maxmemory` is not set", megabytes(used));
-        let meaning =
-            "it grows until the machine has no more; then the system may kill it, and its locks with it";
+        let meaning = "it grows until the machine's memory is full; then the system may kill it, and its locks are lost";
         let cure = "set `maxmemory` to what the machine can spare, with `maxmemory-policy noeviction`";
         return Finding::new(Note, CHECK, found, meaning).advice(cure);
     };
     let found = format!("{} of {} are used", megabytes(used), megabytes(limit));
-    let cure = "raise `maxmemory`, or give locks a server of their own";
+    let cure = "raise `maxmemory`, or use a separate server for locks";
     if used >= limit {
         return Finding::new(Danger, CHECK, found, "new locks are refused").advice(cure);
     }
     if used >= limit - limit / 10 {
         return Finding::new(Warning, CHECK, found, "new locks are refused once it is full").advice(cure);
     }
-    Finding::new(Fine, CHECK, found, "there is room for new locks")
+    Finding::new(Fine, CHECK, found, "there is memory for new locks")
 }
 
-/// What a restart loses.
+/// Checks what a restart loses.
 pub(super) fn persistence(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "persistence";
-    const CURE: &str = "set `appendonly yes` and `appendfsync always` where no restart may lose a lock";
+    const CURE: &str = "set `appendonly yes` and `appendfsync always` if no restart may lose a lock";
     if info.number("aof_enabled") == Some(1) {
         return match answers.setting("appendfsync") {
             Ok("always") => {
                 let found = "`appendonly yes` with `appendfsync always`";
-                Finding::new(Fine, CHECK, found, "a restart keeps every lock that was given")
+                Finding::new(Fine, CHECK, found, "a restart keeps every granted lock")
             }
             Ok(often) => {
                 let lost = if often == "everysec" { "of the last second" } else { "of the last half minute" };
                 let meaning = format!(
-                    "a restart keeps locks; a machine that crashes may lose those {lost}, and others may get them while they \
-                     are held"
+                    "a restart keeps locks; a crash of the machine may lose those {lost}, and other clients may acquire them \
+                     while they are held"
                 );
                 let found = format!("`appendonly yes` with `appendfsync {often}`");
                 Finding::new(Note, CHECK, found, meaning).advice(CURE)
             }
             Err(why) => {
-                let what = "`appendonly` is `yes`; how soon that is on the disk";
+                let what = "`appendonly` is `yes`; how often it is flushed to disk";
                 Finding::unread(CHECK, what, &why, "`CONFIG GET appendfsync`: only `always` loses nothing")
             }
         };
     }
-    if terms.topology == Topology::Quorum {
-        let meaning = "a restart loses its locks, which the others keep: its votes count again once the longest lease is over";
+    if terms.topology == Deployment::Quorum {
+        let meaning = "a restart loses its locks, which the other servers keep: it votes again when the longest lease has expired";
         return Finding::new(Fine, CHECK, "`appendonly` is not set", meaning);
     }
     let (found, meaning) = if let Ok("") = answers.setting("save") {
         ("neither `appendonly` nor `save` is set", "a restart loses every lock")
     } else {
-        let meaning = "a restart brings the locks of the last snapshot back, and loses those given since";
+        let meaning = "a restart restores the locks of the last snapshot, and loses later ones";
         ("`appendonly` is not set", meaning)
     };
-    let meaning = format!("{meaning}, while holders are at work: they find out at their next renewal");
+    let meaning = format!("{meaning}; their holders detect that at their next renewal");
     Finding::new(Warning, CHECK, found, meaning).advice(CURE)
 }
 
-/// A server that cannot write what it keeps refuses to be given more.
+/// Checks the disk: a server that cannot write to it refuses writes.
 pub(super) fn failing_disk(info: &Info) -> Option<Finding> {
     let fields = ["aof_last_write_status", "rdb_last_bgsave_status"];
     let failed = fields.into_iter().find(|field| info.get(field).is_some_and(|status| status != "ok"))?;
     let meaning = "it refuses new locks and renewals while it cannot write to its disk";
     let finding = Finding::new(Danger, "persistence", format!("`{failed}` is not `ok`"), meaning);
-    Some(finding.advice("read the server's log: its disk is full, or its folder cannot be written to"))
+    Some(finding.advice("read the server's log: the disk may be full, or the directory read-only"))
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_as_it_runs_out() {
+    fn full_memory_is_reported() {
         assert_is(&memory(&info("used_memory:5 maxmemory:0")), Note, "not set");
         assert_is(&memory(&info("used_memory:89 maxmemory:100")), Fine, "are used");
         assert_is(&memory(&info("used_memory:90 maxmemory:100")), Warning, "once it is full");
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restart_loses_depends_on_what_is_on_the_disk_by_then() {
+    fn a_restart_loses_what_is_not_on_the_disk() {
         let set = |name, value: &str| {
             let mut answers = answers();
             answers.settings = vec![(name, Ok(value.to_owned()))];
@@ -145,7 +144,7 @@ mod tests {
         assert_is(&persistence(&aof, &answers(), &terms()), Note, "`CONFIG GET appendfsync`");
         assert_is(&persistence(&none, &set("save", ""), &terms()), Warning, "loses every lock");
         assert_is(&persistence(&none, &set("save", "3600 1"), &terms()), Warning, "last snapshot");
-        let voter = Terms { topology: Topology::Quorum, ..terms() };
+        let voter = Terms { topology: Deployment::Quorum, ..terms() };
         assert_is(&persistence(&none, &set("save", ""), &voter), Fine, "not set");
     }
 

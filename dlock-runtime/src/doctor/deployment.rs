@@ -1,6 +1,4 @@
-//! Several servers seen together: whether sentinels agree, whether clocks do.
-//!
-//! Not here: what is true of one server alone (`keeping`, `standing`, `reaching`).
+//! Checks of several servers: sentinels, clusters, and clocks.
 
 use std::time::Duration;
 
@@ -8,7 +6,7 @@ use crate::doctor::facts::{Part, Seed, Sentinel, Server};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
 
-/// Whether sentinels can be asked, agree, and could elect.
+/// Checks that sentinels reply, agree, and can elect.
 pub(super) fn sentinels(sentinels: &[Sentinel]) -> Vec<Finding> {
     if sentinels.is_empty() {
         return Vec::new();
@@ -23,9 +21,15 @@ pub(super) fn sentinels(sentinels: &[Sentinel]) -> Vec<Finding> {
 fn of_sentinel(sentinel: &Sentinel) -> Vec<Finding> {
     const CHECK: &str = "sentinel";
     let first = match &sentinel.master {
-        Ok(master) => Finding::new(Fine, CHECK, format!("it names {master} as the master"), "we can ask it"),
+        Ok(master) => Finding::new(
+            Fine,
+            CHECK,
+            format!("it reports {master} as the primary"),
+            "it can be used for discovery",
+        ),
         Err(why) => {
-            let meaning = "we learn of a fail-over later without it, or not at all if no other can be asked";
+            let meaning =
+                "without it, a failover is detected later, or not at all if no other sentinel is reachable";
             let finding = Finding::new(Warning, CHECK, &**why, meaning);
             finding.advice(
                 "check that it runs, its address in the URL, and `sentinel_user` and `sentinel_password`",
@@ -34,16 +38,19 @@ fn of_sentinel(sentinel: &Sentinel) -> Vec<Finding> {
     };
     let quorum = match &sentinel.quorum {
         _ if sentinel.master.is_err() => None,
-        Ok(Ok(())) => {
-            Some(Finding::new(Fine, "quorum", "it can have a fail-over elected", "a dead master is replaced"))
-        }
+        Ok(Ok(())) => Some(Finding::new(
+            Fine,
+            "quorum",
+            "enough sentinels are reachable for a failover",
+            "a failed primary is replaced",
+        )),
         Ok(Err(said)) => {
-            let meaning = "no new master would be elected: when this one goes, no lock can be had";
-            let finding = Finding::new(Danger, "quorum", format!("it says: {said}"), meaning);
-            Some(finding.advice("start the sentinels that are missing, and check that they see each other"))
+            let meaning = "if the primary fails, no replica is promoted, and no lock can be acquired";
+            let finding = Finding::new(Danger, "quorum", format!("it reports: {said}"), meaning);
+            Some(finding.advice("start the missing sentinels, and check that they reach each other"))
         }
         Err(why) => {
-            let what = "whether it can have a fail-over elected";
+            let what = "whether a failover is possible";
             Some(Finding::unread("quorum", what, why, "`SENTINEL CKQUORUM <name>` on each sentinel"))
         }
     };
@@ -60,47 +67,50 @@ fn agreement(sentinels: &[Sentinel]) -> Finding {
     match named.as_slice() {
         [] => {
             let finding =
-                Finding::new(Danger, CHECK, count, "the master cannot be found, so no lock can be had");
+                Finding::new(Danger, CHECK, count, "the primary is unknown, so no lock can be acquired");
             finding
                 .advice("check the addresses of the sentinels, and their ports, which are 26379 unless given")
         }
         [master] if answered * 2 > sentinels.len() => {
-            Finding::new(Fine, CHECK, format!("{count}, and agree on {master}"), "the master is known")
+            Finding::new(Fine, CHECK, format!("{count}, and agree on {master}"), "the primary is known")
         }
         [_] => {
-            let meaning = "fewer than half can be asked: what they say may be old";
+            let meaning = "fewer than half are reachable, so their reports may be out of date";
             Finding::new(Warning, CHECK, count, meaning)
                 .advice("see the findings of those that do not answer")
         }
         several => {
             let several: Vec<_> = several.iter().map(|master| master.as_str()).collect();
-            let found = format!("{count}, and name {} as the master", several.join(" and "));
-            let meaning = "a fail-over is under way, or they do not see each other: two masters give the same lock away";
+            let found = format!("{count}, and report {} as the primary", several.join(" and "));
+            let meaning = "a failover is in progress, or the sentinels do not reach each other: two primaries may grant the same lock";
             Finding::new(Danger, CHECK, found, meaning)
-                .advice("examine again in a minute; if it stays so, check the network between the sentinels")
+                .advice("run this again in a minute; if it persists, check the network between the sentinels")
         }
     }
 }
 
-/// Each sentinel is to be listened to, so each is to be named.
+/// Checks that the URL names all sentinels, because the manager subscribes only to those.
 fn number(known: u64, named: usize) -> Option<Finding> {
     const CHECK: &str = "sentinels";
     if known > named as u64 {
         let found = format!("the URL names {named} sentinels, and they know of {known}");
-        let finding =
-            Finding::new(Warning, CHECK, found, "a fail-over that the others told first is learnt of late");
+        let finding = Finding::new(
+            Warning,
+            CHECK,
+            found,
+            "a failover that another sentinel announces first is detected late",
+        );
         return Some(finding.advice("name all of them in the URL"));
     }
     if known < 3 {
         let found = if known == 2 { "there are two sentinels" } else { "there is one sentinel" };
-        let meaning =
-            "when the machine of one is lost, the rest have no majority, and no new master is elected";
+        let meaning = "if one machine fails, the rest have no majority, and no replica is promoted";
         return Some(Finding::new(Warning, CHECK, found, meaning).advice("run three, on three machines"));
     }
     None
 }
 
-/// Whether a cluster is whole, by those that were named.
+/// Checks that a cluster is complete, as the servers of the URL report.
 pub(super) fn cluster(seeds: &[Seed], servers: &[Server]) -> Vec<Finding> {
     const CHECK: &str = "cluster";
     if seeds.is_empty() {
@@ -110,9 +120,9 @@ pub(super) fn cluster(seeds: &[Seed], servers: &[Server]) -> Vec<Finding> {
     let mut findings: Vec<_> = seeds.iter().map(|seed| of_seed(seed, nobody)).collect();
     let masters = servers.iter().filter(|server| server.part == Part::Master).count();
     if (1..3).contains(&masters) {
-        let found = format!("it has {masters} of the three masters that it needs");
-        let finding = Finding::new(Warning, CHECK, found, "no new master is elected when one goes");
-        findings.push(finding.advice("have three masters at least, on three machines"));
+        let found = format!("it has {masters} of the three primaries that it needs");
+        let finding = Finding::new(Warning, CHECK, found, "if one fails, no replica is promoted");
+        findings.push(finding.advice("run at least three primaries, on three machines"));
     }
     findings
 }
@@ -123,20 +133,22 @@ fn of_seed(seed: &Seed, nobody: bool) -> Finding {
         Ok(()) => Finding::new(
             Fine,
             CHECK,
-            "every slot is served, by what it says",
-            "locks of every key can be had",
+            "it reports that every slot is served",
+            "locks of all keys can be acquired",
         ),
         Err(why) if nobody => {
-            Finding::new(Danger, CHECK, &**why, "locks of some keys, or of all, cannot be had")
-                .advice("do what the words say; `CLUSTER INFO` and `CLUSTER NODES` have more")
+            Finding::new(Danger, CHECK, &**why, "locks of some or all keys cannot be acquired")
+                .advice("fix the reported problem; `CLUSTER INFO` and `CLUSTER NODES` show more")
         }
-        Err(why) => Finding::new(Warning, CHECK, &**why, "we cannot find the cluster by this one")
-            .advice("check its address, and that it is a part of the cluster"),
+        Err(why) => {
+            Finding::new(Warning, CHECK, &**why, "the cluster cannot be discovered through this server")
+                .advice("check its address, and that it is a node of the cluster")
+        }
     };
     finding.of(&seed.address)
 }
 
-/// A replica keeps when a lock ends by its own wall clock.
+/// Compares the clocks of servers: a replica expires locks by its own wall clock.
 pub(super) fn clocks(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "clocks";
     let clocks = servers
@@ -151,19 +163,19 @@ pub(super) fn clocks(servers: &[Server]) -> Option<Finding> {
     let between = last.1.from(first.1);
     let found = format!("the clock of {} is {between} that of {}", last.0, first.0);
     if between.least() < APART {
-        return Some(Finding::new(Fine, CHECK, found, "a lock ends at the same time on each"));
+        return Some(Finding::new(Fine, CHECK, found, "a lock expires at the same time on each"));
     }
-    let meaning = "after a fail-over locks end by that much too early, while they are held, or too late";
+    let meaning = "after a failover, locks expire by that much too early, while they are held, or too late";
     let severity = if between.least() < FAR_APART { Warning } else { Danger };
     Some(
         Finding::new(severity, CHECK, found, meaning)
-            .advice("keep them by NTP, slewed and not stepped (`chronyd`)"),
+            .advice("synchronize them by NTP, slewed and not stepped (`chronyd`)"),
     )
 }
 
-/// Less than what a renewal is early by, and more than NTP lets clocks differ.
+/// Less than the lead of a renewal, and more than NTP lets clocks differ.
 const APART: Duration = Duration::from_millis(250);
-/// A lease of half a minute has lost a third of itself then: what renewals have to spare.
+/// A third of a lease of 30 s, which is the time that renewals have to spare.
 const FAR_APART: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -195,7 +207,7 @@ mod tests {
             ([good(), good(), good()], Fine, ""),
             ([good(), good(), sentinel(Err("no connection"), 3, Ok(()))], Warning, "no connection"),
             ([good(), good(), sentinel(Ok("m:2"), 3, Ok(()))], Danger, "m:1 and m:2"),
-            ([good(), good(), sentinel(Ok("m:1"), 3, Err("NOQUORUM"))], Danger, "it says: NOQUORUM"),
+            ([good(), good(), sentinel(Ok("m:1"), 3, Err("NOQUORUM"))], Danger, "it reports: NOQUORUM"),
             ([good(), good(), sentinel(Ok("m:1"), 5, Ok(()))], Warning, "they know of 5"),
         ];
         for (said, severity, text) in cases {
@@ -216,11 +228,11 @@ mod tests {
         assert_eq!(worst(&[]), None);
         assert_eq!(worst(&[seed(Ok(())), seed(Ok(()))]), Some(Fine));
         assert_eq!(worst(&[seed(Ok(())), seed(Err("gone"))]), Some(Warning));
-        assert_eq!(worst(&[seed(Err("nobody serves 5 of its slots"))]), Some(Danger));
+        assert_eq!(worst(&[seed(Err("no primary serves 5 of its slots"))]), Some(Danger));
     }
 
     #[test]
-    fn clocks_of_servers_are_told_apart_by_what_is_sure() {
+    fn clocks_differ_by_the_minimum_difference() {
         let with = |offsets: &[(i64, i64)]| {
             let servers = offsets.iter().map(|(ahead, within)| Server {
                 address: "h".to_owned(),

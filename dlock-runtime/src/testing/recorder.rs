@@ -1,6 +1,5 @@
-//! What a world notes and decides for the test kit: who was let in how often, who is cut off, and what is to be undone after that.
-//!
-//! Not here: what a test asks of it (`testing`), what a world does with it (`backend::memory`).
+//! The records of the test kit for one store in memory: acquisitions, outages, and pending
+//! releases.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -10,29 +9,29 @@ use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::{ProcessId, Token};
 
-/// The notes of one world. Its lock is the last that anybody takes.
+/// The records of one store. Its mutex is the last in the lock order.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Pages>);
+pub(crate) struct Recorder(Mutex<RecordedEvents>);
 
 #[derive(Debug, Default)]
-struct Pages {
-    /// The managers that stand for other processes: they are not counted, and no outage reaches them.
+struct RecordedEvents {
+    /// The managers that act for other processes: not counted, and not affected by outages.
     elsewhere: HashSet<ProcessId>,
-    /// How often tasks were let in, for each key.
+    /// The number of acquisitions for each key.
     admitted: HashMap<Name, u64>,
-    /// How many outages there are at present.
+    /// The number of current outages.
     outages: usize,
-    /// What could not be let go during an outage.
+    /// The tokens that could not be released during an outage.
     abandoned: Vec<(Name, Token)>,
 }
 
-impl Ledger {
-    /// Notes that a manager stands for other processes.
+impl Recorder {
+    /// Records that a manager acts for other processes.
     pub(super) fn is_elsewhere(&self, process: ProcessId) {
         lock(&self.0).elsewhere.insert(process);
     }
 
-    /// Notes that a task was let in.
+    /// Counts an acquisition.
     pub(crate) fn admitted(&self, key: &Name, process: ProcessId) {
         let mut pages = lock(&self.0);
         if !pages.elsewhere.contains(&process) {
@@ -40,20 +39,19 @@ impl Ledger {
         }
     }
 
-    /// Returns how often tasks were let in.
+    /// Returns the number of acquisitions.
     pub(super) fn admissions(&self, key: &Name) -> u64 {
         lock(&self.0).admitted.get(key).copied().unwrap_or_default()
     }
 
-    /// Returns what a manager is answered during an outage.
+    /// Returns the reply for a manager during an outage, or `None` if it is not affected.
     pub(crate) fn refusal(&self, process: ProcessId) -> Option<Reply> {
         let pages = lock(&self.0);
         let cut_off = pages.outages > 0 && !pages.elsewhere.contains(&process);
-        cut_off
-            .then(|| Reply::Refused(Failure::new(FailureKind::Passing, "the test has made it unavailable")))
+        cut_off.then(|| Reply::Refused(Failure::new(FailureKind::Passing, "the test simulates an outage")))
     }
 
-    /// Keeps for the end of an outage what cannot be let go before, and returns what can.
+    /// Keeps tokens until the end of an outage; returns those that can be released now.
     pub(crate) fn abandon(&self, abandoned: Vec<(Name, Token)>) -> Vec<(Name, Token)> {
         if abandoned.is_empty() {
             return abandoned;
@@ -70,7 +68,7 @@ impl Ledger {
         lock(&self.0).outages += 1;
     }
 
-    /// Ends one outage. Returns what is to be let go, if it was the last.
+    /// Ends one outage. Returns the tokens to release if it was the last.
     pub(super) fn outage_ends(&self) -> Option<Vec<(Name, Token)>> {
         let mut pages = lock(&self.0);
         pages.outages = pages.outages.saturating_sub(1);

@@ -1,8 +1,7 @@
-//! What the current call chain holds.
+//! The locks that the current call chain holds.
 //!
-//! A scope is one hold that a body runs under; scopes nest, and the innermost is known to the task that polls the body.
-//!
-//! Not here: how a nested call waits for its siblings (`protocol::reentrancy`), how a body is run (`run`).
+//! A scope is one hold that a body runs under. Scopes nest, and the task that polls the body has
+//! the innermost.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -17,11 +16,12 @@ use crate::token::ProcessId;
 /// One hold that the current call runs under.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// The manager whose lock it is: to be told apart, and not kept alive, which would cost two threads a contended count at each call.
+    /// The manager of the lock, to compare. An `Arc` would be a contended count for two threads at
+    /// each call.
     manager: ProcessId,
-    /// The turn that holds the lock.
+    /// The acquisition that holds the lock.
     root: SharedAcquisition,
-    /// How many calls deep the scope is nested in that hold.
+    /// The nesting depth of the scope within that hold.
     depth: usize,
     parent: Option<Arc<Scope>>,
 }
@@ -32,12 +32,12 @@ impl Scope {
         CURRENT.try_with(|current| current.as_ref().map(Current::scope)).ok().flatten()
     }
 
-    /// Returns the innermost scope of the chain that holds `key` in `engine`.
+    /// Returns the innermost scope of the call chain that holds `key` in `engine`.
     pub(crate) fn of_key<'a>(scope: &'a Arc<Self>, engine: &Engine, key: &LockKey) -> Option<&'a Arc<Self>> {
         Self::chain(scope).find(|scope| scope.is_of(engine) && scope.root.key == *key)
     }
 
-    /// Returns every place that the chain has in `engine`.
+    /// Returns all positions of the call chain in the wait-for graph of `engine`.
     pub(crate) fn places(scope: &Arc<Self>, engine: &Engine) -> Vec<WaitNode> {
         Self::chain(scope)
             .filter(|scope| scope.is_of(engine))
@@ -62,10 +62,10 @@ impl Scope {
     }
 }
 
-/// The scope of a body that is polled now and then. Most bodies never ask for it, so it is made for the first that does.
+/// The scope of a body, which is created on first use, as most bodies never use it.
 #[derive(Debug)]
 pub(crate) enum ScopeSlot {
-    /// Nobody has asked for it. It stands inside this one.
+    /// Not created yet; the value is the enclosing scope.
     Inside(Option<Arc<Scope>>),
     Made(Arc<Scope>),
 }
@@ -76,7 +76,7 @@ impl ScopeSlot {
         Self::Inside(Scope::current())
     }
 
-    /// Does something, such as polling a body, inside the scope, which is that of `held`.
+    /// Runs `inside`, such as a poll of the body, within the scope of `held`.
     pub(crate) fn enter<R>(&mut self, held: &HoldGuard, inside: impl FnOnce() -> R) -> R {
         let current = match &*self {
             Self::Made(scope) => Current::Made(Arc::clone(scope)),
@@ -100,7 +100,7 @@ impl ScopeSlot {
 /// The innermost scope of the task that is being polled.
 #[derive(Debug)]
 enum Current {
-    /// It stands here until somebody asks for it.
+    /// `RetainedHold` here, without an allocation, until it is used.
     Open(Scope, OnceLock<Arc<Scope>>),
     Made(Arc<Scope>),
 }
@@ -113,7 +113,7 @@ impl Current {
         }
     }
 
-    /// Returns it where somebody has asked for it.
+    /// Returns the scope if it has been used.
     fn made(&self) -> Option<Arc<Scope>> {
         match self {
             Self::Open(_, made) => made.get().cloned(),
@@ -126,10 +126,17 @@ tokio::task_local! {
     static CURRENT: Option<Current>;
 }
 
-/// Carries the locks of the current call into a future that is spawned.
+/// Passes the locks of the current call on to a future that is spawned.
 ///
-/// A spawned task does not inherit what the call that spawns it holds: it may outlive it. Where it is awaited inside the body, this
-/// lets annotated functions in it join the body's locks instead of waiting for them for ever.
+/// A spawned task does not inherit the locks of the call that spawns it, because it may outlive
+/// that call. If the body awaits the task, wrap its future: annotated functions in it then join the
+/// body's locks instead of waiting for them for ever.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops the inner one.
+///
+/// # Examples
 ///
 /// ```
 /// # use dlock_runtime::{in_current_scope, LockManager};
@@ -142,10 +149,6 @@ tokio::task_local! {
 /// }).await??;
 /// # Ok(()) }
 /// ```
-///
-/// # Cancel safety
-///
-/// Dropping it drops the future.
 pub fn in_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(Scope::current().map(Current::Made), future)
 }

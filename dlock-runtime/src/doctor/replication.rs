@@ -1,12 +1,10 @@
-//! What a server is, and how it stands to others: version, role, replication.
-//!
-//! Not here: several servers seen together (`fleet`).
+//! Checks of a server's version, role, and replication.
 
-use crate::doctor::facts::{Answers, Info, Terms, Topology};
+use crate::doctor::facts::{Answers, Deployment, Info, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
-/// The scripts need what Redis 6.2 has.
+/// Checks the version: the scripts need Redis 6.2.
 pub(super) fn version(info: &Info) -> Finding {
     const CHECK: &str = "version";
     let speaks = info.get("redis_version").unwrap_or_default();
@@ -30,21 +28,22 @@ pub(super) fn version(info: &Info) -> Finding {
         );
     };
     if (major, minor) < (6, 2) {
-        let meaning = "it is older than what these locks were made and tested for";
+        let meaning = "it is older than the oldest supported version";
         return Finding::new(Danger, CHECK, found, meaning).advice("use Redis 6.2 or later, or Valkey");
     }
     if others.is_some_and(|(name, _)| name != "valkey") {
-        let meaning = "these locks were tested on Redis and Valkey alone";
+        let meaning = "only Redis and Valkey are tested";
         return Finding::new(Note, CHECK, found, meaning).advice("run your own tests against it");
     }
-    Finding::new(Fine, CHECK, found, "it is new enough")
+    Finding::new(Fine, CHECK, found, "it is supported")
 }
 
-/// A replica takes no writes, one node of a cluster only those of its slots, and a sentinel none.
+/// Checks the role: a replica and a sentinel accept no writes, and a node of a cluster only those
+/// of its slots.
 pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
     const CHECK: &str = "role";
     if is_sentinel(info) {
-        let meaning = "it keeps no locks: it says where the master is that does";
+        let meaning = "it stores no locks: it reports the primary, which does";
         let finding = Finding::new(Danger, CHECK, "it is a sentinel", meaning);
         return finding.advice("write `redis+sentinel://host:port/master-name`");
     }
@@ -52,29 +51,29 @@ pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
         let of = info.get("master_host").unwrap_or("another server");
         let port = info.get("master_port").unwrap_or_default();
         let found = format!("it is a replica of {of}:{port}");
-        let meaning = "it takes no writes, so no lock can be had from it; and were it writable, its master would undo them";
-        let cure = "name the master, or its sentinels by `redis+sentinel://`";
+        let meaning = "it accepts no writes, so it can grant no lock; if it were writable, replication would overwrite its locks";
+        let cure = "name the primary, or its sentinels with `redis+sentinel://`";
         return Finding::new(Danger, CHECK, found, meaning).advice(cure);
     }
-    if info.number("cluster_enabled") == Some(1) && terms.topology != Topology::Cluster {
+    if info.number("cluster_enabled") == Some(1) && terms.topology != Deployment::Cluster {
         let meaning = "it refuses the locks whose keys belong to other nodes";
         let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
         return finding.advice("name the cluster: `redis+cluster://`");
     }
-    Finding::new(Fine, CHECK, "it is a master", "it takes writes")
+    Finding::new(Fine, CHECK, "it is a primary", "it accepts writes")
 }
 
-/// Returns whether it is a sentinel, of which nothing else is asked that a server of locks is.
+/// Returns `true` if it is a sentinel, to which the other checks do not apply.
 pub(super) fn is_sentinel(info: &Info) -> bool {
-    // Valkey has a name of its own for it.
+    // Valkey uses another field name.
     ["redis_mode", "server_mode"].iter().any(|name| info.get(name) == Some("sentinel"))
 }
 
-/// What becomes of locks when this master is gone.
+/// Checks what happens to locks when this primary fails.
 pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
     const CHECK: &str = "replication";
     const CURE: &str =
-        "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that may become master";
+        "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that can become primary";
     let online = info.replicas().filter(|(.., online)| *online).count();
     let replicas = match online {
         0 => "no replica".to_owned(),
@@ -84,28 +83,28 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
     let wanted = usize::from(terms.replica_acks);
     if online < wanted {
         let found = format!("{replicas} online, and `replica_acks` asks for {wanted}");
-        let finding = Finding::new(Danger, CHECK, found, "no lock can be had, since so few can confirm it");
-        return finding.advice("start replicas, or ask for fewer");
+        let finding =
+            Finding::new(Danger, CHECK, found, "no lock can be acquired: too few replicas can confirm it");
+        return finding.advice("start replicas, or lower `replica_acks`");
     }
     if !terms.topology.fails_over() {
         let found = format!("{replicas} online");
         if online == 0 {
-            return Finding::new(Fine, CHECK, found, "nobody else has its locks, or gives them away");
+            return Finding::new(Fine, CHECK, found, "no other server has its locks or can grant them");
         }
-        let meaning =
-            "if one is promoted, this URL does not follow, and locks that it had not got yet are lost";
-        let cure = "where sentinels watch them, name those by `redis+sentinel://`";
+        let meaning = "if one is promoted, this URL does not follow it, and locks that were not replicated to it are lost";
+        let cure = "if sentinels monitor them, name the sentinels with `redis+sentinel://`";
         return Finding::new(Note, CHECK, found, meaning).advice(cure);
     }
     if online == 0 {
-        let meaning = "nobody can take over when it goes";
+        let meaning = "no server can take over if it fails";
         return Finding::new(Warning, CHECK, format!("{replicas} online"), meaning)
-            .advice("start a replica, and see that it can log in (`masteruser`, `masterauth`)");
+            .advice("start a replica, and check that it can log in (`masteruser`, `masterauth`)");
     }
     match answers.setting("min-replicas-to-write").map(str::parse::<u64>) {
         Ok(Ok(0)) => {
             let found = format!("{replicas} online, and `min-replicas-to-write` is 0");
-            let meaning = "a master that is cut off from the others goes on to give locks, which the new master gives, too";
+            let meaning = "a primary that is cut off from its replicas keeps granting locks, which the new primary grants as well";
             Finding::new(Warning, CHECK, found, meaning).advice(CURE)
         }
         Ok(Ok(least)) => {
@@ -114,10 +113,10 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
                 Fine,
                 CHECK,
                 found,
-                "a master that is cut off from the others soon gives no more locks",
+                "a primary that is cut off from its replicas stops granting locks after `min-replicas-max-lag`",
             )
         }
-        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is no number", CURE),
+        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is not a number", CURE),
         Err(why) => {
             let what = format!("{replicas} online; `min-replicas-to-write`");
             Finding::unread(CHECK, &what, &why, "`CONFIG GET min-replicas-to-write`: it should be 1 or more")
@@ -125,23 +124,23 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
     }
 }
 
-/// Whether a replica could take over.
+/// Checks that a replica can take over.
 pub(super) fn following(info: &Info) -> Finding {
     const CHECK: &str = "role";
     match (info.get("role"), info.get("master_link_status")) {
         (Some("slave"), Some("up")) => {
-            Finding::new(Fine, CHECK, "it is a replica, and follows its master", "it can take over")
+            Finding::new(Fine, CHECK, "it is a replica, and follows its primary", "it can take over")
         }
         (Some("slave"), _) => {
-            let meaning =
-                "what has been locked since is not known to it: promoted, it gives those locks away";
-            let finding = Finding::new(Warning, CHECK, "it is a replica that has lost its master", meaning);
+            let meaning = "later locks are not replicated to it: if promoted, it grants them again";
+            let finding = Finding::new(Warning, CHECK, "it is a replica that has lost its primary", meaning);
             finding.advice("check the network between the two, and `masteruser` and `masterauth`")
         }
         _ => {
-            let meaning = "a fail-over is under way, or two servers take themselves for the master";
-            let finding = Finding::new(Warning, CHECK, "it was named as a replica and is a master", meaning);
-            finding.advice("examine again; if it stays so, have it follow the master by `REPLICAOF`")
+            let meaning = "a failover is in progress, or two servers act as primary";
+            let finding =
+                Finding::new(Warning, CHECK, "it was reported as a replica and is a primary", meaning);
+            finding.advice("run this again; if it persists, make it follow the primary with `REPLICAOF`")
         }
     }
 }
@@ -167,7 +166,7 @@ mod tests {
     fn a_replica_is_no_place_for_locks() {
         let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
         assert_is(&replica, Danger, "a replica of 10.0.0.1:6379");
-        assert_is(&role(&info("role:master"), &terms()), Fine, "a master");
+        assert_is(&role(&info("role:master"), &terms()), Fine, "a primary");
         assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");
         assert_is(&role(&info("server_mode:sentinel"), &terms()), Danger, "redis+sentinel");
         assert_is(&role(&info("role:master cluster_enabled:1"), &terms()), Warning, "of a cluster");
@@ -182,12 +181,16 @@ mod tests {
             answers
         };
         let alone = terms();
-        let watched = Terms { topology: Topology::Sentinels, ..terms() };
+        let watched = Terms { topology: Deployment::Sentinels, ..terms() };
 
         assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
         assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");
         assert_is(&replication(&with, &answers(), &watched), Note, "`CONFIG GET min-replicas-to-write`");
-        assert_is(&replication(&info("role:master"), &least("0"), &watched), Warning, "nobody can take over");
+        assert_is(
+            &replication(&info("role:master"), &least("0"), &watched),
+            Warning,
+            "no server can take over",
+        );
         assert_is(&replication(&with, &least("0"), &alone), Note, "does not follow");
         assert_is(&replication(&info("role:master"), &least("0"), &alone), Fine, "no replica");
         let acked = |replica_acks| Terms { replica_acks, ..terms() };
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn a_replica_must_follow_its_master() {
         assert_is(&following(&info("role:slave master_link_status:up")), Fine, "follows");
-        assert_is(&following(&info("role:slave master_link_status:down")), Warning, "lost its master");
-        assert_is(&following(&info("role:master")), Warning, "is a master");
+        assert_is(&following(&info("role:slave master_link_status:down")), Warning, "lost its primary");
+        assert_is(&following(&info("role:master")), Warning, "is a primary");
     }
 }
