@@ -1,8 +1,10 @@
 // cargo run -p dlock-examples --example flash_sale
-//! A flash sale: thirty buyers at three tills want the last five pieces, and the stock is read and written back in two steps.
+//! A flash sale: 30 buyers at three tills compete for the last five pieces. The stock is read and
+//! written in two steps.
 //!
-//! With `DLOCK_URL=redis://..` the stock is a plain key in that Redis, read by GET and written by SET, on purpose not atomic; else it
-//! is a number in memory. Nothing but the lock keeps two buyers from reading the same number.
+//! With `DLOCK_URL=redis://..`, the stock is a plain key in that Redis, read by GET and written by
+//! SET, which is deliberately not atomic. Otherwise it is a number in memory. Only the lock keeps
+//! two buyers from reading the same number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,14 +14,14 @@ use dlock_runtime::{LockManager, distributed_lock};
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
-/// A till: a process of its own in a real shop, with a lock manager of its own.
+/// A till. In a real shop it is a separate process, so it has its own lock manager.
 struct Till {
     locks: LockManager,
     stock: Stock,
 }
 
 impl Till {
-    /// Sells one piece of `article`; `false` when there is none left.
+    /// Sells one piece of `article`. Returns `false` if none is left.
     #[distributed_lock(key = "stock:<article>", lease = "5s", wait = "20s", manager = self.locks)]
     async fn sell(&self, article: &str) -> Result<bool, SaleError> {
         let left = self.stock.read().await?;
@@ -41,7 +43,7 @@ enum SaleError {
     Redis(#[from] redis::RedisError),
 }
 
-/// How many pieces are left.
+/// The number of pieces that are left.
 #[derive(Clone)]
 enum Stock {
     Memory(Arc<AtomicU32>),
@@ -53,7 +55,7 @@ impl Stock {
         if url.starts_with("memory:") {
             return Ok(Self::Memory(Arc::default()));
         }
-        // The options behind the `?` are for the lock manager.
+        // The options after the `?` are for the lock manager.
         let address = url.split('?').next().unwrap_or(url);
         let connection = redis::Client::open(address)?.get_multiplexed_async_connection().await?;
         Ok(Self::Redis(connection, format!("flash_sale:{}:stock", std::process::id())))
@@ -105,7 +107,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     }
 
     let left = stock.read().await?;
-    println!("{sold} sold, {sold_out} told that it is sold out, {left} left");
+    println!("{sold} sold, {sold_out} came too late, {left} left");
     assert_eq!((sold, left), (PIECES, 0), "what was sold is what there was");
     Ok(())
 }

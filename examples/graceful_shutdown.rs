@@ -1,15 +1,15 @@
 // cargo run -p dlock-examples --example graceful_shutdown
-//! A worker that is told to stop (Ctrl-C, SIGTERM): who holds a lock may finish, who waits for one is told at once, and no lock is
-//! left behind for others to wait out.
+//! A worker that stops on Ctrl-C or SIGTERM: holders may finish, waiters get an error immediately,
+//! and no lock stays held until its lease expires.
 //!
-//! Nobody has to press a key: after a second it is told by a timer.
+//! A timer stops it after 1 s, so no key press is needed.
 
 use std::time::{Duration, Instant};
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use tokio::time::sleep;
 
-/// A job that is half done when the process is told to stop.
+/// A job that may be incomplete when the process stops.
 #[distributed_lock(key = "job:<id>", lease = "60s", wait = "30s")]
 async fn job(id: u32, takes: Duration) -> Result<(), Error> {
     println!("  job {id} has its lock");
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     sleep(Duration::from_millis(200)).await;
     let waiting = tokio::spawn(job(2, Duration::ZERO));
 
-    println!("{}: shutting down, two seconds for those who hold a lock", told_to_stop().await?);
+    println!("{}: shutting down, holders have two seconds to finish", told_to_stop().await?);
     let begun = Instant::now();
     dlock_runtime::manager()?.shutdown(Duration::from_secs(2)).await;
     println!("shut down after {} ms", begun.elapsed().as_millis());
@@ -37,19 +37,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     println!("the job that could end in time: {short:?}");
     println!("the job that could not: {}", text(&endless));
     println!("the job that waited: {}", text(&waiting));
-    assert!(short.is_ok(), "who can finish before the deadline does");
-    assert!(matches!(endless, Err(Error::Lost { .. })), "who cannot is stopped");
-    assert!(matches!(waiting, Err(Error::Shutdown { .. })), "who waits is told");
-    assert!(matches!(job(3, Duration::ZERO).await, Err(Error::Shutdown { .. })), "nothing new is taken on");
+    assert!(short.is_ok(), "a job that can finish before the deadline does");
+    assert!(matches!(endless, Err(Error::Lost { .. })), "a job that cannot is stopped");
+    assert!(matches!(waiting, Err(Error::Shutdown { .. })), "a waiting job gets an error");
+    assert!(matches!(job(3, Duration::ZERO).await, Err(Error::Shutdown { .. })), "new calls are rejected");
 
     let next = LockManager::connect(&url).await?;
-    let guard = next.lock("job:2").try_acquire().await?.ok_or("a lease of a minute has to be waited out")?;
+    let guard = next.lock("job:2").try_acquire().await?.ok_or("the lock is held until its lease expires")?;
     guard.release().await?;
     println!("the next process gets the lock at once, though its lease was a minute");
     Ok(())
 }
 
-/// Waits for Ctrl-C, SIGTERM or a second, and says which it was.
+/// Waits for Ctrl-C, SIGTERM, or 1 s, and returns which it was.
 async fn told_to_stop() -> std::io::Result<&'static str> {
     #[cfg(unix)]
     let terminated = async {

@@ -1,6 +1,4 @@
-//! What the example programs share: where their locks live, and a client to drive a service with.
-//!
-//! Not here: anything about locks. Each example is read alone.
+//! Helpers of the examples: the URL of the locks, and a client for services.
 
 use std::env;
 use std::io;
@@ -9,14 +7,16 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Returns where the locks live: `DLOCK_URL`, or `memory://`.
+/// Returns the URL of the locks: `DLOCK_URL`, or `memory://`.
 #[must_use]
 pub fn url() -> String {
     env::var("DLOCK_URL").unwrap_or_else(|_| "memory://".to_owned())
 }
 
-/// Returns a URL that several managers can share: [`url`], but a world of `memory://` without a name is given `name`, since each
-/// manager that connects to a nameless one has a world of its own.
+/// Returns a URL that several managers can share.
+///
+/// It is [`url`], but with `name` for a `memory://` without one, because each manager that connects
+/// to a nameless one has a separate store.
 #[must_use]
 pub fn shared_url(name: &str) -> String {
     let url = url();
@@ -26,15 +26,16 @@ pub fn shared_url(name: &str) -> String {
     }
 }
 
-/// Sends `POST path` to `address` and returns the status and the body of the answer. As much of HTTP/1.1 as that needs.
+/// Sends `POST path` to `address`, and returns the status and the body of the reply. A minimal
+/// HTTP/1.1 client.
 ///
 /// # Errors
 ///
-/// When the connection fails, or what comes back does not begin with a status.
+/// Fails if the connection fails, or the reply does not start with a status.
 ///
 /// # Cancel safety
 ///
-/// Dropping it closes the connection, as a client does that hangs up.
+/// Dropping the future closes the connection.
 pub async fn post(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request =

@@ -1,16 +1,17 @@
 // cargo run -p dlock-examples --example lost_lock
-//! A lock that is lost while its body runs: the body is stopped, the caller is told, and a write that comes late is refused by the
-//! fencing token.
+//! A lock that is lost while its body runs: the body is stopped, the caller gets an error, and the
+//! fencing token rejects a late write.
 //!
-//! With `DLOCK_URL=redis://..` the key is deleted behind the holder's back, as an operator or a FLUSHALL would; else the lease is a
-//! fixed one and ends. Either way the holder's next await is its last.
+//! With `DLOCK_URL=redis://..`, the key is deleted while the lock is held, as by an operator or a
+//! FLUSHALL. Otherwise, a fixed lease expires. In both cases, the body is not polled after its
+//! current await.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, FencingToken, LockGuard, LockManager, distributed_lock};
 
-/// Imports something under a lease that the watchdog renews, until somebody deletes its key.
+/// Imports data under a lease that the watchdog renews, until its key is deleted.
 #[distributed_lock(key = "import", lease = "600ms", manager = locks, guard = lock)]
 async fn import(locks: &LockManager, redis: &str, went_on: &AtomicBool) -> Result<(), Error> {
     tokio::spawn(delete_soon(redis.to_owned(), lock.key().full_name().to_owned()));
@@ -18,20 +19,21 @@ async fn import(locks: &LockManager, redis: &str, went_on: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Imports something under a fixed lease, which nobody renews.
+/// Imports data under a fixed lease, which is not renewed.
 #[distributed_lock(key = "import", lease = "600ms", renew = false, manager = locks)]
 async fn import_in_time(locks: &LockManager, went_on: &AtomicBool) -> Result<(), Error> {
     work(went_on).await;
     Ok(())
 }
 
-/// Two seconds of work. What comes after the await is what must not be done without the lock.
+/// Works for 2 s. The code after the await must not run without the lock.
 async fn work(went_on: &AtomicBool) {
     tokio::time::sleep(Duration::from_secs(2)).await;
     went_on.store(true, Ordering::SeqCst);
 }
 
-/// A store that keeps the highest token it has seen and refuses lower ones. In SQL: `UPDATE .. WHERE fence <= $1`.
+/// A store that keeps the highest token it has seen and rejects lower ones. In SQL:
+/// `UPDATE .. WHERE fence <= $1`.
 #[derive(Debug, Default)]
 struct Store {
     fence: Option<FencingToken>,
@@ -65,14 +67,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         import(&locks, &url, &went_on).await
     };
     match &imported {
-        Err(error @ Error::Lost { .. }) => println!("the caller is told: {error}"),
-        other => return Err(format!("the loss was not noticed: {other:?}").into()),
+        Err(error @ Error::Lost { .. }) => println!("the caller gets: {error}"),
+        other => return Err(format!("the loss was not detected: {other:?}").into()),
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!went_on.load(Ordering::SeqCst), "the body went on after its lock was lost");
     println!("the body did not go on");
 
-    // A guard alone cannot stop the code that has it. That is what the token is for.
+    // A guard alone cannot stop the code that has it. The fencing token protects the resource.
     let mut store = Store::default();
     let paused = locks.lock("ledger").lease(Duration::from_millis(300)).renew(false).acquire().await?;
     let old = paused.fencing_token().await?;
@@ -84,18 +86,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     println!("the first holder slept through its lease; the next one has written with token {new}");
     match &stale {
         Err(refused) => println!("refused: {refused}"),
-        Ok(()) => return Err("a stale write was taken".into()),
+        Ok(()) => return Err("a stale write was accepted".into()),
     }
     assert_eq!(store.value, "the next holder's write");
-    assert!(paused.check().is_err_and(|error| error.is_lost()), "the first guard knows as well");
+    assert!(paused.check().is_err_and(|error| error.is_lost()), "the first guard reports the loss as well");
     next.release().await?;
     Ok(())
 }
 
-/// Deletes a key after 300 ms, as somebody does who does not know what it is for.
+/// Deletes a key after 300 ms, as an operator might by mistake.
 async fn delete_soon(url: String, name: String) -> redis::RedisResult<()> {
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // The options behind the `?` are for the lock manager.
+    // The options after the `?` are for the lock manager.
     let address = url.split('?').next().unwrap_or(&url);
     let mut connection = redis::Client::open(address)?.get_multiplexed_async_connection().await?;
     redis::cmd("DEL").arg(name).query_async(&mut connection).await

@@ -1,7 +1,9 @@
 // cargo run -p dlock-examples --example order_service
-//! An order service over HTTP that places one order of a user at a time, and the clients that try to make it place two.
+//! An order service over HTTP that places one order per user at a time, and clients that send
+//! several at once.
 //!
-//! The lock is the one line above `place_order`. `DLOCK_URL` says where locks live; without it they live in this process.
+//! The lock is the one line above `place_order`. `DLOCK_URL` selects where the locks are stored;
+//! the default is this process.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,11 +19,11 @@ use dlock_runtime::distributed_lock;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// Places an order. At most one caller in the whole fleet is in here for one user.
+/// Places an order. At most one caller across all processes runs this for a given user.
 #[distributed_lock(key = "order:<user_id>", lease = "30s", retry = 3)]
 async fn place_order(Path(user_id): Path<u64>, State(shop): State<Arc<Shop>>) -> Result<String, OrderError> {
     let order = shop.begin(user_id)?;
-    // Stock, payment, shipping: whatever must not be done twice at once for one user.
+    // Stock, payment, shipping: work that must not be done twice at once for one user.
     tokio::time::sleep(Duration::from_millis(150)).await;
     shop.end(user_id);
     Ok(format!("order {order} of user {user_id}"))
@@ -30,16 +32,17 @@ async fn place_order(Path(user_id): Path<u64>, State(shop): State<Arc<Shop>>) ->
 /// Why an order was not placed.
 #[derive(Debug, thiserror::Error)]
 enum OrderError {
-    /// The lock was not taken, or was lost.
+    /// The lock was not acquired, or was lost.
     #[error(transparent)]
     Lock(#[from] dlock_runtime::Error),
-    /// What the lock is there to prevent.
+    /// The error that the lock prevents.
     #[error("two orders of user {0} at once")]
     Twice(u64),
 }
 
 impl IntoResponse for OrderError {
-    /// Answers 409 where another order of the user is under way, 503 where Redis cannot be reached.
+    /// Responds with 409 if another order of the user is in progress, and with 503 if Redis is
+    /// unreachable.
     fn into_response(self) -> Response {
         match self {
             Self::Lock(error) => error.into_response(),
@@ -48,7 +51,7 @@ impl IntoResponse for OrderError {
     }
 }
 
-/// What happened: orders placed, those being placed, and whether two of one user ever were at once.
+/// The orders placed, the orders in progress, and whether two of one user ever overlapped.
 #[derive(Debug, Default)]
 struct Shop {
     books: Mutex<Books>,
@@ -92,7 +95,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::spawn(async move { axum::serve(listener, service).await });
 
     let (placed, refused) = send_orders(address, &[7, 7, 7, 7, 7, 7, 7, 7, 8, 9, 10, 10]).await?;
-    println!("{placed} orders placed (200), {refused} refused since another of the user was under way (409)");
+    println!(
+        "{placed} orders placed (200), {refused} refused because another order of the user was in progress (409)"
+    );
 
     let books = shop.books.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(!books.at_once, "two orders of one user were placed at once");
@@ -102,7 +107,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// Sends all orders at once, one client each, and returns how many were placed and how many refused.
+/// Sends all orders at once, one client each, and returns how many were placed and how many
+/// refused.
 async fn send_orders(
     address: SocketAddr,
     users: &[u64],

@@ -1,9 +1,9 @@
 // cargo run -p dlock-examples --example payment
-//! A payment endpoint that is safe to repeat: a client that did not hear the answer sends the same request again, and gets the
-//! receipt of the first.
+//! A payment endpoint that is safe to repeat: a client that missed the response sends the same
+//! request again, and gets the receipt of the first.
 //!
-//! The lock makes "look for a stored receipt; if there is none, charge and store one" one step for all replicas. Without it, two
-//! requests that come together both find nothing and both charge.
+//! The lock makes "look for a stored receipt; if there is none, charge and store one" one step for
+//! all replicas. Without it, two concurrent requests would both find no receipt and both charge.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +18,10 @@ use dlock_runtime::{Error, distributed_lock};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// Charges the card once for each request id, however often it is asked.
+/// Charges the card once for each request ID, however often the request is sent.
 ///
-/// The key holds the user as well: a key made only of what a client chooses would let one user get another's receipt. The id is
-/// hashed, since it can be of any length.
+/// The key contains the user: if it consisted only of a value that a client chooses, one user could
+/// get another's receipt. The ID is hashed because it can be of any length.
 #[distributed_lock(key = "payment:<user>:<request_id|hash>", lease = "10s", wait = "5s")]
 async fn pay(bank: &Bank, user: u64, request_id: &str) -> Result<String, Error> {
     if let Some(receipt) = bank.receipt(user, request_id) {
@@ -42,7 +42,8 @@ async fn endpoint(
     })
 }
 
-/// Stands for the card processor and the table of receipts. In a service the table is a database that all replicas share.
+/// A stand-in for the card processor and the table of receipts, which in a service is a database
+/// that all replicas share.
 #[derive(Debug, Default)]
 struct Bank {
     charges: AtomicU32,
@@ -77,7 +78,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let address = listener.local_addr()?;
     tokio::spawn(async move { axum::serve(listener, service).await });
 
-    println!("one payment is sent five times at once, and once more when it is long done:");
+    println!("one payment is sent five times at once, and again after it is done:");
     let mut clients = JoinSet::new();
     for _ in 0..5 {
         clients.spawn(async move { dlock_examples::post(address, "/payments/7/a1b2").await });

@@ -1,15 +1,17 @@
 // cargo run -p dlock-examples --example scheduled_job
-//! A job that three replicas of a service all want to run at every tick: one runs it, the others skip it in silence.
+//! A job that three replicas of a service try to run at every tick: one runs it, and the others
+//! skip it silently.
 //!
-//! The lock says "one at a time", and `min_hold` keeps it for a while after a short run, so that the replica whose timer fires late
-//! skips as well. It is not a promise of one run per tick: keep a note of the last tick that was done where that matters.
+//! The lock allows one run at a time, and `min_hold` keeps it held after a short run, so that a
+//! replica whose timer fires late skips as well. It does not guarantee one run per tick: if that
+//! matters, store the last tick that was done.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 
-/// One replica of the service. Each has a manager of its own, as each process of a fleet does.
+/// One replica of the service. Each has its own manager, as a separate process would.
 struct Replica<'a> {
     name: &'static str,
     locks: LockManager,
@@ -17,7 +19,7 @@ struct Replica<'a> {
 }
 
 impl Replica<'_> {
-    /// Makes the report. `None`: another replica is at it.
+    /// Creates the report. `None`: another replica does it.
     #[distributed_lock(
         key = "job:nightly-report",
         on_contended = skip,
@@ -31,13 +33,13 @@ impl Replica<'_> {
         Ok(Some(format!("{} made the report", self.name)))
     }
 
-    /// The timer of the replica fires, `late` by so much.
+    /// Fires the timer of the replica, delayed by `late`.
     async fn tick(&self, late: Duration) -> Result<bool, Error> {
         tokio::time::sleep(late).await;
         let report = self.nightly_report().await?;
         match &report {
             Some(report) => println!("  {report}"),
-            None => println!("  {} skipped: another replica is at it, or was", self.name),
+            None => println!("  {} skipped: another replica does it, or has done it", self.name),
         }
         Ok(report.is_some())
     }
@@ -53,7 +55,7 @@ async fn main() -> Result<(), Error> {
     };
     let (a, b, c) = (replica("replica a").await?, replica("replica b").await?, replica("replica c").await?);
 
-    // The run of a tick is over after 100 ms, and replica c comes 300 ms late.
+    // The run of a tick takes 100 ms, and replica c is 300 ms late.
     let (in_time, late) = (Duration::ZERO, Duration::from_millis(300));
     let mut timer = tokio::time::interval(Duration::from_secs(1));
     for tick in 1..=3 {

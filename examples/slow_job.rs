@@ -1,12 +1,14 @@
 // cargo run -p dlock-examples --example slow_job
-//! A job that takes five times as long as its lease. The watchdog renews the lease while the body runs, so nobody else gets in; were
-//! the process killed, the lock would be free one lease later.
+//! A job that takes five times as long as its lease. The watchdog renews the lease while the body
+//! runs, so no other caller acquires the lock. If the process crashed, the lock would be free when
+//! the lease expires.
 
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 
-/// Works for 1.5 s under a lease of 300 ms, and says every quarter of a second how long the hold may still be believed.
+/// Works for 1.5 s under a lease of 300 ms, and prints every 250 ms how long the hold is still
+/// valid.
 #[distributed_lock(key = "slow-job", lease = "300ms", guard = lock)]
 async fn slow_job() -> Result<Vec<Duration>, Error> {
     let mut seen = Vec::new();
@@ -19,7 +21,7 @@ async fn slow_job() -> Result<Vec<Duration>, Error> {
     Ok(seen)
 }
 
-/// Somebody else who wants the lock, again and again, until the job has ended.
+/// Another caller, which tries to acquire the lock until the job has ended.
 async fn rival(locks: &LockManager) -> Result<u32, Error> {
     let mut tries = 0;
     loop {
@@ -42,7 +44,7 @@ async fn main() -> Result<(), Error> {
     let turned_away = rival(locks).await?;
     let seen = job.await.expect("the job does not panic")?;
 
-    assert!(seen.iter().all(|remaining| !remaining.is_zero()), "the hold was believed at every look");
+    assert!(seen.iter().all(|remaining| !remaining.is_zero()), "the hold was valid at every check");
     assert!(turned_away >= 5, "a rival was turned away while the job ran");
     println!(
         "the job has ended under its lock; a rival was turned away {turned_away} times meanwhile, then got in"

@@ -1,29 +1,27 @@
-//! Reads what was typed.
-//!
-//! Not here: what is done then (`main`).
+//! Parses the command line.
 
 use std::ffi::OsString;
 
-/// What is to be done.
+/// A parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Print how it is used.
+    /// Print the help.
     Help,
-    /// Print which version this is.
+    /// Print the version.
     Version,
     /// Examine servers.
     Doctor { url: String, json: bool },
-    /// Look at a lock.
+    /// Inspect a lock.
     Inspect { url: String, key: String },
-    /// Take a lock from its holder.
+    /// Release a lock, regardless of its holder.
     Release { url: String, key: String },
 }
 
-/// Reads the words behind the program's name; `url` is the one to use where none is typed.
+/// Parses the arguments after the program's name. `url` is the default URL.
 pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>) -> Result<Task, String> {
-    let words: Vec<_> = words.map(|word| text(word, "what was typed")).collect::<Result<_, _>>()?;
+    let words: Vec<_> = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
     let url = url.map(|url| text(url, "DLOCK_URL")).transpose()?;
-    // Behind `--` a key may begin with `-`.
+    // After `--`, a key may start with `-`.
     let mut words = words.into_iter();
     let before: Vec<_> = words.by_ref().take_while(|word| word != "--").collect();
     let (options, mut operands): (Vec<_>, Vec<_>) =
@@ -50,28 +48,25 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         _ => return Err("there is no such command".to_owned()),
     };
     if options.iter().any(|option| !allowed.contains(&&**option)) {
-        return Err(format!("`{command}` has no such option; write `--` before a key that begins with `-`"));
+        return Err(format!("`{command}` has no such option; write `--` before a key that starts with `-`"));
     }
     let key = if command == "doctor" { None } else { words.pop() };
     let typed = words.pop();
     if !words.is_empty() {
-        return Err(format!("there are too many words behind `{command}`"));
+        return Err(format!("`{command}` has too many arguments"));
     }
     let url = typed.or(url).ok_or_else(|| "a URL is missing, and DLOCK_URL is not set".to_owned())?;
-    // A URL is no key: the key was left out, and a password would be printed with it.
+    // A URL is not a key: the key is missing, and printing it would show the password.
     match (&*command, key.filter(|key| !is_url(key))) {
         ("doctor", _) => Ok(Task::Doctor { url, json: has(&["--json"]) }),
         (_, None) => Err("a key is missing".to_owned()),
         ("inspect", Some(key)) => Ok(Task::Inspect { url, key }),
         (_, Some(key)) if has(&["--yes"]) => Ok(Task::Release { url, key }),
-        _ => {
-            Err("this takes the lock from its holder, and two may be at work then: say so by `--yes`"
-                .to_owned())
-        }
+        _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
     }
 }
 
-/// Reads what must be text. It is not shown where it is none: it may hold a password.
+/// Converts an argument to text. On failure, it is not shown: it may hold a password.
 fn text(word: OsString, what: &str) -> Result<String, String> {
     word.into_string().map_err(|_| format!("{what} is not UTF-8"))
 }
@@ -81,26 +76,26 @@ fn is_url(word: &str) -> bool {
         .is_some_and(|(scheme, _)| ["redis", "memory"].iter().any(|of| scheme.starts_with(of)))
 }
 
-/// How it is used.
+/// The text of `--help`.
 pub(crate) const HELP: &str = "\
-dlock: for those who run distributed locks over Redis
+dlock: a tool for operators of distributed locks in Redis
 
-  dlock doctor [URL] [--json]      examines the servers: what is set so that locks can be lost or refused, and what to do
-  dlock inspect [URL] KEY          who holds a lock, for how long, and how many wait
-  dlock release [URL] KEY --yes    takes a lock from its holder, who is gone for good
+  dlock doctor [URL] [--json]      checks the servers for settings by which locks can be lost or refused
+  dlock inspect [URL] KEY          shows the holder of a lock, its time to live, and the number of waiters
+  dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
 
-URL is that of the program that locks, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
-redis+quorum://.., each over TLS as rediss.., and redis+unix:///path. Quote it where it has a `?` or a `&`.
-Without one it is taken from DLOCK_URL, so that a password need not stand on the command line, where others see it.
-KEY has no namespace before it: that is the URL's, `?namespace=shop`, `dlock` unless given. In Redis `order:7` is `dlock:order:7`.
-If it begins with `-`, write `--` before it: dlock inspect URL -- -7
+URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
+redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.
+The default is DLOCK_URL, which keeps a password off the command line, where other users can see it.
+KEY has no namespace: it is in the URL, `?namespace=shop`, and `dlock` by default. In Redis, `order:7` is `dlock:order:7`.
+If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
 --json prints one finding on each line.
 
 Exit code   doctor                            inspect               release
-    0       nothing worse than a note         somebody holds it     it was held, and is free
-    1       a warning or a danger was found   nobody holds it       nobody held it
-    2       no server could be asked, or what was typed cannot be used
+    0       nothing worse than a note         it is held            it was held, and is free
+    1       a warning or a danger was found   it is free            it was not held
+    2       no server was reachable, or the arguments are invalid
 ";
 
 #[cfg(test)]
@@ -112,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read_with_their_options_wherever_they_stand() {
+    fn commands_are_parsed_with_options_in_any_place() {
         let url = || "redis://h".to_owned();
         let key = || "order:7".to_owned();
 
@@ -139,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_not_typed_is_that_of_the_environment() {
+    fn url_defaults_to_the_environment() {
         let read =
             |line: &str| read(line.split(' ').map(OsString::from), Some("redis://of-the-environment".into()));
         let url = || "redis://of-the-environment".to_owned();
@@ -155,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_told_without_what_was_typed() {
+    fn invalid_arguments_are_refused_and_not_shown() {
         for (line, problem) in [
             ("", "command is missing"),
             ("redis://:hunter2@h", "no such command"),
             ("doctor", "URL is missing"),
-            ("doctor redis://:hunter2@h redis://:hunter2@h", "too many words"),
+            ("doctor redis://:hunter2@h redis://:hunter2@h", "too many arguments"),
             ("doctor --hunter2 redis://h", "no such option"),
             ("inspect --json redis://h key", "no such option"),
             ("inspect", "URL is missing"),

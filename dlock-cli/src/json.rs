@@ -1,12 +1,10 @@
-//! A finding on one line, for machines.
-//!
-//! Six texts need no library. Not here: anything that reads JSON.
+//! Prints a finding on one line, for programs.
 
 use std::fmt::Write as _;
 
 use dlock_runtime::doctor::Finding;
 
-/// Returns a finding as an object of JSON, without a line end in it. What there is not is `null`.
+/// Returns a finding as a JSON object without line breaks. A missing value is `null`.
 pub(crate) fn line(finding: &Finding) -> String {
     let fields = [
         ("severity", Some(finding.severity().name())),
@@ -14,7 +12,7 @@ pub(crate) fn line(finding: &Finding) -> String {
         ("server", finding.server()),
         ("found", Some(finding.found())),
         ("meaning", Some(finding.meaning())),
-        ("do", finding.what_to_do()),
+        ("do", finding.remedy()),
     ];
     let fields = fields.map(|(name, value)| {
         let value = value.map_or("null".to_owned(), quoted);
@@ -43,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_json_does_not_bear_is_escaped() {
+    fn special_characters_are_escaped() {
         assert_eq!(quoted("a \"b\" c:\\d\n\u{1b}é"), r#""a \"b\" c:\\d\u000a\u001bé""#);
     }
 }

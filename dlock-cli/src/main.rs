@@ -1,12 +1,12 @@
-//! `dlock`: examines the servers of distributed locks, looks at a lock, and frees one, for operators.
+//! `dlock`: a tool for operators that examines servers, and inspects and releases locks.
 //!
-//! A package of its own, so that those who use the library do not build it. Not here: what is examined, and what it means
-//! (`dlock_runtime::doctor`).
+//! It is a separate package, so that users of the library do not build it. See
+//! `dlock_runtime::doctor` for the checks.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `args` | what was typed |
-//! | `json` | a finding on one line, for machines |
+//! | `args` | the command line |
+//! | `json` | a finding on one line, for programs |
 
 mod args;
 mod json;
@@ -23,7 +23,7 @@ use crate::args::Task;
 fn main() -> ExitCode {
     let task = match args::read(std::env::args_os().skip(1), std::env::var_os("DLOCK_URL")) {
         Ok(task) => task,
-        Err(problem) => return failed(&format!("{problem}; `dlock --help` has the commands")),
+        Err(problem) => return failed(&format!("{problem}; see `dlock --help`")),
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime,
@@ -56,23 +56,23 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
         say(&format!("{report}\n"));
     }
     Ok(match report.worst() {
-        _ if !report.was_examined() => ExitCode::from(NOT_DONE),
+        _ if !report.is_reachable() => ExitCode::from(NOT_DONE),
         Severity::Ok | Severity::Note => ExitCode::SUCCESS,
         Severity::Warning | Severity::Danger => ExitCode::FAILURE,
     })
 }
 
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
-    let key = LockKey::from_shown(key)?; // which is printed with its control characters escaped
+    let key = LockKey::from_shown(key)?; // printed with its control characters escaped
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(&key).await? else {
-        say(&format!("nobody holds `{key}`; {TYPED_SO}\n"));
+        say(&format!("`{key}` is not held; {TYPED_SO}\n"));
         return Ok(ExitCode::FAILURE);
     };
-    let holder = seen.holder().unwrap_or("somebody whose value is not of our making");
+    let holder = seen.holder().unwrap_or("a client that does not use dlock");
     let left =
         seen.remaining().map_or("for ever".to_owned(), |left| format!("for {:.1} s", left.as_secs_f64()));
-    say(&format!("`{key}` is held by {holder}, {left} unless it is renewed; {} wait\n", seen.waiters()));
+    say(&format!("`{key}` is held by {holder}, {left} unless it is renewed; waiters: {}\n", seen.waiters()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,13 +83,13 @@ async fn release(url: &str, key: &str) -> Result<ExitCode> {
     if was_held {
         say(&format!("`{key}` is released\n"));
     } else {
-        say(&format!("nobody held `{key}`; {TYPED_SO}\n"));
+        say(&format!("`{key}` was not held; {TYPED_SO}\n"));
     }
     manager.shutdown(Duration::ZERO).await;
     Ok(if was_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints; whoever reads no further, such as `head`, still gets the exit code.
+/// Prints. If the reader, such as `head`, has closed the pipe, the exit code is still correct.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -99,8 +99,8 @@ fn failed(problem: &str) -> ExitCode {
     ExitCode::from(NOT_DONE)
 }
 
-/// Who copies a name from Redis finds no such lock.
-const TYPED_SO: &str = "a key is typed without its namespace, which is the URL's";
+/// A reminder for users who copy a full name from Redis, for which no lock exists.
+const TYPED_SO: &str = "write keys without their namespace, which is in the URL";
 
-/// What is asked for could not be done: bad usage, or no server that could be asked.
+/// The exit code if the arguments are invalid, or no server was reachable.
 const NOT_DONE: u8 = 2;

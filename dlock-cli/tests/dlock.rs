@@ -1,4 +1,4 @@
-//! `dlock` as a process: what it prints, what it does, and how it ends.
+//! `dlock` as a process: its output, its effects, and its exit codes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 use dlock_tests::RedisServer;
 
-/// Runs `dlock` with words and without an environment of ours; returns its exit code, and both of its outputs in one.
+/// Runs `dlock` without `DLOCK_URL`; returns its exit code, and both of its outputs as one text.
 fn dlock(words: &[&str]) -> (i32, String) {
     run(Command::new(env!("CARGO_BIN_EXE_dlock")).args(words).env_remove("DLOCK_URL"))
 }
@@ -22,7 +22,8 @@ fn well_configured() -> RedisServer {
     lines.into_iter().fold(RedisServer::builder(), dlock_tests::server::RedisServerBuilder::line).start()
 }
 
-/// The URL of a server that may take its time: on a busy machine it does, and that is a warning.
+/// Returns a URL with a long timeout: on a busy machine the server is slow, which would be a
+/// warning.
 fn patient(server: &RedisServer) -> String {
     server.url_with("?response_timeout=30s")
 }
@@ -82,7 +83,7 @@ fn a_password_is_never_printed() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_text_is_told_and_not_printed() {
+fn non_utf8_arguments_are_refused_and_not_printed() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
     let url = OsStr::from_bytes(b"redis://:hunter2@h\xff");
@@ -97,7 +98,7 @@ fn what_is_no_text_is_told_and_not_printed() {
 }
 
 #[test]
-fn who_reads_no_further_still_gets_the_exit_code() {
+fn a_closed_output_keeps_the_exit_code() {
     for words in [&["doctor", "memory://"][..], &["doctor", "memory://", "--json"], &["--help"]] {
         let (reader, writer) = std::io::pipe().expect("there are pipes");
         drop(reader);
@@ -108,7 +109,7 @@ fn who_reads_no_further_still_gets_the_exit_code() {
 }
 
 #[test]
-fn the_url_may_come_by_the_environment() {
+fn the_url_may_come_from_the_environment() {
     let server = well_configured();
 
     let (code, text) =
@@ -118,7 +119,7 @@ fn the_url_may_come_by_the_environment() {
 }
 
 #[tokio::test]
-async fn a_lock_is_looked_at_and_taken_from_its_holder_only_by_who_says_so() {
+async fn locks_are_inspected_and_released_only_with_yes() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let guard = manager.lock("order:7").lease(Duration::from_secs(30)).acquire().await.expect("it is free");
@@ -132,16 +133,16 @@ async fn a_lock_is_looked_at_and_taken_from_its_holder_only_by_who_says_so() {
     let (free, of_free) = dlock(&["inspect", &url, "order:7"]);
     let (again, of_again) = dlock(&["release", "--yes", &url, "order:7"]);
 
-    assert!(held == 0 && of_held.contains(&manager.id()) && of_held.contains("0 wait"), "{of_held}");
+    assert!(held == 0 && of_held.contains(&manager.id()) && of_held.contains("waiters: 0"), "{of_held}");
     assert!(refused == 2 && of_refused.contains("--yes") && before.is_some(), "{of_refused}");
     assert!(released == 0 && of_released.contains("is released") && after.is_none(), "{of_released}");
-    assert!(free == 1 && of_free.contains("nobody holds `order:7`; a key is typed without"), "{of_free}");
-    assert!(again == 1 && of_again.contains("nobody held"), "{of_again}");
+    assert!(free == 1 && of_free.contains("`order:7` is not held; write keys without"), "{of_free}");
+    assert!(again == 1 && of_again.contains("was not held"), "{of_again}");
     assert!(guard.release().await.is_err_and(|error| error.is_lost()));
 }
 
 #[test]
-fn a_key_that_commands_a_terminal_is_printed_escaped() {
+fn control_characters_of_keys_are_printed_escaped() {
     for (key, shown) in [
         ("a\u{1b}[31mb", r"a\u{1b}[31mb"),
         ("\u{202e}7:redro", r"\u{202e}7:redro"),

@@ -1,12 +1,12 @@
-//! The text between the brackets: parameters and their values, each checked by itself.
+//! Parses the parameters of the attribute, each by itself.
 //!
 //! ```text
 //! args  := { name "=" value "," }
 //! value := an expression, whose form depends on the name
 //! ```
 //!
-//! Not here: whether they fit each other (`conflicts`) and the function (`expand`), and the inside of a key template (`template`,
-//! `key`).
+//! See `conflicts` for parameters that contradict each other, `expand` for the function, and
+//! `template` and `key` for key templates.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{Error, Expr, ExprLit, ExprPath, Lit, LitBool, LitStr, Path};
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     pub(crate) options: Options,
 }
 
-/// The parameters that can be left out.
+/// The optional parameters.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) lease: Option<Time>,
@@ -46,15 +46,15 @@ pub(crate) struct Options {
     pub(crate) runtime: Option<Path>,
 }
 
-/// Where the key comes from.
+/// The source of the key.
 pub(crate) enum KeySource {
-    /// A string literal: text with holes.
+    /// A string literal: text with placeholders.
     Template(LitStr),
-    /// Anything else: an expression that gives the whole key.
-    Whole(Expr),
+    /// Any other expression, which returns the whole key.
+    BoxedFn(Expr),
 }
 
-/// What a call gives when somebody else holds the lock.
+/// The outcome of a call if another call holds the lock.
 #[derive(Default)]
 pub(crate) enum OnContended {
     #[default]
@@ -64,7 +64,7 @@ pub(crate) enum OnContended {
     Fallback(ExprPath),
 }
 
-/// What a loss does to the body.
+/// The effect of a loss on the body.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnLost {
     #[default]
@@ -72,7 +72,7 @@ pub(crate) enum OnLost {
     Finish,
 }
 
-/// Whether a call whose body has ended waits for the server to let go.
+/// Whether a call whose body has ended waits for the server's reply to the release.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ReleaseMode {
     #[default]
@@ -80,7 +80,7 @@ pub(crate) enum ReleaseMode {
     Background,
 }
 
-/// What a call does when the server cannot be asked.
+/// The outcome of a call if the server is unavailable.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnUnavailable {
     #[default]
@@ -90,7 +90,8 @@ pub(crate) enum OnUnavailable {
 }
 
 impl Args {
-    /// Reads the attribute's text. Every mistake goes to `report`; there is no value after one without which there is no key.
+    /// Parses the attribute's text. Every error goes to `report`. Returns `None` after an error
+    /// that leaves no key.
     pub(crate) fn parse(tokens: TokenStream, report: &mut Report) -> Option<Self> {
         let mut draft = Draft::default();
         let mut seen: Vec<Ident> = Vec::new();
@@ -106,14 +107,14 @@ impl Args {
                 report.check(draft.set(&name, value));
                 seen.push(name);
             } else {
-                // Whatever it was meant to be, do not say on top that the key is missing.
+                // The key was refused, so do not report that it is missing as well.
                 draft.key_refused |= entry.is_key();
             }
         }
         if draft.key.is_none() && !draft.key_refused {
             report.push(Error::new(
                 Span::call_site(),
-                "nothing says what to lock: write `key = \"order:<user_id>\"`, with an argument between `<` and `>`",
+                "no key is given: write `key = \"order:<user_id>\"`, with an argument between `<` and `>`",
             ));
         }
         let Draft { key, options, .. } = draft;
@@ -122,11 +123,11 @@ impl Args {
     }
 }
 
-/// What has been read so far.
+/// The parameters that have been parsed so far.
 #[derive(Default)]
 struct Draft {
     key: Option<KeySource>,
-    /// Whether something was meant to be the key and was refused.
+    /// Whether a parameter that was meant as the key was refused.
     key_refused: bool,
     options: Options,
 }
@@ -138,7 +139,7 @@ impl Draft {
             "key" => {
                 *key = Some(match value {
                     Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => KeySource::Template(template),
-                    whole => KeySource::Whole(whole),
+                    whole => KeySource::BoxedFn(whole),
                 });
             }
             "lease" => options.lease = Some(values::lease("lease", &value, "30s")?),
@@ -160,11 +161,12 @@ impl Draft {
             "kind" => values::kind(&value)?,
             "crate" => options.runtime = Some(values::runtime(value)?),
             "keys" if key.is_some() => {
-                let problem = "`key` and `keys` both say what to lock, and this version of dlock locks one key: keep `key`";
+                let problem =
+                    "this version of dlock locks one key per attribute: keep `key`, and leave `keys` out";
                 return Err(Error::new(name.span(), problem));
             }
             other => {
-                *key_refused |= other == "keys" || names::here(other) == Some("key");
+                *key_refused |= other == "keys" || names::canonical_name(other) == Some("key");
                 return Err(Error::new(name.span(), unknown(other)));
             }
         }
@@ -172,22 +174,22 @@ impl Draft {
     }
 }
 
-/// Says what to write instead of a name that is none of ours.
+/// Returns the error for an unknown parameter, with a suggestion.
 fn unknown(name: &str) -> String {
     if name == "timeout" {
-        return "`timeout` is two things here: `wait` is how long to wait for the lock, `lease` how long it outlives a crash"
+        return "`timeout` is ambiguous: `wait` is how long to wait for the lock, `lease` how long it outlives a crash"
             .to_owned();
     }
     let none = format!("there is no parameter `{name}`");
     let later = |ours| {
-        let instead = names::LATER.iter().find(|(later, _)| *later == ours).map(|(_, instead)| instead);
+        let instead = names::PLANNED.iter().find(|(later, _)| *later == ours).map(|(_, instead)| instead);
         instead.map(|instead| format!("`{ours}` is not available in this version of dlock: {instead}"))
     };
     if let Some(later) = later(name) {
         return later;
     }
-    if let Some(ours) = names::here(name) {
-        let here = format!("{none}: here it is called `{ours}`");
+    if let Some(ours) = names::canonical_name(name) {
+        let here = format!("{none}: dlock calls it `{ours}`");
         return later(ours).map_or(here, |later| format!("{none}; {later}"));
     }
     let near = names::nearest(name, names::KNOWN.iter().copied());
@@ -241,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_name_is_told_ours() {
+    fn foreign_names_are_refused_with_ours() {
         assert_eq!(
             errors(quote!(key = "a", leaseTime = 3)),
-            ["there is no parameter `leaseTime`: here it is called `lease`"]
+            ["there is no parameter `leaseTime`: dlock calls it `lease`"]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What `#[async_trait]` leaves: a plain `fn` whose body ends in `Box::pin(async move { .. })`.
+//! The output of `#[async_trait]`: a plain `fn` whose body ends in `Box::pin(async move { .. })`.
 //!
 //! ```text
 //! fn name<'async_trait>(..) -> Pin<Box<dyn Future<Output = R> + Send + 'async_trait>> {
@@ -6,31 +6,31 @@
 //! }             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ the body that runs under the lock
 //! ```
 //!
-//! Not here: a plain `async fn` (`function`).
+//! See `function` for a plain `async fn`.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
-use crate::function::{Parameter, TakenApart};
+use crate::function::{Destructured, Parameter};
 
-/// A boxed function, taken apart.
-pub(crate) struct Whole {
+/// The parts of a boxed function.
+pub(crate) struct BoxedFn {
     pub(crate) around: Boxed,
     pub(crate) body: Group,
     pub(crate) output: Type,
 }
 
-/// What stands around the body, to be put around it again.
+/// The code around the body, which the expansion puts around the new body.
 pub(crate) struct Boxed {
     /// Everything before the parentheses: `Box::pin`, and statements before it.
     pub(crate) before: TokenStream,
 }
 
 impl Boxed {
-    /// Takes the function apart, or gives `None` where it is none of this form.
-    pub(crate) fn parse(signature: &Signature, body: &Group) -> Option<Whole> {
+    /// Takes the function apart, or returns `None` if it does not have this form.
+    pub(crate) fn parse(signature: &Signature, body: &Group) -> Option<BoxedFn> {
         let output = match &signature.output {
             ReturnType::Type(_, output) => awaited(output)?,
             ReturnType::Default => return None,
@@ -49,7 +49,7 @@ impl Boxed {
             [TokenTree::Ident(first), TokenTree::Ident(second), TokenTree::Group(body)]
                 if first == "async" && second == "move" && body.delimiter() == Delimiter::Brace =>
             {
-                Some(Whole {
+                Some(BoxedFn {
                     around: Self { before: before.into_iter().collect() },
                     body: body.clone(),
                     output,
@@ -60,8 +60,10 @@ impl Boxed {
     }
 }
 
-/// Finds the patterns of parameters, which have become `let Path(id) = { let __arg0 = __arg0; __arg0 };` somewhere in the body:
-/// `#[tracing::instrument]` puts blocks around it.
+/// Finds the patterns of parameters.
+///
+/// `#[async_trait]` turns them into `let Path(id) = { let __arg0 = __arg0; __arg0 };` somewhere in
+/// the body: `#[tracing::instrument]` puts blocks around it.
 pub(crate) fn bind(body: &Group, parameters: &mut [Parameter]) {
     let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {
@@ -77,7 +79,7 @@ pub(crate) fn bind(body: &Group, parameters: &mut [Parameter]) {
     }
 }
 
-/// Reads `Path(id) = __arg0` and `Path(id) = { let __arg0 = __arg0; __arg0 }`.
+/// Parses `Path(id) = __arg0` and `Path(id) = { let __arg0 = __arg0; __arg0 }`.
 fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
     let Some((source, pattern)) = statement.split_last() else { return };
     let Some((_, pattern)) = pattern.split_last().filter(|(equals, _)| is_punct(equals, '=')) else { return };
@@ -96,7 +98,7 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
         }
         _ => return,
     };
-    // Only the names that async_trait makes: the body may well have a `let` of its own for a parameter.
+    // Only names that async_trait generates: the body may have its own `let` for a parameter.
     if !name.to_string().starts_with("__arg") {
         return;
     }
@@ -105,13 +107,15 @@ fn bind_statement(statement: &[&TokenTree], parameters: &mut [Parameter]) {
     let Ok(pattern) = Pat::parse_single.parse2(pattern) else { return };
     if parameter.pattern.is_none() {
         parameter.pattern = Some(pattern);
-        parameter.taken_apart = TakenApart::Already;
+        parameter.taken_apart = Destructured::Already;
     }
 }
 
-/// Gives the body with a use of each parameter behind `let name = name;`, which `async_trait` makes for it.
+/// Returns the body with a use of each parameter after `let name = name;`, which `async_trait`
+/// adds.
 ///
-/// In a plain function the key is use enough, too: nobody is warned of a parameter that the body has no use for.
+/// In a plain function, the key counts as a use, so there is no warning for a parameter that only
+/// the key uses.
 pub(crate) fn used(body: &Group, parameters: &[Parameter]) -> Group {
     let mut tokens: Vec<TokenTree> = Vec::new();
     for token in body.stream() {
@@ -136,7 +140,7 @@ fn is_punct(token: &TokenTree, letter: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == letter)
 }
 
-/// Finds `R` in `impl Future<Output = R>`.
+/// Returns `R` of `impl Future<Output = R>`.
 pub(crate) fn future_output(output: &ReturnType) -> Option<Type> {
     match output {
         ReturnType::Type(_, output) => match &**output {
@@ -147,7 +151,7 @@ pub(crate) fn future_output(output: &ReturnType) -> Option<Type> {
     }
 }
 
-/// Finds `R` in `Pin<Box<dyn Future<Output = R> + ..>>`.
+/// Returns `R` of `Pin<Box<dyn Future<Output = R> + ..>>`.
 fn awaited(output: &Type) -> Option<Type> {
     match output {
         Type::Group(group) => awaited(&group.elem),
@@ -197,7 +201,7 @@ mod tests {
             name: Ident::new(name, Span::call_site()),
             pattern: None,
             conditions: Vec::new(),
-            taken_apart: TakenApart::InBody,
+            taken_apart: Destructured::InBody,
             again: None,
         };
         let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);

@@ -1,6 +1,6 @@
-//! What cannot be meant, though each piece of it is right: in a template, in a whole key, in the names.
+//! Finds mistakes in templates, whole keys, and names whose parts are each valid.
 //!
-//! Not here: the grammar (`template`), and names that refer to nothing (`key`).
+//! See `template` for the grammar, and `key` for names that refer to nothing.
 
 use std::ops::Range;
 
@@ -10,16 +10,17 @@ use syn::{Error, Expr, LitStr};
 
 use crate::args::Options;
 use crate::function::Function;
-use crate::template::{Hole, Modifier, Piece};
+use crate::template::{Modifier, Piece, Placeholder};
 
-/// Finds what is wrong with the template as a whole. One mistake is told once: the first that is found.
+/// Returns the first mistake in the template as a whole.
 pub(crate) fn whole(template: &str, pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
     literal_name(pieces, used, function)
         .or_else(|| braces(pieces))
         .or_else(|| fixed_part(template, pieces, function))
 }
 
-/// Finds `{user_id}`, `{0}` and `$user_id`, typed by habit: literal text that stands for an argument which no hole uses.
+/// Finds `{user_id}`, `{0}`, and `$user_id`: literal text that names an argument which no
+/// placeholder uses.
 fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
     for text in texts(pieces) {
         for inside in braced(text) {
@@ -30,7 +31,7 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
                 && function.names().next().is_some();
             if unused.is_some() {
                 return Some(format!(
-                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to have it as a hash tag as well"
+                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to make it a hash tag as well"
                 ));
             }
             if inside.is_empty() || positional {
@@ -40,7 +41,7 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
                 ));
             }
         }
-        // Beside a hole it is an ordinary word: `invoice#line:<id>`.
+        // If the key has a placeholder, it is an ordinary word: `invoice#line:<id>`.
         for (mark, name) in marked(text).filter(|_| used.is_empty()) {
             if function.name(name).is_some() {
                 return Some(format!(
@@ -52,15 +53,15 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
     None
 }
 
-/// Returns whether a word of the text is an argument's name, in a key that uses no argument at all: brackets may be missing.
+/// Returns `true` if a word of the text is an argument's name and the key uses no argument.
 ///
-/// It may as well be meant, so this is a question and no error.
+/// The brackets may be missing, or it may be intended, so this is a warning and not an error.
 pub(crate) fn is_questionable(pieces: &[Piece], used: &[Ident], function: &Function) -> bool {
     let mut words = texts(pieces).flat_map(|text| text.split(|c: char| !is_name_letter(c)));
     used.is_empty() && words.any(|word| function.name(word).is_some())
 }
 
-/// Finds a template inside an expression for a whole key, where it is no template.
+/// Finds a template inside an expression for a whole key, where it is literal text.
 pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
     for literal in literals(key.to_token_stream()) {
         let text = literal.value();
@@ -73,7 +74,7 @@ pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
             return Err(Error::new(
                 literal.span(),
                 format!(
-                    "`<{inside}>` is literal text inside of an expression, so all callers would share ONE lock: write the template as it is, as in `key = \"order:<{inside}>\"`, or `{{{inside}}}` in a `format!`"
+                    "`<{inside}>` is literal text inside an expression, so all callers would share ONE lock: write the template as it is, as in `key = \"order:<{inside}>\"`, or `{{{inside}}}` in a `format!`"
                 ),
             ));
         }
@@ -81,7 +82,7 @@ pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
     Ok(())
 }
 
-/// Finds the strings in an expression, in the arguments of its macros too.
+/// Finds the strings in an expression, including those in the arguments of macros.
 fn literals(tokens: TokenStream) -> Vec<LitStr> {
     let found = tokens.into_iter().flat_map(|token| match token {
         TokenTree::Group(group) => literals(group.stream()),
@@ -91,7 +92,7 @@ fn literals(tokens: TokenStream) -> Vec<LitStr> {
     found.collect()
 }
 
-/// Finds names that cannot be meant: a guard that hides an argument, and a lock on `main`.
+/// Finds invalid names: a guard that hides an argument, and a lock on `main`.
 pub(crate) fn names(options: &Options, function: &Function) -> syn::Result<()> {
     if let Some(guard) = options.guard.as_ref().filter(|guard| function.name(&guard.to_string()).is_some()) {
         return Err(Error::new(
@@ -105,7 +106,7 @@ pub(crate) fn names(options: &Options, function: &Function) -> syn::Result<()> {
     if name == "main" && options.manager.is_none() {
         return Err(Error::new(
             name.span(),
-            "`main` is what installs the lock manager, so it cannot wait for one: write the attribute above an `async fn` that it calls after `dlock_runtime::init`",
+            "`main` installs the lock manager, so it cannot be locked itself: write the attribute above an `async fn` that it calls after `dlock_runtime::init`",
         ));
     }
     Ok(())
@@ -114,16 +115,16 @@ pub(crate) fn names(options: &Options, function: &Function) -> syn::Result<()> {
 fn texts(pieces: &[Piece]) -> impl Iterator<Item = &str> {
     pieces.iter().filter_map(|piece| match piece {
         Piece::Text(text) => Some(text.as_str()),
-        Piece::Hole(_) => None,
+        Piece::Placeholder(_) => None,
     })
 }
 
-/// The insides of all `{..}`.
+/// Returns the text inside each `{..}`.
 fn braced(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|after| after.split_once('}').map(|(inside, _)| inside))
 }
 
-/// The names behind the marks that other languages put before them.
+/// Returns the names after the marks that other languages put before them.
 fn marked(text: &str) -> impl Iterator<Item = (char, &str)> {
     text.match_indices(['$', '#', '@', '%']).filter_map(|(at, mark)| {
         let name = text.get(at + 1..)?.split(|c| !is_name_letter(c)).next()?;
@@ -135,13 +136,13 @@ fn is_name_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Text that pairs no braces, pairs them around nothing, or pairs them twice cannot say which slot of a cluster it is for.
+/// Finds unpaired, empty, and repeated braces, which do not determine the slot in a cluster.
 fn braces(pieces: &[Piece]) -> Option<String> {
     let shape: String = pieces
         .iter()
         .map(|piece| match piece {
             Piece::Text(text) => text.as_str(),
-            Piece::Hole(_) => "_",
+            Piece::Placeholder(_) => "_",
         })
         .collect();
     let mut tags = 0;
@@ -167,7 +168,7 @@ fn braces(pieces: &[Piece]) -> Option<String> {
     }
     if open.is_some() {
         return Some(
-            "`{` opens a hash tag that is never closed: write `}` behind it, or leave it out".to_owned(),
+            "`{` opens a hash tag that is never closed: write `}` after it, or leave it out".to_owned(),
         );
     }
     (tags > 1).then(|| {
@@ -184,40 +185,41 @@ fn fixed_part(template: &str, pieces: &[Piece], function: &Function) -> Option<S
     }
     let fixed = pieces.iter().any(|piece| match piece {
         Piece::Text(text) => text.contains(|c| c != '{' && c != '}'),
-        Piece::Hole(hole) => function.name(&hole.root).is_none(),
+        Piece::Placeholder(placeholder) => function.name(&placeholder.root).is_none(),
     });
     let place = pieces.iter().find_map(|piece| match piece {
-        Piece::Hole(hole) => Some(hole.place.as_str()),
+        Piece::Placeholder(placeholder) => Some(placeholder.place.as_str()),
         Piece::Text(_) => None,
     });
     match place {
         Some(place) if !fixed => Some(format!(
-            "the key has no fixed part, so that other locks could have the same: start with what is locked, as in `key = \"order:<{place}>\"`, or write `key = {place}` where it is a ready-made key"
+            "the key has no fixed text, so other locks could have the same key: start with what is locked, as in `key = \"order:<{place}>\"`, or write `key = {place}` if it is a complete key"
         )),
         _ => None,
     }
 }
 
-/// Finds two holes between which nothing stands that a value cannot contain: two pairs of values would give one key.
+/// Finds two placeholders without a separator that values cannot contain between them: two pairs of
+/// values could build the same key.
 pub(crate) fn ambiguous(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
-    let mut left: Option<&Hole> = None;
+    let mut left: Option<&Placeholder> = None;
     for piece in pieces {
         match piece {
             Piece::Text(text) if text.contains([':', '{', '}', '<', '>', '#']) => left = None,
             Piece::Text(_) => {}
-            Piece::Hole(hole) => {
-                // A constant is the same in every call, and a hash always has 32 letters.
-                let fixed = function.name(&hole.root).is_none();
+            Piece::Placeholder(placeholder) => {
+                // A constant is the same in every call, and a hash always has 32 characters.
+                let fixed = function.name(&placeholder.root).is_none();
                 if let (Some(left), false) = (left, fixed) {
-                    let (a, b) = (&left.place, &hole.place);
+                    let (a, b) = (&left.place, &placeholder.place);
                     let message = format!(
-                        "`<{a}>` and `<{b}>` are not told apart, so that different values could give one key: write `:` between them, as in `<{a}>:<{b}>`"
+                        "nothing separates `<{a}>` from `<{b}>`, so different values could build the same key: write `:` between them, as in `<{a}>:<{b}>`"
                     );
-                    found.push((left.at.start..hole.at.end, message));
+                    found.push((left.at.start..placeholder.at.end, message));
                 }
                 if !fixed {
-                    left = (hole.modifier != Modifier::Hash).then_some(hole);
+                    left = (placeholder.modifier != Modifier::Hash).then_some(placeholder);
                 }
             }
         }
@@ -225,25 +227,27 @@ pub(crate) fn ambiguous(pieces: &[Piece], function: &Function) -> Vec<(Range<usi
     found
 }
 
-/// Finds what runs on from the mark of a missing value: `~` and a `1` behind it would be another, after which fields can follow.
+/// Finds text that extends the mark of a missing value: `~` followed by `1` is the mark of
+/// `Some(None)`, which fields can follow.
 ///
-/// `<a|opt>1:~<b|opt>` gives `~1:~11:~~` for `None` and `Some(("11", ""))`, and for `Some((None, None))` and `None`.
+/// `<a|opt>1:~<b|opt>` is `~1:~11:~~` for `None` and `Some(("11", ""))`, and for
+/// `Some((None, None))` and `None`.
 pub(crate) fn run_on(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>, String)> {
     let pairs = pieces.iter().zip(pieces.iter().skip(1));
-    let found = pairs.filter_map(|(hole, next)| {
-        let Piece::Hole(hole) = hole else { return None };
+    let found = pairs.filter_map(|(placeholder, next)| {
+        let Piece::Placeholder(placeholder) = placeholder else { return None };
         let what = match next {
             Piece::Text(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '~') => text.as_str(),
-            Piece::Hole(next) if crate::key::is_constant(&next.root) => next.place.as_str(),
+            Piece::Placeholder(next) if crate::key::is_constant(&next.root) => next.place.as_str(),
             _ => return None,
         };
-        let optional = hole.modifier == Modifier::Opt && function.name(&hole.root).is_some();
+        let optional = placeholder.modifier == Modifier::Opt && function.name(&placeholder.root).is_some();
         optional.then(|| {
-            let place = &hole.place;
+            let place = &placeholder.place;
             let message = format!(
-                "`None` in `<{place}|opt>` is written `~`, and `Some(None)` `~1`, so that `{what}` behind it could make one of the other: write `:` between them"
+                "`None` in `<{place}|opt>` is written `~`, and `Some(None)` `~1`, so `{what}` after it could turn one into the other: write `:` between them"
             );
-            (hole.at.clone(), message)
+            (placeholder.at.clone(), message)
         })
     });
     found.collect()

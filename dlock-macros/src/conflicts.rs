@@ -1,8 +1,7 @@
-//! Parameters that contradict each other, though each is right by itself.
+//! Finds parameters that contradict each other.
 //!
-//! Only what is written out is known here; the runtime says the same of constants, when the program is compiled.
-//!
-//! Not here: whether they fit the function (`output`).
+//! Only literals are known here. The runtime checks constants when the program is compiled. See
+//! `output` for parameters that do not fit the function.
 
 use syn::Error;
 
@@ -10,7 +9,7 @@ use crate::args::Options;
 use crate::duration::{Time, written};
 use crate::report::Report;
 
-/// Tells of each pair of parameters that cannot both be meant, at the one that loses.
+/// Reports each pair of parameters that contradict each other, at the parameter that has no effect.
 pub(crate) fn check(options: &Options, report: &mut Report) {
     let Options { lease, renew, retry, backoff, max_hold, min_hold, .. } = options;
     let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);

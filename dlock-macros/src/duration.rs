@@ -1,4 +1,4 @@
-//! Durations as the attribute writes them: `"30s"`, or a constant `Duration`.
+//! Parses durations of the attribute: `"30s"`, or a constant `Duration`.
 //!
 //! ```text
 //! duration := DIGITS unit | the path of a const Duration | a call of a const fn, such as Duration::from_secs(30)
@@ -6,7 +6,7 @@
 //! backoff  := duration | DIGITS unit ".." DIGITS unit
 //! ```
 //!
-//! Not here: which parameters take one (`args`).
+//! See `args` for the parameters that take one.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit};
 
-/// A duration that is known now, or an expression for one that the compiler will know.
+/// A duration that is known now, or an expression that the compiler evaluates.
 #[derive(Clone)]
 pub(crate) enum Time {
     Known(Duration, Span),
@@ -23,7 +23,7 @@ pub(crate) enum Time {
 }
 
 impl Time {
-    /// Reads the value of the parameter `name`. `example` is a duration that fits the parameter.
+    /// Parses the value of the parameter `name`. `example` is a valid duration for it.
     pub(crate) fn parse(name: &str, value: &Expr, example: &str) -> syn::Result<Self> {
         match value {
             Expr::Path(_) | Expr::Call(_) => Ok(Self::Named(value.clone())),
@@ -35,19 +35,19 @@ impl Time {
                 number.span(),
                 match number.suffix() {
                     "" => no_unit(name, number.base10_digits(), example),
-                    _ => format!("a duration stands in quotes: write `{name} = \"{number}\"`; {UNITS_ARE}"),
+                    _ => format!("a duration needs quotes: write `{name} = \"{number}\"`; {UNITS_ARE}"),
                 },
             )),
             other => Err(Error::new(
                 other.span(),
                 format!(
-                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`; for one that is known at run time lock without the attribute, by `manager.lock(key).{name}(..)`"
+                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`; for one that is known only at run time, lock without the attribute: `manager.lock(key).{name}(..)`"
                 ),
             )),
         }
     }
 
-    /// Returns where it stands.
+    /// Returns the position in the source.
     pub(crate) fn span(&self) -> Span {
         match self {
             Self::Known(_, span) => *span,
@@ -55,7 +55,7 @@ impl Time {
         }
     }
 
-    /// Returns the duration where it is known.
+    /// Returns the duration if it is known.
     pub(crate) fn known(&self) -> Option<(Duration, Span)> {
         match self {
             Self::Known(duration, span) => Some((*duration, *span)),
@@ -77,7 +77,7 @@ impl ToTokens for Time {
     }
 }
 
-/// Reads the value of `backoff`: the first delay and the last.
+/// Parses the value of `backoff`: the first delay and the last.
 pub(crate) fn parse_range(name: &str, value: &Expr) -> syn::Result<(Time, Time)> {
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
         let only = Time::parse(name, value, "100ms..2s")?;
@@ -96,7 +96,7 @@ pub(crate) fn parse_range(name: &str, value: &Expr) -> syn::Result<(Time, Time)>
     Ok((Time::Known(first, text.span()), Time::Known(last, text.span())))
 }
 
-/// Reads `30s`. The error says what is wrong and what to write.
+/// Parses `30s`. The error says what is wrong and what to write.
 fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
@@ -110,23 +110,22 @@ fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
     let Some((_, millis)) = UNITS.iter().find(|(known, _)| *known == unit) else {
         return Err(match meant(number, unit) {
             Some(meant) => {
-                format!(
-                    "`{text}` is not how a duration is written here: write `{name} = \"{meant}\"`; {UNITS_ARE}"
-                )
+                format!("`{text}` is not a valid duration: write `{name} = \"{meant}\"`; {UNITS_ARE}")
             }
-            None => wrong("has no unit of time that is known here"),
+            None => wrong("has an unknown unit of time"),
         });
     };
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
-    // A century: far above every use, and far below where sums of durations overflow.
+    // 100 years: longer than any use needs, and far below the point where sums of durations
+    // overflow.
     match millis.filter(|millis| *millis <= 100 * 365 * 24 * 3_600_000) {
         Some(0) => Err(format!("`{name}` cannot be zero: write `{name} = \"{example}\"`, or leave it out")),
         Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err(wrong("is longer than any lock lives")),
+        None => Err(wrong("is longer than 100 years")),
     }
 }
 
-/// Returns what `5 min`, `1.5s`, `1m30s` and `2d` are here, where that is clear.
+/// Returns the valid form of `5 min`, `1.5s`, `1m30s`, and `2d`, if it is clear.
 fn meant(number: &str, unit: &str) -> Option<String> {
     let several = unit.find(|c: char| c.is_ascii_digit()).filter(|_| !unit.starts_with('.'));
     if let Some((first, rest)) = several.and_then(|at| unit.split_at_checked(at)) {
@@ -137,7 +136,7 @@ fn meant(number: &str, unit: &str) -> Option<String> {
     millis(number, unit).map(|millis| written(Duration::from_millis(millis)))
 }
 
-/// Returns how many milliseconds `number` of `unit` are, in any spelling.
+/// Returns the milliseconds of `number` in `unit`, in any spelling.
 fn millis(number: &str, unit: &str) -> Option<u64> {
     let (fraction, unit) = match unit.strip_prefix('.') {
         Some(rest) => rest.split_at_checked(rest.find(|c: char| !c.is_ascii_digit())?)?,
@@ -155,7 +154,7 @@ fn millis(number: &str, unit: &str) -> Option<u64> {
     whole.checked_add(part).filter(|millis| *millis > 0)
 }
 
-/// Writes a duration in the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 pub(crate) fn written(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = UNITS.iter().rev().find(|(_, unit)| millis.is_multiple_of(u128::from(*unit)));
@@ -179,7 +178,7 @@ const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3
 
 const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
 
-/// How else units are written, and their milliseconds.
+/// Other spellings of units, and their milliseconds.
 const SPELLINGS: [(&[&str], u64); 5] = [
     (&["ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"], 1),
     (&["s", "sec", "secs", "second", "seconds"], 1_000),
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_without_a_unit_is_told_the_unit() {
+    fn missing_unit_is_suggested() {
         assert_eq!(
             read("30").expect_err("no unit"),
             "`30` has no unit: write `lease = \"30s\"`; the units are `ms`, `s`, `m`, `h`"
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn other_text_is_refused() {
         for text in
             ["", "s", "30 s", "-1s", "1.5s", "30sec", "0s", "99999999999999999999s", "9999999999999h", "µs"]
         {
@@ -222,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_told() {
-        let told = |text| read(text).expect_err("it is no duration here");
+    fn the_valid_form_is_suggested() {
+        let told = |text| read(text).expect_err("it is not a duration");
 
         for (text, meant) in [
             ("5 min", "5m"),
@@ -238,7 +237,7 @@ mod tests {
         ] {
             assert!(told(text).contains(&format!("write `lease = \"{meant}")), "{}", told(text));
         }
-        assert!(told("3w").contains("no unit of time that is known here"));
+        assert!(told("3w").contains("an unknown unit of time"));
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! One `name = value` of the attribute's text, found before it is understood.
-//!
-//! Not here: which names there are (`args`).
+//! Finds each `name = value` of the attribute's text, before it is parsed. See `args` for the
+//! names.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -8,11 +7,11 @@ use syn::{Error, Expr};
 
 use crate::names;
 
-/// The tokens of one `name = value`, not yet looked at.
+/// The tokens of one `name = value`.
 pub(crate) struct Entry(Vec<TokenTree>);
 
 impl Entry {
-    /// Reads the name and the value.
+    /// Parses the name and the value.
     pub(crate) fn read(&self) -> syn::Result<(Ident, Expr)> {
         let mut tokens = self.0.iter().cloned();
         let span = self.0.first().map_or_else(Span::call_site, TokenTree::span);
@@ -35,13 +34,13 @@ impl Entry {
         }
         let value: Expr = syn::parse2(value.clone()).map_err(|_| {
             let problem =
-                format!("the value of `{name}` cannot be read: a parameter is written `name = value`, and `,` comes between two");
+                format!("the value of `{name}` cannot be parsed: a parameter is written `name = value`, and `,` separates parameters");
             Error::new_spanned(value, problem)
         })?;
         Ok((name, without_group(value)))
     }
 
-    /// Whether this is the key, well or badly written, so that nobody needs to be told that it is missing.
+    /// Returns `true` if this is the key, valid or not, so that no error says that it is missing.
     pub(crate) fn is_key(&self) -> bool {
         match self.0.first() {
             Some(TokenTree::Ident(name)) => name == "key",
@@ -51,24 +50,24 @@ impl Entry {
     }
 }
 
-/// Says how `name = value` is written to who wrote it otherwise.
+/// Returns the error for a parameter that is not written `name = value`.
 fn without_equals(name: &Ident, instead: Option<TokenTree>) -> String {
     let plain = name.to_string();
-    match (instead, names::here(&plain)) {
+    match (instead, names::canonical_name(&plain)) {
         (Some(TokenTree::Group(value)), _) => {
             let value = value.stream();
-            format!("a parameter is written with `=`: write `{name} = {value}` in place of `{name}({value})`")
+            format!("a parameter is written with `=`: write `{name} = {value}` instead of `{name}({value})`")
         }
         (Some(TokenTree::Punct(colon)), _) if colon.as_char() == ':' => {
-            format!("a parameter is written with `=`: write `{name} = ..` in place of `{name}: ..`")
+            format!("a parameter is written with `=`: write `{name} = ..` instead of `{name}: ..`")
         }
-        // `skip` alone, and the like
-        (_, Some(ours)) => format!("`{name}` is no parameter by itself: write `{ours} = {name}`"),
+        // `skip` without a name, and similar
+        (_, Some(ours)) => format!("`{name}` is not a parameter: write `{ours} = {name}`"),
         _ => format!("`{name}` needs a value: write `{name} = ..`"),
     }
 }
 
-/// Takes off the invisible group that a `macro_rules!` variable leaves around its tokens.
+/// Unwraps the invisible group that a `macro_rules!` variable leaves around its tokens.
 pub(crate) fn without_group(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => without_group(*group.expr),
@@ -76,8 +75,8 @@ pub(crate) fn without_group(value: Expr) -> Expr {
     }
 }
 
-/// Splits at each comma that the end or another `name =` follows, so that one bad value spoils only itself. A comma inside of
-/// `key::<A, B>(..)` is followed by neither.
+/// Splits at each comma before the end or before another `name =`, so that one invalid value
+/// affects no other parameter. A comma inside `key::<A, B>(..)` is followed by neither.
 pub(crate) fn split(tokens: TokenStream) -> Vec<Entry> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut entries = Vec::new();

@@ -1,16 +1,17 @@
-//! Puts the parts together: the only large quotes.
+//! Assembles the expansion.
 //!
 //! ```text
-//! let call   = ..;                              manager, options, key; dropped last, and with it the lock
-//! let body   = pin!(Body::Future { .. async move { .. } }); every argument goes in, so that it is dropped before the lock
-//! let result = call.run(body).await;            drops the body in place before it releases
-//! finish::<R>(result)                           at the return type, where its errors belong
+//! let call   = ..;                              manager, options, key; dropped last, which releases the lock
+//! let body   = pin!(Body::Future { .. async move { .. } }); owns every argument, which is dropped before the lock
+//! let result = call.run(body).await;            drops the body in place before the release
+//! finish::<R>(result)                           has the span of the return type, where errors are shown
 //! ```
 //!
-//! **The order of the declarations is semantics.** A call that is cancelled drops the locals of the body, then the arguments, then
-//! the lock; the other way round the lock would be free while the transaction of the body is alive.
+//! **The order of the declarations matters.** A cancelled call drops the locals of the body, then
+//! the arguments, then the lock. In the opposite order, the lock would be free while a transaction
+//! of the body is alive.
 //!
-//! Not here: how the values are read (`args`, `values`), the key (`key`), and what happens to a result (`outcome`).
+//! See `args` and `values` for the parameters, `key` for the key, and `outcome` for the result.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -21,7 +22,7 @@ use syn::spanned::Spanned;
 use crate::args::{Args, KeySource, OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::checks;
 use crate::duration::Time;
-use crate::function::{Function, Parameter, TakenApart};
+use crate::function::{Destructured, Function, Parameter};
 use crate::key::Key;
 use crate::outcome;
 use crate::pattern;
@@ -29,7 +30,7 @@ use crate::report::{self, Report};
 
 /// Expands the attribute.
 pub(crate) fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand(args, item.clone()).unwrap_or_else(|errors| report::beside(&errors, item))
+    expand(args, item.clone()).unwrap_or_else(|errors| report::with_original_item(&errors, item))
 }
 
 fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
@@ -41,7 +42,7 @@ fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
         report.check(checks::names(&args.options, &function));
         let key = match &args.key {
             KeySource::Template(template) => Some(Key::parse(template, &function, &mut report)),
-            KeySource::Whole(key) => {
+            KeySource::BoxedFn(key) => {
                 report.check(checks::whole_key(key, &function));
                 None
             }
@@ -52,14 +53,14 @@ fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     Ok(Expansion { private: private(&args), args: &args, function: &function, key }.function())
 }
 
-/// The module of the runtime that the expansion calls.
+/// Returns the path of the runtime's module for expansions.
 fn private(args: &Args) -> TokenStream {
     let span = Span::mixed_site();
     let installed = || quote_spanned!(span=> ::dlock_runtime::__private);
     args.options.runtime.as_ref().map_or_else(installed, |runtime| quote_spanned!(span=> #runtime::__private))
 }
 
-/// All that is known, and no mistake in it.
+/// The parsed input, without errors.
 pub(crate) struct Expansion<'a> {
     pub(crate) private: TokenStream,
     pub(crate) args: &'a Args,
@@ -72,7 +73,7 @@ impl Expansion<'_> {
         let Function { attributes, visibility, default, signature, inner_attributes, .. } = self.function;
         let statements = self.statements();
         let mut block = quote_spanned!(Span::mixed_site()=> #(#inner_attributes)* #statements);
-        // The body of the box is the body of the function: it is what runs when the future is polled.
+        // The body of the box is the body of the function: it runs when the future is polled.
         if let Some(boxed) = &self.function.boxed {
             block = quote_spanned!(Span::mixed_site()=> #boxed(async move { #block }));
         }
@@ -89,13 +90,14 @@ impl Expansion<'_> {
         }
     }
 
-    /// The call: manager, name, options and key. It is one block, so that nothing that it needs lives longer.
+    /// The call: manager, name, options, and key. It is one block, so that its temporaries are
+    /// dropped at its end.
     fn call(&self) -> TokenStream {
         let Self { private, args, .. } = self;
         let bindings = self.bindings();
         let span = Span::mixed_site();
         let site = self.site();
-        // What is known at compile time stays out of the future.
+        // Values that are known at compile time stay out of the future.
         let site = quote_spanned!(span=> const { &#site });
         let begun = args.options.manager.as_ref().map_or_else(
             || quote_spanned!(span=> #private::Call::new(#site)),
@@ -103,7 +105,7 @@ impl Expansion<'_> {
         );
         let at_key = match &args.key {
             KeySource::Template(_) => span,
-            KeySource::Whole(key) => span.located_at(key.span()),
+            KeySource::BoxedFn(key) => span.located_at(key.span()),
         };
         let with_key = quote_spanned!(at_key=> __dlock_call.key(__dlock_key));
         let key = match (&self.key, &args.key) {
@@ -111,12 +113,12 @@ impl Expansion<'_> {
                 let chain = &key.chain;
                 quote_spanned!(span=> #private::Call::template(&__dlock_call) #chain)
             }
-            (None, KeySource::Whole(key)) if self.function.is_constant(key) => {
-                quote_spanned!(span=> #private::Constant(&#key))
+            (None, KeySource::BoxedFn(key)) if self.function.is_constant(key) => {
+                quote_spanned!(span=> #private::ConstantKey(&#key))
             }
-            // A place is only looked at, so that the body can still have it.
-            (None, KeySource::Whole(place)) if is_place(place) => quote_spanned!(span=> &#place),
-            (None, KeySource::Whole(key)) => key.to_token_stream(),
+            // A place is borrowed, so that the body can still use it.
+            (None, KeySource::BoxedFn(place)) if is_place(place) => quote_spanned!(span=> &#place),
+            (None, KeySource::BoxedFn(key)) => key.to_token_stream(),
             (None, KeySource::Template(_)) => TokenStream::new(),
         };
         let question = self.key.as_ref().and_then(|key| key.questionable).map(|span| {
@@ -134,7 +136,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Binds what patterns bind, by reference, as far as the key or the manager may use it.
+    /// Binds the names of patterns by reference, if the key or the manager may use them.
     fn bindings(&self) -> TokenStream {
         let free = self.args.options.manager.is_some() || self.key.is_none();
         let used = self.key.iter().flat_map(|key| &key.used);
@@ -146,19 +148,20 @@ impl Expansion<'_> {
             }
             let (pattern, name) = (pattern::borrowed(given, wanted), &parameter.name);
             let conditions = &parameter.conditions;
-            // An expression may use any of the names, and which it uses is not ours to find out: so all of them are used.
+            // An expression may use any of the names, so all of them count as used.
             let named = pattern::names(&pattern).into_iter().filter(|name| free && !is_unused(name));
             let used: TokenStream = named
                 .map(|name| quote_spanned!(Span::mixed_site()=> #(#conditions)* let _ = &#name;))
                 .collect();
-            // The function itself matches the argument, and lints that see a reference see this one only.
+            // The function itself matches the argument, and lints for references see only this
+            // match.
             let allow = quote!(#[allow(clippy::pattern_type_mismatch, clippy::unneeded_field_pattern)]);
             Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* #allow let #pattern = &#name; #used))
         });
         bindings.collect()
     }
 
-    /// What all calls of the function have in common.
+    /// The site: what all calls of the function have in common.
     fn site(&self) -> TokenStream {
         let Self { private, args, function, .. } = self;
         let span = Span::mixed_site();
@@ -172,7 +175,7 @@ impl Expansion<'_> {
         let namespace = namespace.map(|namespace| quote_spanned!(span=> .namespace(#namespace)));
         let runs_unlocked = (args.options.on_unavailable == OnUnavailable::Run)
             .then(|| quote_spanned!(span=> .runs_unlocked()));
-        quote_spanned!(span=> #private::Site::new(#name, #options) #namespace #runs_unlocked)
+        quote_spanned!(span=> #private::Callsite::new(#name, #options) #namespace #runs_unlocked)
     }
 
     fn options(&self) -> TokenStream {
@@ -205,7 +208,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// A lease of over an hour is questioned.
+    /// Returns the lease, with a warning if it is longer than one hour.
     fn questioned(&self, lease: &Time) -> TokenStream {
         match lease.known() {
             Some((long, span)) if long > std::time::Duration::from_secs(3600) => {
@@ -216,21 +219,22 @@ impl Expansion<'_> {
         }
     }
 
-    /// A warning, which only a use of something deprecated can give on stable.
+    /// Returns a warning, which on stable Rust only a use of a deprecated item can emit.
     fn question(&self, name: &str, span: Span) -> TokenStream {
         let private = &self.private;
         let question = Ident::new(name, Span::call_site().located_at(span));
         quote_spanned!(Span::mixed_site()=> #private::#question)
     }
 
-    /// The body, as a future that owns every argument.
+    /// Returns the body, as a future that owns every argument.
     fn body(&self) -> TokenStream {
         let Self { private, function, .. } = self;
         let span = Span::mixed_site();
-        // Captured arguments are dropped in the order in which they are first named: as a function does it, the last first.
+        // Captured arguments are dropped in the order of their first use: the last one first, as in
+        // a function.
         let arguments = function.parameters.iter().rev().flat_map(|parameter| {
             let mut names = match &parameter.pattern {
-                Some(pattern) if parameter.taken_apart == TakenApart::BeforeBody => pattern::names(pattern),
+                Some(pattern) if parameter.taken_apart == Destructured::BeforeBody => pattern::names(pattern),
                 _ => vec![parameter.name.clone()],
             };
             names.reverse();
@@ -242,7 +246,8 @@ impl Expansion<'_> {
         });
         let receiver = function.receiver.iter().map(|receiver| quote_spanned!(span=> let _ = &#receiver;));
         let capture: TokenStream = arguments.chain(receiver).collect();
-        // Tells the type before the first `return` and `?`, so that values coerce to it as in a plain function.
+        // Sets the type before the first `return` or `?`, so that values coerce as in a plain
+        // function.
         let output = &function.output;
         let returns = (!output.opaque)
             .then(|| quote_spanned!(span=> if false { return #private::never::<#output>(); }));
@@ -255,7 +260,7 @@ impl Expansion<'_> {
                     #(#conditions)* #allow let _ = &#name;
                 }
             });
-            let apart = take_apart(parameter, TakenApart::InBody);
+            let apart = take_apart(parameter, Destructured::InBody);
             quote_spanned!(span=> #again #apart)
         });
         let guard = self
@@ -264,8 +269,9 @@ impl Expansion<'_> {
             .guard
             .as_ref()
             .map(|guard| quote_spanned!(span=> let #guard = #private::Call::guard(__dlock_held);));
-        // The braces are the user's, and with them the edition, by which the temporaries of the last expression are dropped. Without
-        // the label, which begins the block and has to be of that edition too, `unused_braces` would fire.
+        // The braces are the user's, and so is their edition, which decides when temporaries of the
+        // last expression are dropped. Without the label, which starts the block and needs the same
+        // edition, `unused_braces` would warn.
         let body = &function.body;
         let label = Lifetime::new("'__dlock_body", body.span());
         quote_spanned! {span=>
@@ -280,19 +286,20 @@ impl Expansion<'_> {
     }
 }
 
-/// Takes an argument apart, if that is to be done there.
-pub(crate) fn take_apart(parameter: &Parameter, there: TakenApart) -> Option<TokenStream> {
+/// Returns the statement that takes an argument apart, if that happens at `there`.
+pub(crate) fn take_apart(parameter: &Parameter, there: Destructured) -> Option<TokenStream> {
     let Parameter { name, conditions, taken_apart, .. } = parameter;
     let pattern = parameter.pattern.as_ref().filter(|_| *taken_apart == there)?;
     let argument = match there {
-        // The braces move it as a whole: one whose parts are moved out one by one would keep its place in the future.
-        TakenApart::BeforeBody => quote_spanned!(Span::mixed_site()=> { #name }),
-        TakenApart::InBody | TakenApart::Already => name.to_token_stream(),
+        // The braces move the argument as a whole: if its parts were moved out one by one, it would
+        // keep its space in the future.
+        Destructured::BeforeBody => quote_spanned!(Span::mixed_site()=> { #name }),
+        Destructured::InBody | Destructured::Already => name.to_token_stream(),
     };
     Some(quote_spanned!(Span::mixed_site()=> #(#conditions)* let #pattern = #argument;))
 }
 
-/// Whether nobody is warned when a name is not used.
+/// Returns `true` if an unused variable of this name causes no warning.
 fn is_unused(name: &Ident) -> bool {
     let name = name.to_string();
     name.starts_with('_') && !name.starts_with("__dlock_arg")

@@ -1,6 +1,6 @@
-//! The annotated function: its signature parsed, its body left as tokens.
+//! Parses the signature of the annotated function, and keeps its body as tokens.
 //!
-//! Parsing the body as well would report every syntax error in it twice. Not here: what the function becomes (`expand`).
+//! Parsing the body would report each of its syntax errors twice. See `expand` for the expansion.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -14,18 +14,18 @@ use crate::output::Output;
 use crate::pattern;
 use crate::report::written;
 
-/// A function that can be put under a lock.
+/// A function that can run under a lock.
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
     pub(crate) default: Option<Ident>,
-    /// The signature; each parameter is a plain name.
+    /// The signature, in which each parameter is a plain name.
     pub(crate) signature: Signature,
-    /// `self`, with the span by which the body knows it.
+    /// `self`, with the span that makes the body resolve it.
     pub(crate) receiver: Option<Ident>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) output: Output,
-    /// What `#[async_trait]` has put around the body.
+    /// The code that `#[async_trait]` has put around the body.
     pub(crate) boxed: Option<Boxed>,
     pub(crate) inner_attributes: Vec<Attribute>,
     pub(crate) body: Group,
@@ -35,30 +35,32 @@ pub(crate) struct Function {
 pub(crate) struct Parameter {
     /// The name of the whole argument.
     pub(crate) name: Ident,
-    /// The pattern that it was written as, where it was no plain name.
+    /// The pattern, if it was not a plain name.
     pub(crate) pattern: Option<Pat>,
-    /// The `#[cfg(..)]` of the parameter, which is there or not with all that names it.
+    /// The `#[cfg(..)]` attributes of the parameter, which all uses of it need as well.
     pub(crate) conditions: Vec<Attribute>,
     /// Where the pattern takes the argument apart.
-    pub(crate) taken_apart: TakenApart,
-    /// The `x` or `mut x` by which the body takes it over, where a pattern comes before it: what a pattern binds is dropped before
-    /// all that is captured, and a later argument is dropped even before that.
+    pub(crate) taken_apart: Destructured,
+    /// The `x` or `mut x` that rebinds it in the body if a pattern precedes it: the bindings of a
+    /// pattern are dropped before all captured arguments, and later arguments before those.
     pub(crate) again: Option<TokenStream>,
 }
 
 /// Where the pattern of an argument takes it apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TakenApart {
-    /// Before the body, which owns the parts alone: an argument that goes in whole and is taken apart there has its place twice.
+pub(crate) enum Destructured {
+    /// Before the body, which then owns only the parts: an argument that is moved in whole and
+    /// taken apart there would need its space twice.
     BeforeBody,
-    /// First thing in the body: what the pattern leaves behind has to be dropped with it.
+    /// At the start of the body: the parts that the pattern does not bind are dropped with the
+    /// body.
     InBody,
     /// In the body as it is written.
     Already,
 }
 
 impl Function {
-    /// Reads the item under the attribute.
+    /// Parses the item under the attribute.
     pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
         Self::parse_stream.parse2(item)
     }
@@ -106,7 +108,8 @@ impl Function {
         })
     }
 
-    /// Returns the names that a key can use: `self`, parameters, and what their patterns bind.
+    /// Returns the names that a key can use: `self`, parameters, and the names that their patterns
+    /// bind.
     pub(crate) fn names(&self) -> impl Iterator<Item = Ident> + '_ {
         let bound = self.parameters.iter().flat_map(|parameter| match &parameter.pattern {
             Some(pattern) => pattern::names(pattern),
@@ -121,14 +124,14 @@ impl Function {
         self.names().find(|declared| declared.unraw() == plain)
     }
 
-    /// Whether an expression is the path of something outside of the function.
+    /// Returns `true` if an expression is the path of an item outside the function.
     pub(crate) fn is_constant(&self, value: &Expr) -> bool {
         let Expr::Path(path) = value else { return false };
         let first = path.path.segments.first().map(|first| first.ident.to_string());
         path.qself.is_none() && first.is_none_or(|first| self.name(&first).is_none())
     }
 
-    /// Says which arguments there are, as a part of a message.
+    /// Lists the arguments, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
         match names.as_slice() {
@@ -140,7 +143,7 @@ impl Function {
     }
 }
 
-/// Makes every parameter a plain name; a pattern is kept beside it.
+/// Makes every parameter a plain name, and returns the patterns.
 fn parameters(signature: &mut Signature) -> Vec<Parameter> {
     let typed = signature.inputs.iter_mut().filter_map(|input| match input {
         FnArg::Typed(typed) => Some(typed),
@@ -160,7 +163,13 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                     quote!(#mutability #ident)
                 });
                 let name = ident.clone();
-                return Parameter { name, pattern: None, conditions, taken_apart: TakenApart::InBody, again };
+                return Parameter {
+                    name,
+                    pattern: None,
+                    conditions,
+                    taken_apart: Destructured::InBody,
+                    again,
+                };
             }
             let name = crate::key::argument(index);
             let plain = PatIdent {
@@ -173,10 +182,10 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
             let pattern = std::mem::replace(&mut *typed.pat, Pat::Ident(plain));
             let again = behind_pattern.then(|| name.to_token_stream());
             let taken_apart = if !behind_pattern && pattern::takes_all(&pattern) {
-                TakenApart::BeforeBody
+                Destructured::BeforeBody
             } else {
                 behind_pattern |= !pattern::names(&pattern).is_empty();
-                TakenApart::InBody
+                Destructured::InBody
             };
             Parameter { name, pattern: Some(pattern), conditions, taken_apart, again }
         })
@@ -209,18 +218,19 @@ fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
 fn not_async(signature: &Signature) -> Error {
     let name = signature.ident.unraw();
     let cure = if name == "main" {
-        "`main` is what installs the lock manager: lock an `async fn` that it calls after `dlock_runtime::init`".to_owned()
+        "`main` installs the lock manager: lock an `async fn` that it calls after `dlock_runtime::init`"
+            .to_owned()
     } else if let Some(output) = boxed::future_output(&signature.output) {
         format!("write `async fn {name}(..) -> {}`", written(&output))
     } else {
         format!(
-            "write `async fn {name}`; where an attribute above this one has taken the `async` away, as `#[tokio::test]` does, write `#[distributed_lock(..)]` above it"
+            "write `async fn {name}`; if an attribute above this one has removed the `async`, as `#[tokio::test]` does, write `#[distributed_lock(..)]` above it"
         )
     };
     Error::new(signature.fn_token.span(), format!("a lock needs an `async fn`: {cure}"))
 }
 
-/// Takes a block out of the invisible group that a `macro_rules!` variable leaves around it.
+/// Unwraps a block from the invisible group that a `macro_rules!` variable leaves around it.
 fn block(token: TokenTree) -> Option<Group> {
     match token {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group),
@@ -231,7 +241,7 @@ fn block(token: TokenTree) -> Option<Group> {
     }
 }
 
-/// Takes the `#![..]` at the start of a body off, since they are only allowed there.
+/// Splits off the `#![..]` at the start of a body, which are only allowed there.
 fn inner_attributes(body: Group) -> (Vec<Attribute>, Group) {
     let split =
         |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));

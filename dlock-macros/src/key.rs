@@ -1,10 +1,11 @@
-//! From the pieces of a template to a chain of builder calls: what each name refers to, and where in the source it stands.
+//! Turns the pieces of a template into a chain of builder calls, and resolves their names.
 //!
 //! ```text
 //! "order:<user_id>"  ->  .text("order:").part("user_id", &user_id)
 //! ```
 //!
-//! Not here: the grammar (`template`), what a template may not say (`checks`), and how values are written (the runtime's `key`).
+//! See `template` for the grammar, `checks` for invalid combinations, and `key` of the runtime for
+//! values.
 
 use std::ops::Range;
 
@@ -17,20 +18,20 @@ use crate::checks;
 use crate::function::Function;
 use crate::names;
 use crate::report::Report;
-use crate::template::{self, Hole, Modifier, Piece, Step};
+use crate::template::{self, Modifier, Piece, Placeholder, Step};
 
 /// A template that fits its function.
 pub(crate) struct Key {
-    /// `.text(..).part(..)`, to be put behind a builder.
+    /// `.text(..).part(..)`, which follows a builder.
     pub(crate) chain: TokenStream,
-    /// The names of arguments that the holes use.
+    /// The names of arguments that the placeholders use.
     pub(crate) used: Vec<Ident>,
-    /// Where a word stands that may have been meant as a hole.
+    /// The span of the literal if one of its words may have been meant as a placeholder.
     pub(crate) questionable: Option<Span>,
 }
 
 impl Key {
-    /// Reads `literal` for `function`. Every mistake goes to `report`.
+    /// Parses `literal` for `function`. Every error goes to `report`.
     pub(crate) fn parse(literal: &LitStr, function: &Function, report: &mut Report) -> Self {
         let source = Source(literal);
         let template = literal.value();
@@ -44,14 +45,14 @@ impl Key {
         for piece in &pieces {
             match piece {
                 Piece::Text(text) => key.chain.extend(quote!(.text(#text))),
-                Piece::Hole(hole) => {
-                    if let Some(call) = report.check(key.hole(hole, &source, function)) {
+                Piece::Placeholder(placeholder) => {
+                    if let Some(call) = report.check(key.placeholder(placeholder, &source, function)) {
                         key.chain.extend(call);
                     }
                 }
             }
         }
-        // Of a template that cannot be read nothing more is said: it would be about what was not meant.
+        // If the template has syntax errors, further checks would report follow-up errors.
         if parsed {
             let problem = checks::whole(&template, &pieces, &key.used, function);
             if let Some(message) = problem {
@@ -70,35 +71,47 @@ impl Key {
         key
     }
 
-    fn hole(&mut self, hole: &Hole, source: &Source<'_>, function: &Function) -> syn::Result<TokenStream> {
-        let inside = Span::call_site().located_at(source.span(hole.at.clone()));
-        let argument = function.name(&hole.root);
-        // A bare name is blamed where it is declared, whatever is longer where it is written.
-        let span = match (&argument, hole.steps.is_empty()) {
+    fn placeholder(
+        &mut self,
+        placeholder: &Placeholder,
+        source: &Source<'_>,
+        function: &Function,
+    ) -> syn::Result<TokenStream> {
+        let inside = Span::call_site().located_at(source.span(placeholder.at.clone()));
+        let argument = function.name(&placeholder.root);
+        // An error about a bare name is shown at its declaration, and about a longer place at the
+        // placeholder.
+        let span = match (&argument, placeholder.steps.is_empty()) {
             (Some(name), true) => Span::mixed_site().located_at(name.span()),
             _ => inside,
         };
         let root = match argument {
             Some(name) => {
                 let mut written = name.clone();
-                if !hole.steps.is_empty() {
+                if !placeholder.steps.is_empty() {
                     written.set_span(name.span().located_at(inside));
                 }
                 self.used.push(name);
                 quote!(#written)
             }
-            None if is_constant(&hole.root) && misspelt(hole, function).is_none() => {
-                respanned(&hole.root, inside)?
+            None if is_constant(&placeholder.root) && misspelt(placeholder, function).is_none() => {
+                respanned(&placeholder.root, inside)?
             }
-            None => return Err(Error::new(source.span(hole.at.clone()), no_such_argument(hole, function))),
+            None => {
+                return Err(Error::new(
+                    source.span(placeholder.at.clone()),
+                    no_such_argument(placeholder, function),
+                ));
+            }
         };
 
         let mut place = root;
-        // Behind a borrow a getter that consumes its owner is refused here, and not in the body that uses it next.
-        if hole.steps.iter().any(|step| matches!(step, Step::Getter(_))) {
+        // Behind a borrow, a getter that consumes its owner is an error here, and not at the next
+        // use in the body.
+        if placeholder.steps.iter().any(|step| matches!(step, Step::Getter(_))) {
             place = quote_spanned!(span=> (&#place));
         }
-        for step in &hole.steps {
+        for step in &placeholder.steps {
             place = match step {
                 Step::Field(name) => {
                     let name = identifier(name, span)?;
@@ -114,23 +127,24 @@ impl Key {
                 }
             };
         }
-        let method = match hole.modifier {
+        let method = match placeholder.modifier {
             Modifier::Plain => "part",
             Modifier::Hash => "hashed",
             Modifier::Opt => "optional",
             Modifier::Raw => "raw",
         };
         let method = Ident::new(method, span);
-        let name = &hole.place;
+        let name = &placeholder.place;
         Ok(quote_spanned!(span=> .#method(#name, &#place)))
     }
 }
 
-/// The literal in the source, to find the place of a letter in it.
+/// The literal in the source, which maps positions in its text to spans.
 struct Source<'a>(&'a LitStr);
 
 impl Source<'_> {
-    /// Returns where the letters `at` stand: exact on nightly, the whole literal on stable and where it has escapes.
+    /// Returns the span of `at`: exact on nightly, and the whole literal on stable or if it has
+    /// escapes.
     fn span(&self, at: Range<usize>) -> Span {
         let token = self.0.token();
         let plain = token.to_string() == format!("\"{}\"", self.0.value());
@@ -139,45 +153,47 @@ impl Source<'_> {
     }
 }
 
-fn no_such_argument(hole: &Hole, function: &Function) -> String {
-    let root = &hole.root;
+fn no_such_argument(placeholder: &Placeholder, function: &Function) -> String {
+    let root = &placeholder.root;
     if root == "self" {
         return format!(
             "`<{}>` needs a method, and this function has no `self`; {}",
-            hole.place,
+            placeholder.place,
             function.arguments()
         );
     }
-    if let Some(meant) = misspelt(hole, function) {
+    if let Some(meant) = misspelt(placeholder, function) {
         return format!(
             "`<{}>` names no argument of this function: did you mean `<{meant}>`; {}",
-            hole.place,
+            placeholder.place,
             function.arguments()
         );
     }
     let names: Vec<String> = function.names().map(|name| name.unraw().to_string()).collect();
     let near = names::nearest(root, names.iter().map(String::as_str)).map_or_else(String::new, |near| {
-        let rest = hole.place.strip_prefix(root.as_str()).unwrap_or_default();
+        let rest = placeholder.place.strip_prefix(root.as_str()).unwrap_or_default();
         format!(": did you mean `<{near}{rest}>`")
     });
-    format!("`<{}>` names no argument of this function{near}; {}", hole.place, function.arguments())
+    format!("`<{}>` names no argument of this function{near}; {}", placeholder.place, function.arguments())
 }
 
-/// Returns what a hole was meant to be that looks like a constant: `<Id>` and `<order::id>` for the arguments `id` and `order`.
-fn misspelt(hole: &Hole, function: &Function) -> Option<String> {
-    let (first, path) = hole.root.split_once("::").unwrap_or((&hole.root, ""));
+/// Returns the placeholder that was probably meant: `<id>` for `<Id>`, and `<order.id>` for
+/// `<order::id>`.
+fn misspelt(placeholder: &Placeholder, function: &Function) -> Option<String> {
+    let (first, path) = placeholder.root.split_once("::").unwrap_or((&placeholder.root, ""));
     let is_shouted = |name: &str| !name.contains(char::is_lowercase);
     if !path.is_empty() {
         let is_argument = function.name(first).is_some() && !path.split("::").last().is_some_and(is_shouted);
-        return is_argument.then(|| hole.place.replace("::", "."));
+        return is_argument.then(|| placeholder.place.replace("::", "."));
     }
     let names = function.names().map(|name| name.unraw().to_string());
     let same = names.into_iter().find(|name| name.eq_ignore_ascii_case(first))?;
-    // In capitals it is a constant of that name.
-    (!is_shouted(first)).then(|| hole.place.replacen(first, &same, 1))
+    // A name in capitals is a constant.
+    (!is_shouted(first)).then(|| placeholder.place.replacen(first, &same, 1))
 }
 
-/// Whether a root that is no argument can be a constant: it is a path, or starts with an upper-case letter.
+/// Returns `true` if a root that is not an argument can be a constant: a path, or a name with an
+/// upper-case first letter.
 pub(crate) fn is_constant(root: &str) -> bool {
     root != "Self" && (root.contains("::") || root.trim_start_matches('_').starts_with(char::is_uppercase))
 }
@@ -191,7 +207,7 @@ fn identifier(name: &str, span: Span) -> syn::Result<Ident> {
     Ok(ident)
 }
 
-/// Reads a path and locates its tokens at `span`.
+/// Parses a path and locates its tokens at `span`.
 fn respanned(path: &str, span: Span) -> syn::Result<TokenStream> {
     let tokens: TokenStream = path
         .parse()
@@ -205,7 +221,7 @@ fn respanned(path: &str, span: Span) -> syn::Result<TokenStream> {
         .collect())
 }
 
-/// The name that an argument gets which is a pattern.
+/// Returns the name of an argument whose parameter is a pattern.
 pub(crate) fn argument(index: usize) -> Ident {
     format_ident!("__dlock_arg{}", index, span = Span::mixed_site())
 }

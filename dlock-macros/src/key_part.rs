@@ -5,7 +5,7 @@
 //! struct LineId { order: u64, line: u32 }    ->  out.fields().field("order", &self.order).field("line", &self.line).end()
 //! ```
 //!
-//! Not here: what is refused (`key_part_checks`), and how values are written (the runtime's `key`).
+//! See `key_part_checks` for errors, and `key` of the runtime for how values are written.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
@@ -21,12 +21,12 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
     Part::parse(item).map_or_else(|error| error.to_compile_error(), Part::expand)
 }
 
-/// What is to be a part of keys.
+/// The item under the derive.
 struct Part {
     attributes: Vec<Attribute>,
     name: Ident,
     generics: Generics,
-    /// The fields of a struct, or why something else cannot have the derive.
+    /// The fields of a struct, or the error for another item.
     fields: syn::Result<Fields>,
 }
 
@@ -60,13 +60,14 @@ impl Part {
         });
         match report.finish(body) {
             Ok(body) => body.of(name, generics, &runtime),
-            // It is a part all the same, so that the holes that it is in are no further mistakes.
-            Err(errors) => report::beside(&errors, Body::none().of(name, generics, &runtime)),
+            // It implements the trait anyway, so that placeholders that use it cause no further
+            // errors.
+            Err(errors) => report::with_original_item(&errors, Body::none().of(name, generics, &runtime)),
         }
     }
 }
 
-/// The body of `write_part`, and what it asks of the type parameters.
+/// The body of `write_part`, and its bounds on type parameters.
 struct Body {
     write: TokenStream,
     bounds: Vec<WherePredicate>,
@@ -78,7 +79,7 @@ impl Body {
         let (phantoms, values): (Vec<_>, Vec<_>) = places.partition(Place::is_phantom);
         let write = match values.as_slice() {
             [] => return Err(checks::nothing_to_write(name)),
-            // One value is written as itself.
+            // A single value is written without a field.
             [value] => {
                 let (runtime, borrowed) = (value.located(runtime), value.borrowed());
                 quote_spanned!(value.span()=> #runtime::KeyPart::write_part(#borrowed, __dlock_out))
@@ -91,7 +92,8 @@ impl Body {
                 quote_spanned!(Span::mixed_site()=> __dlock_out.fields() #(#fields)* .end())
             }
         };
-        // The name may be another type's, whose values must not be left out: only the true one has this pattern.
+        // Another type may have the same name, and its values must be written: only the real one
+        // matches this pattern.
         let phantoms = phantoms.iter().map(|phantom| {
             let borrowed = phantom.borrowed();
             quote_spanned!(phantom.span()=> let ::core::marker::PhantomData = #borrowed;)
@@ -116,7 +118,7 @@ impl Body {
             generics.make_where_clause().predicates.extend(bounds);
         }
         let (impl_generics, type_generics, bounds) = generics.split_for_impl();
-        // A name of the macro's: nobody is to be warned here of a type that is deprecated for its users.
+        // The name has the macro's span: a deprecated type must cause no warning here.
         name.set_span(Span::mixed_site().located_at(name.span()));
         quote_spanned! {Span::mixed_site()=>
             #[automatically_derived]
@@ -136,7 +138,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns what an error says.
+    /// Returns the name for error messages.
     fn name(&self) -> String {
         match &self.member {
             Member::Named(name) => name.unraw().to_string(),
@@ -144,7 +146,7 @@ impl Place<'_> {
         }
     }
 
-    /// Borrows the value, where the type stands: that is what can be wrong with it.
+    /// Borrows the value with the span of its type, where a missing impl is reported.
     fn borrowed(&self) -> TokenStream {
         let span = self.span();
         let mut member = self.member.clone();
@@ -155,7 +157,7 @@ impl Place<'_> {
         quote_spanned!(span=> &self.#member)
     }
 
-    /// Moves a path to where the type stands.
+    /// Moves a path to the span of the type.
     fn located(&self, path: &TokenStream) -> TokenStream {
         let here = self.span();
         let located = path.clone().into_iter().map(|mut token| {
@@ -174,7 +176,7 @@ impl Place<'_> {
         Span::mixed_site().located_at(self.ty.span())
     }
 
-    /// Whether the type is marked as one that has a single value, which says nothing.
+    /// Returns `true` if the type is named `PhantomData`, which has no value to write.
     fn is_phantom(&self) -> bool {
         match self.ty {
             Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "PhantomData"),
@@ -182,7 +184,7 @@ impl Place<'_> {
         }
     }
 
-    /// Whether the type uses the type parameter `name`.
+    /// Returns `true` if the type uses the type parameter `name`.
     fn names(&self, name: &Ident) -> bool {
         fn within(tokens: TokenStream, name: &Ident) -> bool {
             tokens.into_iter().any(|token| match token {

@@ -1,6 +1,6 @@
-//! What `#[derive(KeyPart)]` refuses, and its one option: `#[key_part(crate = ::path)]`.
+//! The errors of `#[derive(KeyPart)]`, and its option: `#[key_part(crate = ::path)]`.
 //!
-//! Not here: whether the type of a field can be a part, which the trait says itself.
+//! The trait itself reports a field whose type is not a `KeyPart`.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;
@@ -11,7 +11,7 @@ use crate::entry;
 use crate::report::Report;
 use crate::values;
 
-/// Reads where the runtime is, and reports all other options.
+/// Parses the path of the runtime, and reports all other options.
 pub(crate) fn runtime(attributes: &[Attribute], report: &mut Report) -> Option<Path> {
     let mut runtime = None;
     for attribute in ours(attributes) {
@@ -30,7 +30,7 @@ pub(crate) fn runtime(attributes: &[Attribute], report: &mut Report) -> Option<P
     runtime
 }
 
-/// Reports every `#[key_part(..)]` of a field.
+/// Reports every `#[key_part(..)]` on a field.
 pub(crate) fn options_of_fields(fields: &Fields, report: &mut Report) {
     for attribute in fields.iter().flat_map(|field| ours(&field.attrs)) {
         let skips = attribute.parse_nested_meta(|option| {
@@ -39,7 +39,7 @@ pub(crate) fn options_of_fields(fields: &Fields, report: &mut Report) {
         report.push(skips.err().unwrap_or_else(|| {
             Error::new_spanned(
                 attribute,
-                "`#[key_part(..)]` has no options for a field: every field is written, in order; where some fields are meant, write a hole for each, such as `<line.order>`",
+                "`#[key_part(..)]` has no options for a field: every field is written, in order; to use only some fields, write a placeholder for each, such as `<line.order>`",
             )
         }));
     }
@@ -53,17 +53,17 @@ fn unknown(option: &ParseNestedMeta<'_>) -> Error {
     let name =
         option.path.get_ident().map_or_else(|| "this".to_owned(), |name| format!("`{}`", name.unraw()));
     option.error(format!(
-        "{name} is no option of `#[key_part(..)]`, which has one, for re-exports of the runtime: write `#[key_part(crate = crate::reexports::dlock)]`, or leave it out"
+        "{name} is not an option of `#[key_part(..)]`, whose only option is for re-exports of the runtime: write `#[key_part(crate = crate::reexports::dlock)]`, or leave it out"
     ))
 }
 
 fn skipped(option: &ParseNestedMeta<'_>) -> Error {
     option.error(
-        "a field cannot be skipped: two values that differ only in it would have one key, and share ONE lock; where some fields are meant, write a hole for each, such as `<line.order>`",
+        "a field cannot be skipped: two values that differ only in it would share ONE lock; to use only some fields, write a placeholder for each, such as `<line.order>`",
     )
 }
 
-/// Says why an enum has no derive, and what to write.
+/// Returns the error for an enum, with what to write.
 pub(crate) fn an_enum(item: &ItemEnum) -> Error {
     let name = &item.ident;
     let example = item.variants.first().map_or_else(String::new, |variant| {
@@ -86,23 +86,23 @@ pub(crate) fn an_enum(item: &ItemEnum) -> Error {
     )
 }
 
-/// Says why a union has no derive, and what to write.
+/// Returns the error for a union, with what to write.
 pub(crate) fn a_union(item: &ItemUnion) -> Error {
     let name = &item.ident;
     Error::new(
         name.span(),
         format!(
-            "`#[derive(KeyPart)]` is for structs, and this is a union, which does not know which of its fields is its value: write `impl dlock_runtime::KeyPart for {name}`"
+            "`#[derive(KeyPart)]` is for structs, and this is a union, whose current field is unknown: write `impl dlock_runtime::KeyPart for {name}`"
         ),
     )
 }
 
-/// Says why a struct without values has no derive, and what to write.
+/// Returns the error for a struct without values, with what to write.
 pub(crate) fn nothing_to_write(name: &Ident) -> Error {
     Error::new(
         name.span(),
         format!(
-            "`{name}` has no field that could be written, so that its part of a key would be empty: give it one, or leave it out of the key and write a text there, as in `key = \"{}:..\"`",
+            "`{name}` has no field to write, so its part of a key would be empty: add a field, or write text in the key instead, as in `key = \"{}:..\"`",
             name.unraw().to_string().to_lowercase()
         ),
     )

@@ -1,17 +1,17 @@
-//! The attribute and the derive of dlock: tokens in, tokens out.
+//! The attribute and the derive of dlock.
 //!
-//! Depend on `dlock-runtime`, which re-exports both and has their examples. Not here: anything that runs; the expansion
-//! knows the runtime only as a path.
+//! Depend on `dlock-runtime`, which re-exports both and has their examples. Expansions refer to the
+//! runtime only by path.
 //!
 //! # Layout
 //!
 //! ```text
-//! expand                puts the parts together
-//! ├── args              name = value, ..        ── entry, values, duration, names, conflicts
-//! ├── function          the item under it       ── boxed, output, pattern
-//! ├── key               holes and arguments     ── template, checks
-//! └── outcome           from result to return value
-//! key_part              the derive                ── key_part_checks
+//! expand                assembles the expansion
+//! ├── args              name = value, ..            ── entry, values, duration, names, conflicts
+//! ├── function          the annotated item          ── boxed, output, pattern
+//! ├── key               placeholders and arguments  ── template, checks
+//! └── outcome           the return value
+//! key_part              the derive                  ── key_part_checks
 //! report                many errors, one report
 //! ```
 

@@ -1,6 +1,4 @@
-//! The names of the parameters: ours, those of other libraries, and the nearest to a misspelt one.
-//!
-//! Not here: what the parameters mean (`args`).
+//! The names of the parameters, those of other libraries, and suggestions for misspelled ones.
 
 /// The parameters of this version.
 pub(crate) const KNOWN: &[&str] = &[
@@ -25,17 +23,14 @@ pub(crate) const KNOWN: &[&str] = &[
     "crate",
 ];
 
-/// Parameters that are known by name and that this version does not have, with what can be done instead.
-pub(crate) const LATER: &[(&str, &str)] = &[
-    (
-        "keys",
-        "write the attribute once for each lock, one above the other, each with its `key = ..`, in one order everywhere",
-    ),
-    ("permits", "a lock lets one caller in at a time: write `key = ..` alone"),
+/// Known parameters that this version does not have, with alternatives.
+pub(crate) const PLANNED: &[(&str, &str)] = &[
+    ("keys", "stack one attribute per lock, each with its `key = ..`, in the same order everywhere"),
+    ("permits", "a lock has one holder at a time: write only `key = ..`"),
 ];
 
-/// What other libraries call it, without case and underscores, and what it is called here.
-const FOREIGN: &[(&str, &str)] = &[
+/// Names in other libraries, in lower case and without underscores, and the names in dlock.
+const ALIASES: &[(&str, &str)] = &[
     ("ttl", "lease"),
     ("expire", "lease"),
     ("expires", "lease"),
@@ -107,13 +102,13 @@ const FOREIGN: &[(&str, &str)] = &[
     ("concurrency", "permits"),
 ];
 
-/// Returns what a name of another library is called here.
-pub(crate) fn here(foreign: &str) -> Option<&'static str> {
+/// Returns the name in dlock of another library's parameter.
+pub(crate) fn canonical_name(foreign: &str) -> Option<&'static str> {
     let plain: String = foreign.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect();
-    FOREIGN.iter().find(|(name, _)| *name == plain).map(|(_, ours)| *ours)
+    ALIASES.iter().find(|(name, _)| *name == plain).map(|(_, ours)| *ours)
 }
 
-/// Returns the candidate that `name` was probably meant to be: at most a third of its letters, and at least one, may differ.
+/// Returns the candidate nearest to `name`: at most 1/3 of its letters, or one, may differ.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.chars().count() / 3).max(1);
     candidates
@@ -124,7 +119,8 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// The Levenshtein distance: how many letters to insert, delete or replace. Case and underscores are free.
+/// Returns the Levenshtein distance: the number of letters to insert, delete, or replace. It
+/// ignores case and underscores.
 fn distance(left: &str, right: &str) -> usize {
     let plain = |name: &str| -> Vec<char> {
         name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
@@ -156,16 +152,16 @@ mod tests {
 
     #[test]
     fn a_foreign_name_is_found_in_every_spelling() {
-        assert_eq!(here("leaseTime"), Some("lease"));
-        assert_eq!(here("lease_time"), Some("lease"));
-        assert_eq!(here("lease"), None);
+        assert_eq!(canonical_name("leaseTime"), Some("lease"));
+        assert_eq!(canonical_name("lease_time"), Some("lease"));
+        assert_eq!(canonical_name("lease"), None);
     }
 
     #[test]
     fn every_foreign_name_leads_to_one_of_ours() {
-        let ours: Vec<&str> = KNOWN.iter().copied().chain(LATER.iter().map(|(name, _)| *name)).collect();
+        let ours: Vec<&str> = KNOWN.iter().copied().chain(PLANNED.iter().map(|(name, _)| *name)).collect();
 
-        assert!(FOREIGN.iter().all(|(_, name)| ours.contains(name)));
-        assert!(FOREIGN.iter().all(|(name, _)| !ours.contains(name)));
+        assert!(ALIASES.iter().all(|(_, name)| ours.contains(name)));
+        assert!(ALIASES.iter().all(|(name, _)| !ours.contains(name)));
     }
 }

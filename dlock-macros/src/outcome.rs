@@ -1,6 +1,6 @@
-//! The way from a result to the function's return value, for each `on_contended`.
+//! Turns a result into the function's return value, for each `on_contended`.
 //!
-//! Not here: the types that can take each way (the runtime's `private::outcome`).
+//! See `private::return_types` of the runtime for the traits of return types.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -8,19 +8,19 @@ use syn::spanned::Spanned;
 
 use crate::args::{OnContended, OnLost, OnUnavailable, Options};
 use crate::expand::{Expansion, take_apart};
-use crate::function::TakenApart;
+use crate::function::Destructured;
 
-/// Runs `body` under `__dlock_call`, and gives the function's value.
+/// Returns code that runs `body` under `__dlock_call` and evaluates to the function's value.
 pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStream {
     let Expansion { private, args, function, .. } = expansion;
     let output = &function.output;
     let span = Span::mixed_site();
-    // The bound is blamed at the return type.
+    // A missing bound is reported at the return type.
     let at_output = span.located_at(output.span);
     let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
     let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
     let apart =
-        function.parameters.iter().filter_map(|parameter| take_apart(parameter, TakenApart::BeforeBody));
+        function.parameters.iter().filter_map(|parameter| take_apart(parameter, Destructured::BeforeBody));
     let pinned = quote_spanned! {span=>
         #held
         #(#apart)*
@@ -31,7 +31,8 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let skipping = (*on_unavailable == OnUnavailable::Skip)
         .then(|| quote_spanned!(at_output=> #private::skip_unavailable::<#output>(__dlock_result, #swallow)))
         .map(|skipping| quote_spanned!(span=> let __dlock_result = #skipping;));
-    // Of a type that has no name the stand-in would stand for the loss: the body's own value does.
+    // For an unnamed type, the stand-in value would hide the loss, so the body's own value is
+    // returned.
     let stands = if output.opaque {
         quote_spanned!(span=> |_| true)
     } else {
@@ -85,7 +86,8 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
                     }
                 },
             };
-            // The arguments are in the body by now: what happens from here on the type must carry, or cannot happen.
+            // The arguments are moved into the body: a later error must fit the return type, or
+            // cannot happen.
             let started = if *on_lost == OnLost::Finish {
                 quote_spanned!(span=> #pinned #private::Call::run_to_end(&__dlock_call, __dlock_body).await)
             } else {
@@ -102,7 +104,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     }
 }
 
-/// What becomes of `__dlock_error`: the return type carries it, or `value` stands for it.
+/// Returns code for `__dlock_error`: the return type carries it, or `value` replaces it.
 fn instead(expansion: &Expansion<'_>, value: &TokenStream) -> TokenStream {
     let Expansion { private, function, .. } = expansion;
     let output = &function.output;

@@ -1,6 +1,6 @@
 //! The return type, in a form that can be named inside the function.
 //!
-//! Not here: which causes it can carry; that is judged by the runtime's traits, never by a name.
+//! The runtime's traits decide which errors it can carry, never its name.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
@@ -10,18 +10,18 @@ use syn::{Error, ReturnType, Token, Type, TypeInfer, TypeTuple};
 
 use crate::args::{OnContended, OnLost, OnUnavailable, Options};
 
-/// What the body gives.
+/// The return type of the body.
 pub(crate) struct Output {
-    /// The type, with `_` for each `impl Trait` in it, which has no name.
+    /// The type, with `_` for each `impl Trait`, which has no name.
     named: Type,
-    /// Whether the whole type is an `impl Trait`, so that nothing of it is known.
+    /// Whether the whole type is an `impl Trait`.
     pub(crate) opaque: bool,
-    /// Where errors about it are shown.
+    /// The span of errors about it.
     pub(crate) span: Span,
 }
 
 impl Output {
-    /// Reads the part after the arguments. A function without one is blamed at `name`.
+    /// Parses the part after the arguments. For a function without one, errors are shown at `name`.
     pub(crate) fn of(output: &ReturnType, name: Span) -> Self {
         match output {
             ReturnType::Type(_, output) => Self::new((**output).clone()),
@@ -36,19 +36,21 @@ impl Output {
         }
     }
 
-    /// Reads a return type.
+    /// Parses a return type.
     pub(crate) fn new(mut named: Type) -> Self {
         let span = named.span();
         Unnamed.visit_type_mut(&mut named);
         Self { opaque: is_infer(&named), named, span }
     }
 
-    /// Refuses the return types that no trait could judge.
+    /// Refuses the return types that no trait can check.
     pub(crate) fn check(&self, options: &Options) -> syn::Result<()> {
         let Options { on_contended, on_lost, on_unavailable, .. } = options;
         let refuse = |problem: &str| Err(Error::new(self.span, problem));
         if matches!(self.named, Type::Never(_)) {
-            return refuse("`!` cannot report that the lock was not taken: return `Result<Infallible, E>`");
+            return refuse(
+                "`!` cannot report that the lock was not acquired: return `Result<Infallible, E>`",
+            );
         }
         if !self.opaque {
             return Ok(());
@@ -60,7 +62,7 @@ impl Output {
         }
         match on_contended {
             OnContended::Error | OnContended::Skip => refuse(
-                "`impl Trait` cannot report that the lock was not taken: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
+                "`impl Trait` cannot report that the lock was not acquired: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
             ),
             OnContended::Fallback(_) if *on_lost == OnLost::Abort => refuse(
                 "`impl Trait` cannot report that the lock was lost while the body ran, when the arguments of `fallback` are gone: write `on_lost = finish`, or return `Result<T, E>`",

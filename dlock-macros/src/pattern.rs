@@ -1,6 +1,4 @@
-//! Patterns of parameters: which names they bind, and how to bind them by reference.
-//!
-//! Not here: which of the names a key uses (`key`).
+//! Patterns of parameters: the names that they bind, and how to bind those by reference.
 
 use proc_macro2::Ident;
 use syn::visit_mut::{self, VisitMut};
@@ -18,17 +16,18 @@ pub(crate) fn names(pattern: &Pat) -> Vec<Ident> {
     names
 }
 
-/// Returns the pattern that binds the `wanted` names when it is matched against a *reference* to the argument.
+/// Returns the pattern that binds the `wanted` names when it is matched against a *reference* to
+/// the argument.
 ///
-/// Such a match binds by reference of itself; `ref`, `mut` and `&` inside it are refused by edition 2024 and go. Names that
-/// are not wanted become `_`, so that nobody is warned of an unused one.
+/// Such a match binds by reference. Edition 2024 refuses `ref`, `mut`, and `&` inside it, so they
+/// are removed. Other names become `_`, so that there is no warning for an unused one.
 pub(crate) fn borrowed(pattern: &Pat, wanted: impl FnMut(&Ident) -> bool) -> Pat {
     let mut pattern = pattern.clone();
     Borrow(wanted).visit_pat_mut(&mut pattern);
     pattern
 }
 
-/// Whether all that the pattern takes apart is bound by value, so that nothing of the argument is left behind it.
+/// Returns `true` if the pattern binds all parts by value, so that no part of the argument is left.
 pub(crate) fn takes_all(pattern: &Pat) -> bool {
     match pattern {
         Pat::Ident(binding) => binding.by_ref.is_none() && binding.subpat.is_none(),
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_something_behind_is_told_from_what_takes_all() {
+    fn takes_all_is_false_if_a_part_is_left() {
         for all in [quote!(Path(mut id)), quote!(Json(Order { id, lines: (a, b) })), quote!((a, b))] {
             assert!(takes_all(&pattern(all.clone())), "{all}");
         }

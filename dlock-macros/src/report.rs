@@ -1,11 +1,9 @@
-//! Many errors, one report: every mistake of an attribute is found in one compilation.
-//!
-//! Not here: what the mistakes are; each is worded where it is found.
+//! Collects errors, so that one compilation reports every mistake in an attribute.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
-/// Collects the errors of one attribute.
+/// The errors of one attribute.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Option<syn::Error>);
 
@@ -18,16 +16,16 @@ impl Report {
         }
     }
 
-    /// Keeps the error of `result`, or gives its value.
+    /// Keeps the error of `result`, or returns its value.
     pub(crate) fn check<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// Gives `value`, unless anything was reported or there is none.
+    /// Returns `value` if it exists and no error was reported.
     ///
     /// # Errors
     ///
-    /// All errors, as one. A missing value must have been reported.
+    /// Returns all errors as one. A missing value must have been reported.
     pub(crate) fn finish<T>(self, value: Option<T>) -> syn::Result<T> {
         match (self.0, value) {
             (None, Some(value)) => Ok(value),
@@ -40,14 +38,15 @@ impl Report {
     }
 }
 
-/// Gives the errors **and the item as it came**, so that its callers still resolve and editors keep working.
-pub(crate) fn beside(errors: &syn::Error, item: TokenStream) -> TokenStream {
+/// Returns the errors **and the unchanged item**, so that its callers still resolve and editors
+/// keep working.
+pub(crate) fn with_original_item(errors: &syn::Error, item: TokenStream) -> TokenStream {
     let mut tokens = errors.to_compile_error();
     tokens.extend(item);
     tokens
 }
 
-/// Writes code for a message about as its author wrote it: tokens come with white space between any two.
+/// Formats code for a message as a person writes it: tokens have white space between any two.
 pub(crate) fn written(code: &impl ToTokens) -> String {
     let narrow =
         [(" :: ", "::"), (" < ", "<"), (" >", ">"), (" ,", ","), (" (", "("), ("& ", "&"), (" !", "!")];

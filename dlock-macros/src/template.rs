@@ -1,21 +1,21 @@
-//! Takes a key template apart: text and holes, by their letters alone.
+//! Parses a key template into text and placeholders.
 //!
 //! ```text
-//! template := { text | "<<" | ">>" | hole }            "<<" is a literal <, ">>" a literal >
-//! hole     := "<" place [ "|" modifier ] ">"
-//! place    := root { "." IDENT | "." INT | "." IDENT "()" }
-//! root     := IDENT | "self" | IDENT { "::" IDENT }
-//! modifier := "hash" | "opt" | "raw"
-//! text     := anything but < > ## white space and control characters
+//! template    := { text | "<<" | ">>" | placeholder }     "<<" is a literal <, ">>" a literal >
+//! placeholder := "<" place [ "|" modifier ] ">"
+//! place       := root { "." IDENT | "." INT | "." IDENT "()" }
+//! root        := IDENT | "self" | IDENT { "::" IDENT }
+//! modifier    := "hash" | "opt" | "raw"
+//! text        := any character except < > ## white space and control characters
 //! ```
 //!
-//! Not here: what the roots refer to, and where in the source the letters stand (`key`).
+//! See `key` for what the roots refer to.
 
 use std::ops::Range;
 
 use syn::ext::IdentExt;
 
-/// What is wrong with the letters `at` of a template, and what to write.
+/// A mistake in the characters `at` of a template, and what to write.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) at: Range<usize>,
@@ -26,19 +26,19 @@ pub(crate) struct Problem {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
     Text(String),
-    Hole(Hole),
+    Placeholder(Placeholder),
 }
 
-/// A `<place|modifier>`.
+/// A placeholder: `<place|modifier>`.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Hole {
+pub(crate) struct Placeholder {
     /// The place as it is written.
     pub(crate) place: String,
-    /// What it starts with: a name, or a path with `::`.
+    /// Its start: a name, or a path with `::`.
     pub(crate) root: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) modifier: Modifier,
-    /// Where the hole stands, with its `<` and `>`.
+    /// The position of the placeholder, including `<` and `>`.
     pub(crate) at: Range<usize>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Modifier {
     Raw,
 }
 
-/// Takes `template` apart. Gives the pieces that are right, and a problem for each that is not.
+/// Parses `template`. Returns the valid pieces, and a problem for each other one.
 pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
     let mut pieces = Vec::new();
     let mut problems = Vec::new();
@@ -86,8 +86,8 @@ pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
                 if !text.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut text)));
                 }
-                match hole(inside, here..here + inside.len() + 2) {
-                    Ok(hole) => pieces.push(Piece::Hole(hole)),
+                match placeholder(inside, here..here + inside.len() + 2) {
+                    Ok(placeholder) => pieces.push(Piece::Placeholder(placeholder)),
                     Err(problem) => problems.push(problem),
                 }
             }
@@ -97,7 +97,7 @@ pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
                     .to_owned(),
             }),
             letter if letter.is_whitespace() || letter.is_control() => {
-                // One is enough: whoever takes it out sees the others.
+                // One report is enough.
                 let message =
                     "white space and control characters cannot be part of a key: write `:` or `-` instead";
                 if !problems.iter().any(|problem: &Problem| problem.message == message) {
@@ -130,7 +130,7 @@ fn unclosed(here: usize, after: &str) -> Problem {
     }
 }
 
-fn hole(inside: &str, at: Range<usize>) -> Result<Hole, Problem> {
+fn placeholder(inside: &str, at: Range<usize>) -> Result<Placeholder, Problem> {
     let wrong = |message: String| Problem { at: at.clone(), message };
     let (place, modifier) = match inside.split_once('|') {
         None => (inside, Modifier::Plain),
@@ -155,7 +155,7 @@ fn hole(inside: &str, at: Range<usize>) -> Result<Hole, Problem> {
     let (Some(root), Some(steps)) = (root, steps) else {
         return Err(wrong(not_a_place(inside)));
     };
-    Ok(Hole { place: place.to_owned(), root: root.to_owned(), steps, modifier, at })
+    Ok(Placeholder { place: place.to_owned(), root: root.to_owned(), steps, modifier, at })
 }
 
 fn not_a_place(inside: &str) -> String {
@@ -163,7 +163,7 @@ fn not_a_place(inside: &str) -> String {
     let place = narrow.split('|').next().unwrap_or_default();
     let simple =
         place.split("::").flat_map(|part| part.split('.')).all(|part| is_name(part.trim_end_matches("()")));
-    // White space between two words is more than a slip.
+    // White space between two words is not just a slip.
     let words = inside.split('|').all(|part| part.split_whitespace().count() == 1);
     if place.is_empty() {
         "a placeholder needs a name: write `<name>` with the name of an argument".to_owned()
@@ -171,7 +171,7 @@ fn not_a_place(inside: &str) -> String {
         format!("`<{inside}>` has white space in it: write `<{narrow}>`")
     } else {
         format!(
-            "`<{inside}>` is not a placeholder, which is an argument, its fields and its getters: for anything else write `key = ` and an expression such as `format!(..)`"
+            "`<{inside}>` is not a placeholder (an argument, its fields, or its getters): for anything else, write `key = ` and an expression such as `format!(..)`"
         )
     }
 }
@@ -186,11 +186,11 @@ fn step(text: &str) -> Option<Step> {
     }
 }
 
-/// Whether `text` is an identifier, a keyword or a raw identifier.
+/// Returns `true` if `text` is an identifier, a keyword, or a raw identifier.
 fn is_name(text: &str) -> bool {
     use syn::parse::Parser;
     let starts = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    // The letters are looked at first, since a comment or white space would pass the parser.
+    // The characters are checked first, since the parser would accept a comment or white space.
     starts
         && text.strip_prefix("r#").unwrap_or(text).chars().all(|c| c.is_alphanumeric() || c == '_')
         && syn::Ident::parse_any.parse_str(text).is_ok()
@@ -211,15 +211,23 @@ mod tests {
         let (pieces, problems) = parse("a:<order.lines.0.id()|hash>:<<b>>{<r#type>}");
 
         assert_eq!(problems, []);
-        let [Piece::Text(first), Piece::Hole(hole), Piece::Text(second), Piece::Hole(raw), Piece::Text(last)] =
-            &pieces[..]
+        let [
+            Piece::Text(first),
+            Piece::Placeholder(placeholder),
+            Piece::Text(second),
+            Piece::Placeholder(raw),
+            Piece::Text(last),
+        ] = &pieces[..]
         else {
             panic!("{pieces:?}")
         };
         assert_eq!((first.as_str(), second.as_str(), last.as_str()), ("a:", ":<b>{", "}"));
-        assert_eq!(hole.root, "order");
-        assert_eq!(hole.steps, [Step::Field("lines".into()), Step::Index(0), Step::Getter("id".into())]);
-        assert_eq!((hole.modifier, &hole.at), (Modifier::Hash, &(2..27)));
+        assert_eq!(placeholder.root, "order");
+        assert_eq!(
+            placeholder.steps,
+            [Step::Field("lines".into()), Step::Index(0), Step::Getter("id".into())]
+        );
+        assert_eq!((placeholder.modifier, &placeholder.at), (Modifier::Hash, &(2..27)));
         assert_eq!(raw.root, "r#type");
     }
 

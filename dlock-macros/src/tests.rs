@@ -1,4 +1,4 @@
-//! The whole expansion, as the person who debugs it sees it.
+//! `BoxedFn` expansions, as `cargo expand` shows them.
 
 use quote::quote;
 
@@ -20,7 +20,7 @@ fn the_first_line_of_the_readme_expands_to_this() {
         async fn place_order(user_id: u64, cart: Cart) -> Result<Receipt, OrderError> {
             let __dlock_call = {
                 let __dlock_call = ::dlock_runtime::__private::Call::new(const {
-                    &::dlock_runtime::__private::Site::new(
+                    &::dlock_runtime::__private::Callsite::new(
                         ::core::concat!(::core::module_path!(), "::place_order"),
                         ::dlock_runtime::__private::Options::new()
                             .lease(::core::time::Duration::new(30u64, 0u32))
@@ -102,7 +102,7 @@ fn a_newtype_expands_to_its_field() {
 }
 
 #[test]
-fn what_has_no_derive_is_a_part_all_the_same() {
+fn refused_items_still_implement_the_trait() {
     let expanded = derive(quote!(
         enum Kind<T> {
             A(T),
@@ -115,7 +115,7 @@ fn what_has_no_derive_is_a_part_all_the_same() {
 }
 
 #[test]
-fn the_item_comes_last_and_whole_behind_every_mistake_in_the_attribute() {
+fn a_refused_attribute_leaves_the_item_unchanged() {
     let item = || {
         quote! {
             /// Documented.
@@ -153,7 +153,7 @@ fn the_item_comes_last_and_whole_behind_every_mistake_in_the_attribute() {
         "#![key]",
     ];
     for attribute in attributes {
-        // What has no tokens, such as a quote that is not closed, never comes to an attribute.
+        // Text without tokens, such as an unclosed quote, never reaches an attribute.
         let Ok(parameters) = attribute.parse() else { continue };
 
         let expanded = distributed_lock(parameters, item()).to_string();
@@ -164,7 +164,7 @@ fn the_item_comes_last_and_whole_behind_every_mistake_in_the_attribute() {
 }
 
 #[test]
-fn items_that_are_none_of_ours_or_not_finished_come_back_as_they_are() {
+fn refused_items_are_left_unchanged() {
     let items = [
         "",
         "async fn",
@@ -196,7 +196,7 @@ fn items_that_are_none_of_ours_or_not_finished_come_back_as_they_are() {
 }
 
 #[test]
-fn a_body_is_passed_on_token_for_token_whatever_is_in_it() {
+fn bodies_are_passed_on_token_for_token() {
     for body in
         ["self.", "let", "if x {", "match x { A => , }", "x.await.", "a b c , ; = > 'x", "#![allow(x)] foo!["]
     {

@@ -1,6 +1,4 @@
-//! The values that are no plain duration: one function per form, each with its error.
-//!
-//! Not here: the names of the parameters and how they are told apart (`args`), and durations (`duration`).
+//! Parses the values that are not durations, each form with its error.
 
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use crate::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::duration::Time;
 use crate::report::written;
 
-/// Reads `lease`, or `max_hold`, which no lease is longer than: not shorter than the renewals of a lease could be.
+/// Parses `lease` or `max_hold`, which have the same bounds.
 pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time> {
     let lease = Time::parse(name, value, example)?;
     match lease.known() {
@@ -28,7 +26,7 @@ pub(crate) fn lease(name: &str, value: &Expr, example: &str) -> syn::Result<Time
     }
 }
 
-/// Reads `min_hold`, which a server has to keep.
+/// Parses `min_hold`, which a server must store.
 pub(crate) fn min_hold(value: &Expr) -> syn::Result<Time> {
     let min_hold = Time::parse("min_hold", value, "50s")?;
     match min_hold.known() {
@@ -41,13 +39,13 @@ fn too_long(name: &str, example: &str) -> String {
     format!("`{name}` is at most 365 days: write `{name} = \"{example}\"`")
 }
 
-/// The runtime has the same bound: a server's arithmetic overflows far beyond it.
+/// The same bound as in the runtime. A server's arithmetic overflows only far beyond it.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Below this a renewal every third of the lease could not make its round trip.
+/// With a shorter lease, a renewal after a third of it would not have time for its round trip.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
-/// Reads `true` or `false`.
+/// Parses `true` or `false`.
 pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.clone()),
@@ -58,7 +56,7 @@ pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
     }
 }
 
-/// Reads `retry`: a number, or a constant.
+/// Parses `retry`: a number, or a constant.
 pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
     let number = match &value {
         Expr::Path(_) | Expr::Call(_) => true,
@@ -70,11 +68,11 @@ pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
     }
     Err(Error::new(
         value.span(),
-        "`retry` is the number of further tries after the first: write `retry = 3`; to bound the time write `wait = \"5s\"`",
+        "`retry` is the number of retries after the first attempt: write `retry = 3`; to limit the time, write `wait = \"5s\"`",
     ))
 }
 
-/// Reads `on_contended`.
+/// Parses `on_contended`.
 pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {
     let span = value.span();
     match value {
@@ -99,7 +97,7 @@ pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {
             }
             return Err(Error::new(
                 span,
-                "`fallback` takes the path of an `async fn` with the same arguments: write `on_contended = fallback(other_fn)`, and in a method `fallback(Self::other_fn)`, where `self` comes first",
+                "`fallback` takes the path of an `async fn` with the same arguments: write `on_contended = fallback(other_fn)`, and in a method `fallback(Self::other_fn)`, whose first argument is `self`",
             ));
         }
         Expr::Call(call) => return Err(Error::new(span, no_outcome(&call))),
@@ -108,7 +106,7 @@ pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {
     Err(Error::new(span, OUTCOMES.to_owned() + ": write `on_contended = skip`"))
 }
 
-/// Says what to write instead of a call that is none of the outcomes.
+/// Returns the error for a call that is not one of the outcomes.
 fn no_outcome(call: &ExprCall) -> String {
     let name = match &*call.func {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string).unwrap_or_default(),
@@ -117,9 +115,9 @@ fn no_outcome(call: &ExprCall) -> String {
     let call = written(call);
     match name.as_str() {
         "wait" => {
-            "a call waits before it is contended: write `wait = \"5s\"` in place of `on_contended`".to_owned()
+            "a call waits before it is contended: write `wait = \"5s\"` instead of `on_contended`".to_owned()
         }
-        "retry" => "a call tries again before it is contended: write `retry = 3` in place of `on_contended`"
+        "retry" => "a call tries again before it is contended: write `retry = 3` instead of `on_contended`"
             .to_owned(),
         "Err" | "Ok" | "Some" => format!("{OUTCOMES}: write `on_contended = return({call})`"),
         _ => format!("{OUTCOMES}: write `on_contended = return({call})` for its value"),
@@ -128,7 +126,7 @@ fn no_outcome(call: &ExprCall) -> String {
 
 const OUTCOMES: &str = "`on_contended` is one of `error`, `skip`, `return(value)` and `fallback(path)`";
 
-/// Reads `on_lost`.
+/// Parses `on_lost`.
 pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {
     match value {
         Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLost::Abort),
@@ -140,7 +138,7 @@ pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {
     }
 }
 
-/// Reads `on_unavailable`.
+/// Parses `on_unavailable`.
 pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
     match value {
         Expr::Path(path) if path.path.is_ident("error") => Ok(OnUnavailable::Error),
@@ -153,19 +151,19 @@ pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
     }
 }
 
-/// Reads `release`.
+/// Parses `release`.
 pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
     match value {
         Expr::Path(path) if path.path.is_ident("awaited") => Ok(ReleaseMode::Awaited),
         Expr::Path(path) if path.path.is_ident("background") => Ok(ReleaseMode::Background),
         other => Err(Error::new(
             other.span(),
-            "`release` is `awaited` (the call returns once the server has let go) or `background` (it returns at once): write `release = background`, or leave it out",
+            "`release` is `awaited` (the call returns once the server has replied) or `background` (it returns at once): write `release = background`, or leave it out",
         )),
     }
 }
 
-/// Reads `kind`, of which this version has one.
+/// Parses `kind`, of which this version has one.
 pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
     let problem = match value {
         Expr::Path(path) if path.path.is_ident("mutex") => return Ok(()),
@@ -177,7 +175,7 @@ pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
     Err(Error::new(value.span(), format!("{problem}: leave `kind` out, or write `kind = mutex`")))
 }
 
-/// Reads `name`: what spans and metrics call the function.
+/// Parses `name`, the function's name in spans and metrics.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is empty",
@@ -191,12 +189,14 @@ pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     ))
 }
 
-/// Reads `namespace`: what stands before the key in Redis.
+/// Parses `namespace`, the prefix of the key in Redis.
 pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
         Expr::Path(_) => return Ok(value),
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match text.value() {
-            holes if holes.contains(['<', '>']) => "cannot have placeholders: put what varies into the `key`",
+            placeholders if placeholders.contains(['<', '>']) => {
+                "cannot have placeholders: put what varies into the `key`"
+            }
             odd if odd.contains(|c: char| c.is_whitespace() || c.is_control() || "{}".contains(c)) => {
                 "cannot have white space, control characters or braces"
             }
@@ -208,7 +208,7 @@ pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
     Err(Error::new(span, format!("`namespace` {problem}: write `namespace = \"shop\"`")))
 }
 
-/// Reads `guard`: the name that the body uses.
+/// Parses `guard`, the guard's name in the body.
 pub(crate) fn guard(value: &Expr) -> syn::Result<Ident> {
     let name = match value {
         Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
@@ -224,14 +224,14 @@ pub(crate) fn guard(value: &Expr) -> syn::Result<Ident> {
         })
 }
 
-/// Reads `manager`: an expression for one that is there already.
+/// Parses `manager`, an expression for an existing manager.
 pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
         Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
             "`manager` is an expression for a `LockManager`: write `manager = self.locks`; a URL goes to `dlock_runtime::init(url).await`, once"
         }
         _ if ["LockManager", "connect"].iter().all(|name| mentions(&value.to_token_stream(), name)) => {
-            "`manager` is evaluated at each call, and a manager that is made there shares its locks with nobody: make one at the start, and write `manager = self.locks`, or leave `manager` out"
+            "`manager` is evaluated at each call, and a manager that is created there shares its locks with no other call: create one at the start, and write `manager = self.locks`, or leave `manager` out"
         }
         _ => return Ok(value),
     };
@@ -246,7 +246,7 @@ fn mentions(tokens: &TokenStream, name: &str) -> bool {
     })
 }
 
-/// Reads `crate`: where the runtime is found from everywhere.
+/// Parses `crate`, the absolute path of the runtime.
 pub(crate) fn runtime(value: Expr) -> syn::Result<Path> {
     let span = value.span();
     match value {

@@ -1,4 +1,4 @@
-//! The manifest names every example: one that is not listed would never be compiled.
+//! The manifest lists every example: an unlisted one would never be compiled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn every_file_in_the_folder_is_a_target() {
     assert_eq!(listed, there);
 }
 
-/// The Rust files in a folder of this package, by their paths.
+/// Returns the Rust files in a folder of this package, by their paths.
 fn sources(folder: &str) -> Vec<String> {
     let files = fs::read_dir(format!("./{folder}")).expect("the folder can be read").flatten();
     let names = files.filter_map(|file| file.file_name().into_string().ok());

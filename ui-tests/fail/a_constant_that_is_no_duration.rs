@@ -1,4 +1,4 @@
-//! 2: the path of something else.
+//! 2: the path of another type.
 
 use dlock_runtime::{Error, distributed_lock};
 

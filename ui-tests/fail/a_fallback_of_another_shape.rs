@@ -1,4 +1,4 @@
-//! 5, for `fallback`: other arguments, another type, no `async fn`.
+//! 5, for `fallback`: other arguments, another type, not an `async fn`.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 6: a getter that takes its owner away.
+//! 6: a getter that consumes its owner.
 
 use dlock_runtime::{Error, distributed_lock};
 

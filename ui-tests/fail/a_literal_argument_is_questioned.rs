@@ -1,4 +1,4 @@
-//! 1: the brackets are forgotten; a warning, since it may be meant, here made an error to be seen.
+//! 1: missing brackets; a warning, since it may be intended, made an error here to be seen.
 
 #![deny(deprecated)]
 

@@ -1,4 +1,4 @@
-//! 2: over an hour is a warning, here made an error to be seen.
+//! 2: more than one hour is a warning, made an error here to be seen.
 
 #![deny(deprecated)]
 

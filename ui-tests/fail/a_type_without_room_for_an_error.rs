@@ -1,4 +1,4 @@
-//! 5: a return type that cannot report that the lock was not taken.
+//! 5: a return type that cannot report that the lock was not acquired.
 
 use dlock_runtime::distributed_lock;
 

@@ -1,4 +1,4 @@
-//! 5: `impl Trait`, of which nothing is known, and `!`.
+//! 5: `impl Trait`, whose traits are unknown, and `!`.
 
 use dlock_runtime::distributed_lock;
 

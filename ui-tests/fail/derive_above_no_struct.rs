@@ -1,4 +1,4 @@
-//! `#[derive(KeyPart)]` above what is no struct, each used in a key, where it is no second mistake.
+//! `#[derive(KeyPart)]` on other items, each used in a key, where it causes no second error.
 
 use dlock_runtime::{Error, KeyPart, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! Fields that cannot be part of a key, and a `PhantomData` that is none.
+//! Fields that cannot be part of a key, and another type that is named `PhantomData`.
 
 use dlock_runtime::{Error, KeyPart, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! `#[derive(KeyPart)]` above a struct that would write nothing.
+//! `#[derive(KeyPart)]` on a struct that would write nothing.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! 2: durations without a unit, and such that cannot be meant.
+//! 2: durations without a unit, and invalid ones.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 7: braces that make no hash tag.
+//! 7: braces that are not a hash tag.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! Mistakes in the body are told once, where they are, as in a function without the attribute.
+//! Mistakes in the body are reported once, in their place, as in a function without the attribute.
 
 use dlock_runtime::{Error, distributed_lock};
 

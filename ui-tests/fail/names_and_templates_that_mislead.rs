@@ -1,4 +1,5 @@
-//! 1, 3: a guard that hides an argument, templates where they are none, and arguments in the form of constants.
+//! 1, 3: a guard that hides an argument, misplaced templates, and arguments that look like
+//! constants.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 8: keys that say nothing of what they lock.
+//! 8: keys without fixed text.
 
 use dlock_runtime::{Error, distributed_lock};
 

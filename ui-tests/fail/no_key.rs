@@ -1,4 +1,4 @@
-//! 14: nothing says what to lock.
+//! 14: no key is given.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 3: holes that name nothing, and such that are no place.
+//! 3: placeholders that name nothing, and invalid ones.
 
 use dlock_runtime::{Error, distributed_lock};
 

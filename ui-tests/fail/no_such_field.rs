@@ -1,4 +1,4 @@
-//! 3: the root is there, the rest is for the compiler to find.
+//! 3: the root exists, and the compiler reports the rest.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 14: items that are no function with a body.
+//! 14: items that are not a function with a body.
 
 use dlock_runtime::{Error, distributed_lock};
 
@@ -18,6 +18,6 @@ trait Store {
 }
 
 fn main() {
-    // What was refused is still there, so that nothing else is reported.
+    // The refused item is kept, so that no other error is reported.
     drop(Order.place());
 }

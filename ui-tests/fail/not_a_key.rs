@@ -1,4 +1,4 @@
-//! 11: an expression that gives no key.
+//! 11: an expression that is not a key.
 
 use dlock_runtime::{Error, distributed_lock};
 

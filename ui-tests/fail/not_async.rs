@@ -1,4 +1,4 @@
-//! 4: a plain `fn`, written so or made so by an attribute above.
+//! 4: a plain `fn`, written that way or changed by an attribute above.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 13: `skip` where no value says that the body did not run.
+//! 13: `skip` for a type without a value for "did not run".
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 13: `on_unavailable = skip` where no value says that nothing was done.
+//! 13: `on_unavailable = skip` for a type without a value for "did not run".
 
 use dlock_runtime::{Error, distributed_lock};
 

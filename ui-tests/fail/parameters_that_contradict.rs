@@ -1,4 +1,4 @@
-//! 9: two parameters of which one must go.
+//! 9: two parameters that exclude each other.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 16: `retry` that is no number of tries.
+//! 16: values of `retry` that are not a number of retries.
 
 use dlock_runtime::{Error, distributed_lock};
 

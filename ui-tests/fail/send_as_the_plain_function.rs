@@ -1,4 +1,4 @@
-//! The future is `Send` exactly when the plain function's is: each pair is refused, or accepted, together.
+//! The future is `Send` exactly if that of the plain function is: each pair is refused or accepted.
 
 use std::cell::Cell;
 use std::rc::Rc;

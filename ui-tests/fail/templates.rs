@@ -1,4 +1,4 @@
-//! 15: templates that cannot be read, or read in two ways.
+//! 15: templates that cannot be parsed, or are ambiguous.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! 10: names of other libraries, slips, and what comes in a later version.
+//! 10: names of other libraries, typos, and parameters that this version does not have.
 
 use dlock_runtime::{Error, distributed_lock};
 
@@ -44,6 +44,11 @@ async fn foreign_and_later() -> Result<(), Error> {
 
 #[distributed_lock(key = "a", lockAtLeastFor = "1s")]
 async fn foreign_in_camel_case() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", at_least = "1s")]
+async fn the_name_before_0_1_0() -> Result<(), Error> {
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! 10: names that are right and values that are not.
+//! 10: valid names with invalid values.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! Values that are read and turn out to be of another type.
+//! Values that are parsed and have the wrong type.
 
 use dlock_runtime::{Error, distributed_lock};
 

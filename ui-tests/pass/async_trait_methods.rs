@@ -1,4 +1,4 @@
-//! Under `#[async_trait]`, which expands first and leaves `Box::pin(async move { .. })`.
+//! Below `#[async_trait]`, which expands first and leaves `Box::pin(async move { .. })`.
 
 #![deny(unused_variables)]
 

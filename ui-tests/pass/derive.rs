@@ -21,7 +21,7 @@ struct Nested {
     note: Option<Box<LineId>>,
 }
 
-/// Its tag needs no bound, and is not written.
+/// Its type parameter needs no bound, and is not written.
 #[derive(KeyPart)]
 struct Id<T: ?Sized> {
     raw: u64,

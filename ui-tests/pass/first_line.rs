@@ -1,4 +1,4 @@
-//! The line that the README opens with, as it stands.
+//! The first example of the README, verbatim.
 
 use dlock_runtime::distributed_lock;
 

@@ -1,4 +1,4 @@
-//! Anything that is no string literal gives the whole key.
+//! Any expression except a string literal is the whole key.
 
 use dlock_runtime::{Error, LockKey, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! Every form of hole, and text that is none.
+//! Every form of placeholder, and text that is none.
 
 use std::borrow::Cow;
 use std::sync::Arc;

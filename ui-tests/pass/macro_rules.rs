@@ -1,4 +1,4 @@
-//! Inside of `macro_rules!`, where names have contexts of their own.
+//! Functions inside `macro_rules!`, where names have separate contexts.
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 

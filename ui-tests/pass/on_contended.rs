@@ -1,4 +1,4 @@
-//! What a call gives instead, on every type that can.
+//! Outcomes other than an error, for every type that allows them.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! Parameters that are no plain names.
+//! Parameters that are patterns.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! The future is `Send` exactly when that of the plain function is, and needs no `Clone`.
+//! The future is `Send` exactly if that of the plain function is, and needs no `Clone`.
 
 use std::cell::Cell;
 use std::rc::Rc;

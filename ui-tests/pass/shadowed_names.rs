@@ -1,4 +1,4 @@
-//! A crate that has modules, types and macros by the names that expansions like to use.
+//! A crate with modules, types, and macros whose names expansions often use.
 
 #![allow(dead_code, non_camel_case_types, unused_macros)]
 

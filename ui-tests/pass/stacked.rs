@@ -1,4 +1,4 @@
-//! With the attributes that people stack it with, in the orders that work.
+//! The attributes that users combine with it, in the orders that work.
 
 use axum::extract::{Path, State};
 use dlock_runtime::{Error, distributed_lock};

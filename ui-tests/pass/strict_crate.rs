@@ -1,4 +1,4 @@
-//! A crate that allows nothing.
+//! A crate with strict lints.
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, unused, future_incompatible, nonstandard_style, let_underscore)]
@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use dlock_runtime::{Error, KeyPart, distributed_lock};
 
-/// Nothing.
+/// Does nothing.
 #[distributed_lock(key = "a:<id>", lease = "1s", wait = "1s", retry = 3, backoff = "1s..2s")]
 pub async fn plain(id: u64, mut names: Vec<String>) -> Result<(), Error> {
     names.clear();
@@ -38,7 +38,7 @@ async fn fallback(id: (u64, u8), other: u8) -> u64 {
 #[derive(Clone, Copy, Debug, KeyPart)]
 struct Inner<T>(T);
 
-/// A type that is more private than this one is in a bound of its part.
+/// A bound of its impl contains a type that is more private than this one.
 #[derive(Clone, Debug, KeyPart)]
 pub struct Part<'a, T> {
     inner: Inner<T>,
@@ -46,7 +46,7 @@ pub struct Part<'a, T> {
     _of: PhantomData<T>,
 }
 
-/// It warns nobody but those who use it.
+/// The derive causes no warning; only uses of the type do.
 #[deprecated]
 #[derive(KeyPart)]
 pub struct Old(u8, #[deprecated] u8);

@@ -1,4 +1,4 @@
-//! What the shapes in `editions`, which forbid `unsafe`, cannot hold.
+//! Shapes that the crates in `editions`, which forbid `unsafe`, cannot contain.
 
 use dlock_runtime::{Error, distributed_lock};
 

@@ -1,6 +1,5 @@
-//! What an expansion does when it runs, seen from a runtime that only writes down what happens.
-//!
-//! Not here: the lock itself (the tests of the runtime), and what compiles (`ui`).
+//! The order of an expansion's actions at run time, recorded by a stand-in for the runtime. See
+//! `ui` for what compiles.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use dlock_runtime::{Error, distributed_lock};
 
-/// Stands in for the runtime: `crate = crate::recorder`.
+/// A stand-in for the runtime: `crate = crate::recorder`.
 mod recorder {
     pub(crate) mod __private {
         use std::pin::Pin;
@@ -17,7 +16,7 @@ mod recorder {
         use dlock_runtime::{Error, IntoLockKey, KeyBuilder};
 
         pub(crate) use dlock_runtime::__private::{
-            Body, Carrier, Completed, OnLost, Options, Site, finish, never,
+            Body, Callsite, Carrier, Completed, OnLost, Options, finish, never,
         };
 
         use crate::{DENY, Noisy, note};
@@ -28,7 +27,7 @@ mod recorder {
 
         #[expect(clippy::unused_self, reason = "the real one has a state")]
         impl Call {
-            pub(crate) fn new(site: &'static Site) -> Self {
+            pub(crate) fn new(site: &'static Callsite) -> Self {
                 note(site.name());
                 Self { _released: Noisy("lock") }
             }
@@ -88,7 +87,7 @@ fn notes() -> Vec<String> {
     NOTES.take()
 }
 
-/// Notes when it is dropped.
+/// Records when it is dropped.
 struct Noisy(&'static str);
 
 impl Drop for Noisy {
@@ -206,7 +205,7 @@ async fn with_return() -> Result<u8, Error> {
 }
 
 fn unavailable() -> Error {
-    dlock_runtime::LockKey::new("").expect_err("an empty key is an error")
+    dlock_runtime::LockKey::new("").expect_err("an empty key is an error").into()
 }
 
 #[test]
@@ -230,8 +229,9 @@ fn an_error_that_a_type_can_carry_is_never_swallowed() {
     assert_eq!(notes(), ["order::with_return", "a", "drop lock"]);
 }
 
-/// An argument that is used after an await is in the future of a plain function twice: where it came in and where it is used.
-/// An annotated function has it twice as well, whether it is used or not; this is no reason for a third.
+/// In a plain function, an argument that is used after an await is in the future twice: as the
+/// argument, and where it is used. In an annotated function it is there twice as well, whether it
+/// is used or not, but never three times.
 #[expect(clippy::large_types_passed_by_value, reason = "the size is what is measured")]
 async fn plain_large(input: [u64; 128], text: String) -> Result<u64, Error> {
     let buffer = [input[0]; 700];

@@ -1,8 +1,9 @@
-//! What the attribute adds to a function's future.
+//! The size that the attribute adds to a function's future.
 //!
-//! The futures of a service stand in one another: what each adds, every caller above it carries. A value that is larger than the
-//! body's own state needs its room while the lock is released; and an argument that a plain function drops before its first await has
-//! its place twice here, as every argument has in a plain function that keeps it. Not here: what an expansion does (`order`).
+//! Futures of a service are nested: every caller contains the size of its callees. A value that is
+//! larger than the body's own state needs space while the lock is released. An argument that a
+//! plain function drops before its first await needs its space twice here, as every argument does
+//! in a plain function that keeps it.
 
 use std::future::Future;
 
@@ -12,7 +13,7 @@ struct Path<T>(T);
 
 struct State<T>(T);
 
-/// The most that the attribute may add, in bytes.
+/// The maximum that the attribute may add, in bytes.
 const MOST: usize = 256;
 
 /// Compares an annotated function with the same function without the attribute.
@@ -123,7 +124,7 @@ fn size<F: Future>(future: &F) -> usize {
     size_of_val(future)
 }
 
-/// The plain future, or its value where that is larger.
+/// Returns the size of the plain future, or of its value if that is larger.
 fn floor<F: Future>(future: &F) -> usize {
     size(future).max(size_of::<F::Output>())
 }

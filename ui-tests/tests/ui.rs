@@ -1,11 +1,11 @@
-//! Compiles every case. Not here: what an expansion does when it runs (`order`).
+//! Compiles every case. See `order` for what expansions do at run time.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 #[test]
-fn every_shape_compiles_and_every_mistake_gets_its_message() {
+fn accepted_cases_compile_and_others_have_messages() {
     let cases = trybuild::TestCases::new();
 
     cases.pass("pass/*.rs");
@@ -13,7 +13,7 @@ fn every_shape_compiles_and_every_mistake_gets_its_message() {
 }
 
 #[test]
-fn the_manifest_names_every_test_and_every_failure_has_its_message() {
+fn every_test_is_listed_and_every_failure_has_messages() {
     let manifest = fs::read_to_string("Cargo.toml").expect("the manifest can be read");
 
     let unlisted: Vec<_> = stems("tests", "rs").into_iter().filter(|name| !manifest.contains(name)).collect();
@@ -22,7 +22,7 @@ fn the_manifest_names_every_test_and_every_failure_has_its_message() {
     assert_eq!(stems("fail", "rs"), stems("fail", "stderr"));
 }
 
-/// The names in `folder` that end in `.extension`, without it.
+/// Returns the names in `folder` that end in `.extension`, without it.
 fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
     let paths = fs::read_dir(folder).expect("the folder can be read").flatten().map(|entry| entry.path());
     let wanted = paths.filter(|path| path.extension().is_some_and(|found| found == extension));

@@ -1,4 +1,4 @@
-//! Bodies: every way out, recursion, closures, items inside, and what may not leave its thread.
+//! Bodies: every way to return, recursion, closures, inner items, and values that are not `Send`.
 
 use std::future::Future;
 use std::num::{IntErrorKind, ParseIntError};
@@ -81,7 +81,7 @@ async fn closures(id: u64, names: Vec<String>) -> Result<u64, Error> {
     Ok(twice(&Inner(later.await)) + id + MORE)
 }
 
-#[expect(clippy::future_not_send, reason = "it is not without the attribute either")]
+#[expect(clippy::future_not_send, reason = "it is not `Send` without the attribute either")]
 #[distributed_lock(key = "local:<id>")]
 async fn on_one_thread(id: Rc<str>) -> Result<Rc<str>, Error> {
     let other = Rc::clone(&id);

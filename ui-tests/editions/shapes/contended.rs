@@ -1,4 +1,4 @@
-//! Other outcomes than an error, on every shape of return type that has one.
+//! Outcomes other than an error, for every shape of return type that has one.
 
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, distributed_lock};

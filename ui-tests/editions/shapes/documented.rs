@@ -1,11 +1,11 @@
-//! What a library shows to its users: documented, public, and with every attribute that documentation asks for.
+//! Public items of a library, with documentation and all attributes that documentation needs.
 
 use dlock_runtime::{Error, distributed_lock};
 
 /// A shop.
 #[derive(Debug, Default)]
 pub struct Shop {
-    /// Who is waited on.
+    /// The customer who is being served.
     pub served: u64,
 }
 
@@ -14,7 +14,7 @@ impl Shop {
     ///
     /// # Errors
     ///
-    /// Every cause for which the lock cannot be taken.
+    /// Any error that keeps the lock from being acquired.
     #[inline]
     #[distributed_lock(key = "shop:<customer>", lease = "5s", wait = "1s", backoff = "10ms..1s", retry = 2)]
     pub async fn serve(&mut self, customer: u64) -> Result<u64, Error> {
@@ -23,7 +23,7 @@ impl Shop {
         Ok(customer + self.served)
     }
 
-    /// Counts, or gives nothing while somebody else does.
+    /// Counts, or returns `None` while another caller does.
     #[must_use = "it was counted for this"]
     #[distributed_lock(key = "shop:count", on_contended = skip, max_hold = "1m")]
     pub async fn count(&self) -> Option<u64> {
@@ -36,7 +36,7 @@ impl Shop {
 ///
 /// # Errors
 ///
-/// Every cause for which the lock cannot be taken.
+/// Any error that keeps the lock from being acquired.
 #[doc(alias = "hello")]
 #[distributed_lock(key = "greet:<name>", name = "greeting", namespace = "shop")]
 pub async fn greet(name: &str) -> Result<String, Error> {

@@ -1,6 +1,8 @@
-//! An annotated function drops what its plain twin drops, in the same order, and the lock after all of it.
+//! An annotated function drops the same values as its plain twin, in the same order, and the lock
+//! last.
 //!
-//! Each function stands here once and is compiled twice. Values note when they are dropped, and whether the lock was held then.
+//! Each function is written once and compiled twice. Values record when they are dropped, and
+//! whether the lock was held then.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,7 +16,7 @@ thread_local! {
     static LOCKS: RefCell<Option<TestLocks>> = const { RefCell::new(None) };
 }
 
-/// Notes when it is dropped.
+/// Records when it is dropped.
 #[derive(Clone)]
 struct Noisy(&'static str);
 
@@ -27,7 +29,7 @@ impl Drop for Noisy {
 }
 
 impl Noisy {
-    /// Gives a value that borrows this one and is dropped too.
+    /// Returns a value that borrows this one and is dropped too.
     const fn part(&self) -> Part<'_> {
         Part(self, Self("temporary"))
     }
@@ -55,7 +57,7 @@ enum Way {
     Pause,
 }
 
-/// Takes the way out that it is told.
+/// Ends in the given way.
 async fn take(way: Way) -> Result<(), Error> {
     let _inside = Noisy("inside");
     match way {
@@ -166,7 +168,7 @@ impl Pair {
     }
 }
 
-/// Runs a call to its end or, where it pauses, for a while; gives what it noted.
+/// Polls a call until it ends, at most 100 times; returns its records.
 fn notes<F: Future<Output = Result<usize, Error>>>(call: F) -> Vec<String> {
     let mut context = Context::from_waker(Waker::noop());
     let mut call = Box::pin(call);
@@ -178,7 +180,7 @@ fn notes<F: Future<Output = Result<usize, Error>>>(call: F) -> Vec<String> {
     NOTES.with(RefCell::take)
 }
 
-/// Compares the twins on one way.
+/// Compares the twins for one way to end.
 fn compare<A, P>(name: &str, way: Way, annotated: A, plain: P)
 where
     A: Future<Output = Result<usize, Error>>,
@@ -248,7 +250,7 @@ async fn waiting(_: Noisy, (_, _a): (Noisy, Noisy), _b: Noisy, d: Noisy) -> Resu
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_it_waits_drops_every_argument_once() {
+async fn a_waiting_call_that_is_cancelled_drops_its_arguments_once() {
     let locks = TestLocks::new();
     let elsewhere = locks.hold("key").await;
 

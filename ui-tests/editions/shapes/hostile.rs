@@ -1,8 +1,9 @@
-//! Modules that take every name for themselves that an expansion could want, and traits that have every method on everything.
+//! Modules that define every name an expansion could use, and traits that define every method for
+//! all types.
 //!
-//! The functions are called by no other way than from `tests`, which has the names as they are.
+//! The functions are only called from `tests`, where the names have their usual meaning.
 
-/// Modules, types and macros of the names that expansions like to use.
+/// Modules, types, and macros with names that expansions often use.
 mod shadowed {
     #![allow(dead_code, non_camel_case_types, unused_macros, clippy::upper_case_acronyms)]
 
@@ -28,7 +29,7 @@ mod shadowed {
     struct Send;
     struct Future;
     struct Call;
-    struct Site;
+    struct Callsite;
     struct u64;
     struct u32;
     struct bool;
@@ -79,7 +80,8 @@ mod shadowed {
     }
 }
 
-/// Traits that have every method on everything, by value, so that they come before a method by reference.
+/// Traits that define every method for all types, by value, so that they precede a method by
+/// reference.
 mod captured {
     #![allow(dead_code, clippy::unused_self, clippy::wrong_self_convention)]
 

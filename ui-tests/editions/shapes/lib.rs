@@ -1,9 +1,8 @@
-//! Every shape of function under the attribute, in a crate that allows nothing, once in each edition.
+//! Every shape of function under the attribute, in a crate with strict lints, once in each edition.
 //!
-//! Three packages share this source: `editions/2018`, `editions/2021` and `editions/2024`. Each shape that does something runs over
-//! locks in memory, and its test asserts the value and the key.
-//!
-//! Not here: what the attribute refuses (`fail`), in which order things are dropped (`order`), and what needs `unsafe` (`pass`).
+//! Three packages share this source: `editions/2018`, `editions/2021`, and `editions/2024`. Each
+//! shape that does something runs with locks in memory, and its test asserts the value and the key.
+//! See `pass` for shapes that need `unsafe`.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -24,7 +23,7 @@
     explicit_outlives_requirements
 )]
 #![deny(clippy::all, clippy::pedantic, clippy::nursery)]
-// What stricter crates turn on, as far as these functions keep to it when they are plain.
+// Lints that stricter crates enable, as far as the plain functions satisfy them.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -87,14 +86,15 @@ mod stacked;
 #[cfg(test)]
 mod traits;
 
-/// Runs a call over locks in memory; gives its value, after it has shown that the lock of `key` was taken once and let go.
+/// Runs a call with locks in memory, checks that the lock of `key` was acquired once and released,
+/// and returns its value.
 #[cfg(test)]
 async fn under<F: Future>(key: &str, call: F) -> F::Output {
     let locks = TestLocks::new();
 
     let value = locks.run(call).await;
 
-    assert_eq!(locks.acquisitions(key), 1, "the lock of {key} was not taken");
-    assert!(!locks.is_held(key), "the lock was not let go");
+    assert_eq!(locks.acquisitions(key), 1, "the lock of {key} was not acquired");
+    assert!(!locks.is_held(key), "the lock was not released");
     value
 }

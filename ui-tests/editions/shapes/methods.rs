@@ -66,7 +66,7 @@ impl Account {
         Ok(Self::clone_of(self))
     }
 
-    #[expect(clippy::future_not_send, reason = "it is not without the attribute either")]
+    #[expect(clippy::future_not_send, reason = "it is not `Send` without the attribute either")]
     #[distributed_lock(key = "account:<self.id>")]
     async fn by_rc(self: Rc<Self>) -> Result<u64, Error> {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Parameters that are no plain names.
+//! Parameters that are patterns.
 
 use dlock_runtime::{Error, distributed_lock};
 
@@ -93,7 +93,7 @@ async fn patterns_bind_for_the_key_and_for_the_body() {
 }
 
 #[tokio::test]
-async fn raw_names_expressions_and_conditions_are_parameters_as_others_are() {
+async fn raw_names_expressions_and_conditions_are_accepted() {
     assert_eq!(under("raw:7:1", r#fn(7, &Lines { lines: (1,) })).await.ok(), Some(8));
     assert_eq!(under("expression:7:n", expression((7, "n"), String::new())).await.ok(), Some(7));
     assert_eq!(under("configured:7", configured((7, 8), 9)).await.ok(), Some(7));

@@ -1,4 +1,5 @@
-//! Return types are judged by traits, never by name; and values coerce as in a plain function.
+//! Return types that satisfy the traits under any name, and values that coerce as in a plain
+//! function.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;

@@ -1,4 +1,4 @@
-//! With the attributes that people stack it with, in the orders that work.
+//! The attributes that users combine with it, in the orders that work.
 
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};

@@ -1,4 +1,4 @@
-//! Methods of traits: `async fn` in traits, and under and above `#[async_trait]`.
+//! Methods of traits: `async fn` in traits, and below and above `#[async_trait]`.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::under;
 struct Path<T>(T);
 struct Memory(Vec<u64>);
 
-/// The same macro under the name by which services know it.
+/// The same macro under the name that services use.
 mod tonic {
     pub(super) use async_trait::async_trait;
 }
