@@ -1,15 +1,15 @@
-//! How often a call asks for memory: for its key and its turn, and for what is said of each path here. One more fails a test.
+//! The number of allocations per call on each of the paths below. One more fails a test.
 //!
-//! Over `memory://`, on one thread, and after a first round: what is kept and used again is there by then. How many instructions the
-//! same paths take is counted by the benchmark `instructions`.
+//! The calls use `memory://` on one thread, after a first round that fills the caches. The
+//! benchmark `instructions` counts instructions on the same paths.
 
 use std::future::Future;
 
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use tokio::task::yield_now;
 
-/// How often it is done while it is counted.
-const TURNS: u64 = 1_000;
+/// The number of repetitions that are counted.
+const ROUNDS: u64 = 1_000;
 
 #[distributed_lock(key = "order:<id>", lease = "30s", manager = locks)]
 async fn free(locks: &LockManager, id: u64) -> Result<(), Error> {
@@ -18,11 +18,11 @@ async fn free(locks: &LockManager, id: u64) -> Result<(), Error> {
 }
 
 #[distributed_lock(key = "order:<id>", lease = "30s", manager = locks)]
-async fn around(locks: &LockManager, id: u64, turns: u64) -> Result<u64, Error> {
-    // The first of them makes the scope of this body.
+async fn around(locks: &LockManager, id: u64, rounds: u64) -> Result<u64, Error> {
+    // The first call creates the scope of this body.
     at_once(locks, id).await?;
     let counted = count(async {
-        for _ in 0..turns {
+        for _ in 0..rounds {
             at_once(locks, id).await.expect("it joins the hold");
         }
     });
@@ -35,30 +35,31 @@ async fn at_once(locks: &LockManager, id: u64) -> Result<(), Error> {
 }
 
 #[distributed_lock(key = "order:<id>", lease = "30s", wait = "60s", manager = locks)]
-async fn in_turn(locks: &LockManager, id: u64) -> Result<(), Error> {
-    yield_now().await; // the other asks for the lock while it is held
+async fn contended(locks: &LockManager, id: u64) -> Result<(), Error> {
+    yield_now().await; // the other task requests the lock while it is held
     Ok(())
 }
 
-/// Returns how often memory is asked for while `future` runs, which waits for nothing.
+/// Counts the allocations while `future` runs. `future` must complete in its first poll.
 fn count(future: impl Future<Output = ()>) -> u64 {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     allocation_counter::measure(|| {
-        assert!(future.as_mut().poll(&mut context).is_ready(), "it waits for something");
+        assert!(future.as_mut().poll(&mut context).is_ready(), "it did not complete in one poll");
     })
     .count_total
 }
 
-/// Returns how often memory is asked for by each turn of what does so many.
-fn each<F: Future<Output = ()>>(turns: impl Fn(LockManager, u64) -> F) -> f64 {
+/// Returns the number of allocations for each repetition of `rounds`.
+fn each<F: Future<Output = ()>>(rounds: impl Fn(LockManager, u64) -> F) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
-        // Turns of other managers do not come by time.
-        let locks =
-            LockManager::connect("memory://?handoff_budget=60s").await.expect("memory is always there");
-        turns(locks.clone(), TURNS).await;
-        let (mut future, mut total) = (std::pin::pin!(turns(locks, TURNS)), 0);
+        // A long hand-off budget: the lock yields to no other manager during the measurement.
+        let locks = LockManager::connect("memory://?handoff_budget=60s")
+            .await
+            .expect("the in-memory backend connects");
+        rounds(locks.clone(), ROUNDS).await;
+        let (mut future, mut total) = (std::pin::pin!(rounds(locks, ROUNDS)), 0);
         std::future::poll_fn(|cx| {
             let mut polled = std::task::Poll::Pending;
             total += allocation_counter::measure(|| polled = future.as_mut().poll(cx)).count_total;
@@ -70,13 +71,13 @@ fn each<F: Future<Output = ()>>(turns: impl Fn(LockManager, u64) -> F) -> f64 {
 }
 
 fn ratio(total: u64) -> f64 {
-    f64::from(u32::try_from(total).expect("few")) / f64::from(u32::try_from(TURNS).expect("few"))
+    f64::from(u32::try_from(total).expect("few")) / f64::from(u32::try_from(ROUNDS).expect("few"))
 }
 
 #[test]
-fn a_call_that_need_not_wait_takes_memory_for_its_key_and_its_turn_its_place_and_its_answer() {
-    let each = each(|locks, turns| async move {
-        for _ in 0..turns {
+fn uncontended_call_makes_four_allocations() {
+    let each = each(|locks, rounds| async move {
+        for _ in 0..rounds {
             at_once(&locks, 7).await.expect("the lock is free");
         }
     });
@@ -85,23 +86,23 @@ fn a_call_that_need_not_wait_takes_memory_for_its_key_and_its_turn_its_place_and
 }
 
 #[test]
-fn a_body_that_waits_takes_the_memory_of_a_timer_beside() {
-    let each = each(|locks, turns| async move {
-        for _ in 0..turns {
+fn pending_body_makes_two_more_allocations() {
+    let each = each(|locks, rounds| async move {
+        for _ in 0..rounds {
             free(&locks, 7).await.expect("the lock is free");
         }
     });
 
-    // `memory://` has no thread that keeps the time for a hold: the task that holds it does.
+    // `memory://` has no timer thread, so the task that holds the lock sets its own timer.
     assert!((each - 6.0).abs() < 0.01, "{each}");
 }
 
 #[test]
-fn a_nested_call_takes_memory_for_its_key_and_its_turn() {
+fn nested_call_makes_two_allocations() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let counted = runtime.block_on(async {
-        let locks = LockManager::connect("memory://").await.expect("memory is always there");
-        around(&locks, 7, TURNS).await.expect("the lock is free")
+        let locks = LockManager::connect("memory://").await.expect("the in-memory backend connects");
+        around(&locks, 7, ROUNDS).await.expect("the lock is free")
     });
 
     let each = ratio(counted);
@@ -109,16 +110,17 @@ fn a_nested_call_takes_memory_for_its_key_and_its_turn() {
 }
 
 #[test]
-fn a_hand_over_between_two_tasks_takes_memory_for_a_key_a_turn_a_place_and_two_timers() {
-    let each = each(|locks, turns| async move {
+fn hand_off_between_tasks_makes_seven_allocations() {
+    let each = each(|locks, rounds| async move {
         let side = || async {
-            for _ in 0..turns / 2 {
-                in_turn(&locks, 7).await.expect("its turn comes");
+            for _ in 0..rounds / 2 {
+                contended(&locks, 7).await.expect("the lock is granted");
             }
         };
         tokio::join!(side(), side());
     });
 
-    // A timer takes two, one for the task that waits and one for the one that holds. Over a server there is none.
+    // A timer takes two allocations: one for the waiting task and one for the holder. With a
+    // server, there is none.
     assert!((each - 7.0).abs() < 0.05, "{each}");
 }

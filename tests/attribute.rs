@@ -1,6 +1,6 @@
-//! Parameters of the attribute that only show over a real server: what a call does when it is away, and the names it uses there.
+//! Attribute parameters that need a real server: the behavior during an outage, and key names.
 //!
-//! Not here: what compiles (`ui-tests`), and what `Lock` can do as well (`contract`).
+//! See also: `ui-tests` for code that must compile, and `contract` for behavior that `Lock` shares.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn other_text(_locks: &LockManager, id: String) -> Result<String, Error> {
     std::future::ready(Ok(format!("instead of {id}"))).await
 }
 
-/// What a body can learn of its lock.
+/// The results that a body can read from its guard.
 type Seen = (Result<(), Error>, Result<FencingToken, Error>, Result<(), Error>, Duration, String);
 
 #[distributed_lock(key = "order:<id>", manager = locks, on_unavailable = run, guard = lock)]
@@ -68,7 +68,7 @@ async fn looks(locks: &LockManager, id: u64) -> Result<Seen, Error> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_stops_a_body_unless_it_is_told_to_run() {
+async fn unreachable_server_stops_the_body_unless_run_is_set() {
     let locks = without_a_server().await;
 
     assert!(matches!(carries(&locks, 7).await, Err(Error::Unavailable { .. })));
@@ -93,7 +93,7 @@ async fn contention_is_not_unavailability() {
 }
 
 #[tokio::test]
-async fn a_body_that_runs_without_its_lock_has_a_guard_that_says_so() {
+async fn guard_reports_that_its_body_runs_without_the_lock() {
     let locks = without_a_server().await;
 
     let seen = looks(&locks, 7).await;
@@ -112,7 +112,7 @@ async fn a_body_that_runs_without_its_lock_has_a_guard_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_body_that_could_run_without_its_lock_has_it_where_it_can() {
+async fn run_on_unavailable_still_locks_if_the_server_is_up() {
     let server = RedisServer::start();
     let locks = connected(&server).await;
 
@@ -129,7 +129,11 @@ async fn of_the_shop(locks: &LockManager, id: u64, server: &RedisServer) -> Resu
 }
 
 #[distributed_lock(key = id, manager = locks, namespace = "", guard = lock)]
-async fn of_nobody(locks: &LockManager, id: &str, server: &RedisServer) -> Result<(String, Reply), Error> {
+async fn without_namespace(
+    locks: &LockManager,
+    id: &str,
+    server: &RedisServer,
+) -> Result<(String, Reply), Error> {
     Ok((lock.key().full_name().to_owned(), server.call(&["EXISTS", id])))
 }
 
@@ -140,7 +144,7 @@ async fn a_function_can_have_a_namespace_of_its_own_or_none() {
     let locks = connected(&server).await;
 
     let shop = of_the_shop(&locks, 7, &server).await;
-    let none = of_nobody(&locks, "order:8", &server).await;
+    let none = without_namespace(&locks, "order:8", &server).await;
 
     assert!(matches!(&shop, Ok((name, Reply::Integer(1))) if name == "shop:order:7"), "{shop:?}");
     assert!(matches!(&none, Ok((name, Reply::Integer(1))) if name == "order:8"), "{none:?}");
@@ -159,8 +163,8 @@ async fn of_a_value(locks: &LockManager, whole: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_template_in_a_constant_is_refused_and_a_value_that_looks_like_one_is_not() {
-    let locks = LockManager::connect("memory://").await.expect("memory is always there");
+async fn template_is_rejected_in_a_constant_but_not_in_a_value() {
+    let locks = LockManager::connect("memory://").await.expect("the in-memory backend connects");
 
     let constant = of_a_constant(&locks, 7).await;
     let value = of_a_value(&locks, "<b>").await;

@@ -1,7 +1,8 @@
-//! What a lock that is held costs in memory: its guard, its key and all that the library keeps of it.
+//! The memory that one held lock uses: its guard, its key, and all internal state.
 //!
-//! A program of its own with one thread, so that nobody else's memory is in its figures. It is over `memory://`, whose record of the
-//! lock, some 120 bytes, is in them too. Over a server: the benchmark `held`.
+//! This is a separate program with one thread, so the figures contain no other allocations. It uses
+//! `memory://`, whose record of about 120 bytes per lock is included. The benchmark `held` measures
+//! the same with a server.
 
 #![cfg(target_os = "linux")]
 
@@ -18,7 +19,7 @@ async fn hold(locks: &LockManager, held: &mut Vec<LockGuard>) {
 
 #[tokio::test]
 async fn a_held_lock_costs_few_bytes() {
-    let locks = LockManager::connect("memory://").await.expect("memory is always there");
+    let locks = LockManager::connect("memory://").await.expect("the in-memory backend connects");
     for number in 0..COUNT {
         let lock = locks.lock(format!("order:{number}"));
         drop(lock.acquire().await.expect("the lock is free"));

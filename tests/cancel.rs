@@ -1,13 +1,14 @@
-//! Every call is dropped at every await point, in three phases, and leaves nothing behind.
+//! Each call is dropped at every await point, in three phases, and leaves nothing behind.
 //!
-//! | phase | what the network does while the call is polled and dropped |
+//! | phase | network while the call is polled and dropped |
 //! |---|---|
-//! | answered | nothing: the call is dropped after each number of polls, from none to all it needs |
-//! | sent | from the n-th request on, for each n, the server executes and replies are held; they arrive after the call is gone |
-//! | before it is sent | from the n-th request on, for each n, requests are held; they are executed *after* the call is gone |
+//! | answered | open: the call is dropped after each number of polls, from none to completion |
+//! | sent | from the n-th request on, for each n, requests execute and replies are held; they arrive *after* the call is dropped |
+//! | before it is sent | from the n-th request on, for each n, requests are held; they execute *after* the call is dropped |
 //!
-//! Nothing behind means: another process takes the lock at once where the network was whole, else when the way is open again or at
-//! the latest when the lease ends; nobody stands in the queue; and in the end no key is left but fencing counters.
+//! Nothing is left behind if another process acquires the lock in time, the queue becomes empty,
+//! and only fencing counters remain. If the network was open, the bound is 500 ms. Otherwise, it is
+//! the lease plus 500 ms.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,14 @@ use dlock_tests::resp::Reply;
 use dlock_tests::world::{ids_in, name};
 use dlock_tests::{Proxy, RedisServer, within};
 
-/// The lease of everything that is cancelled: the last bound of what may stay behind.
+/// The lease of every cancelled call. It bounds the lifetime of a leftover key.
 const LEASE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(30);
-/// What a clean-up may take when the network was whole.
+/// The bound of a clean-up over an open network.
 const PROMPT: Duration = Duration::from_millis(500);
-/// A call that polls has no last await point; so many are enough.
+/// A polling call has no last await point, so the number of steps is bounded.
 const MOST_STEPS: usize = 32;
-/// No call sends more requests than this before it waits for somebody else.
+/// No call sends more requests than this before it waits for another process.
 const MOST_REQUESTS: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ enum Phase {
     Answered,
 }
 
-/// A server, a manager whose network can be held, and another process's manager with a network of its own.
+/// A server, a manager behind a proxy, and the manager of another process with a direct connection.
 struct Bench {
     server: RedisServer,
     proxy: Proxy,
@@ -46,12 +47,13 @@ impl Bench {
     async fn new() -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
-        let cancelled = LockManager::connect(&proxy.url()).await.expect("the way is open");
-        let other = LockManager::connect(&server.url()).await.expect("the way is open");
+        let cancelled = LockManager::connect(&proxy.url()).await.expect("the network is open");
+        let other = LockManager::connect(&server.url()).await.expect("the network is open");
         Self { server, proxy, cancelled, other }
     }
 
-    /// Asserts that the other process gets `key` in time and that nothing is left of it afterwards.
+    /// Asserts that the other process acquires `key` in time, and that the key is removed
+    /// afterward.
     async fn assert_nothing_is_left(&self, key: &str, phase: Phase) {
         let what = format!("`{key}`");
         let bound = if phase == Phase::Answered { PROMPT } else { LEASE + PROMPT };
@@ -59,7 +61,7 @@ impl Bench {
         let started = Instant::now();
         let guard = self.other.lock(key).lease(LONG).wait(LONG).acquire().await.expect(&what);
         let took = started.elapsed();
-        assert!(took < bound, "{what}: another process got it after {took:?}");
+        assert!(took < bound, "{what}: another process acquired it after {took:?}");
 
         let queue_is_empty = async {
             while self.ids(key) > 1 {
@@ -81,8 +83,8 @@ impl Bench {
     }
 }
 
-/// Drops `call` at each of its await points in each phase. `prepare` gives what the call takes with it, and what is kept until the
-/// call has been dropped; it runs undisturbed.
+/// Drops `call` at each of its await points in each phase. `prepare` runs with an open network. It
+/// returns a value to keep until the call has been dropped, and the argument of the call.
 async fn drop_everywhere<K, T>(
     prepare: impl AsyncFn(&Bench, &str) -> (K, T),
     call: impl AsyncFn(&Bench, &str, T),
@@ -108,7 +110,8 @@ async fn drop_everywhere<K, T>(
 
             bench.assert_nothing_is_left(&key, phase).await;
             let is_done = polled == Polled::Done(());
-            // A call that waits for somebody else needs no help of the network to be stuck, and sends no further request.
+            // A call that waits for another process stops even with an open network, and sends no
+            // more requests.
             let is_last = match phase {
                 Phase::Answered => polled == Polled::Stuck,
                 Phase::Sent | Phase::BeforeSent => step == MOST_REQUESTS,
@@ -175,7 +178,7 @@ async fn a_dropped_run_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_dropped_run_with_a_release_in_the_background_leaves_nothing() {
+async fn a_dropped_run_with_background_release_leaves_nothing() {
     drop_everywhere(nothing, async |bench, key, ()| {
         let lock = bench.cancelled.lock(key).lease(LEASE).release_mode(ReleaseMode::Background);
         let _ = lock.run(async |_guard| tokio::task::yield_now().await).await;
@@ -234,7 +237,7 @@ async fn a_hold_outlives_a_dropped_request_for_its_fencing_token() {
 }
 
 #[tokio::test]
-async fn a_shutdown_that_is_dropped_can_be_asked_for_again() {
+async fn a_dropped_shutdown_can_be_called_again() {
     for polls in 0..3 {
         let bench = Bench::new().await;
         let ((), _guard) = held(&bench, "order:7").await;
@@ -247,7 +250,7 @@ async fn a_shutdown_that_is_dropped_can_be_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_ends_while_a_lock_is_held_and_waited_for_leaves_nothing() {
+async fn runtime_shutdown_with_holder_and_waiter_leaves_nothing() {
     let bench = Bench::new().await;
     let (manager, other) = (bench.cancelled.clone(), bench.other.clone());
     let _held = other.lock("waited").lease(LONG).acquire().await.expect("the lock is free");
@@ -261,19 +264,19 @@ async fn a_runtime_that_ends_while_a_lock_is_held_and_waited_for_leaves_nothing(
                 let _guard = guard;
                 let _ = lock.acquire().await;
             });
-            // Until the task waits.
+            // Wait until the task is queued.
             tokio::time::sleep(Duration::from_millis(100)).await;
         });
     });
-    ended.join().expect("the runtime ends in order");
+    ended.join().expect("the runtime shuts down without a panic");
 
     bench.assert_nothing_is_left("held", Phase::Answered).await;
-    let nobody_waits = async {
+    let queue_is_empty = async {
         while bench.ids("waited") > 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within(PROMPT, "the waiter's place is given up", nobody_waits).await;
-    // And the manager goes on working from this runtime.
+    within(PROMPT, "the waiter leaves the queue", queue_is_empty).await;
+    // The manager still works from this runtime.
     assert!(bench.cancelled.lock("again").lease(LEASE).acquire().await.is_ok());
 }

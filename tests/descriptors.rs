@@ -1,6 +1,7 @@
-//! How many descriptors a cluster costs that names many masters.
+//! The number of file descriptors that a manager of a large cluster uses.
 //!
-//! A program of its own with one test at a time, so that no other test's descriptors are in its figures.
+//! This is a separate program that runs one test at a time, so its counts contain no other
+//! descriptors.
 
 #![cfg(target_os = "linux")]
 
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{Answer, HostileServer, Request, within};
 
-/// Connections to a master: for commands, for messages, and for `tracking`; each has two ends in this process.
+/// Connections per master: commands, messages, and `tracking`. Both ends are in this process.
 const OF_A_MASTER: usize = 3 * 2;
 
-/// What the runtime and the manager may have open beside connections to masters.
+/// The bound of other descriptors of the runtime and the manager.
 const OTHERS: usize = 32;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -22,7 +23,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this is Linux").count()
 }
 
-/// Returns what a server of a cluster replies that has this map.
+/// Replies like a node of a cluster with this slot map.
 fn reply(request: &Request, map: &str) -> Answer {
     let text = match (request.name(), &*request.word(1).to_uppercase()) {
         ("CLUSTER", "INFO") => "$18\r\ncluster_state:ok\r\n\r\n".to_owned(),
@@ -33,8 +34,8 @@ fn reply(request: &Request, map: &str) -> Answer {
     Answer::Raw(text.into_bytes())
 }
 
-/// Returns a map in which the server that is asked has the first half of the slots, and `others` share the second half; of as many as
-/// there are slots each has one.
+/// Returns a slot map in which the replying server has the first half of the slots, and `others`
+/// share the second half. With 8,192 or more others, the replying server has one slot.
 fn map(others: &[u16]) -> String {
     let first = if others.len() < 8_192 { 8_192 } else { 1 };
     let slots = 16_384 - first;
@@ -46,7 +47,7 @@ fn map(others: &[u16]) -> String {
     format!("*{}\r\n{own}{}", others.len() + 1, ranges.collect::<String>())
 }
 
-/// A port that stands for that of the server itself, which is not known when its script is written.
+/// A placeholder for the server's own port, which is unknown when its replies are built.
 const OWN: &str = "OWN_";
 
 fn server(others: &[u16]) -> HostileServer {
@@ -72,7 +73,7 @@ async fn connect(server: &HostileServer, response_timeout: Duration) -> Result<L
 }
 
 async fn masters_are_connected_to_when_their_keys_are_used() {
-    // Masters that take connections and never reply.
+    // Masters that accept connections and never reply.
     let silent: Vec<_> =
         (0..400).map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port")).collect();
     let ports: Vec<_> =
@@ -88,7 +89,7 @@ async fn masters_are_connected_to_when_their_keys_are_used() {
         let began = Instant::now();
         match manager.lock(format!("order:{number}")).try_acquire().await {
             Ok(guard) => {
-                assert!(guard.is_some(), "nobody holds it");
+                assert!(guard.is_some(), "the lock is free");
                 had += 1;
             }
             Err(error) => {
@@ -113,13 +114,13 @@ async fn more_masters_than_a_cluster_may_have_are_refused() {
         let refused = connect(&server, Duration::from_secs(5)).await;
 
         let Err(Error::Config { part, problem, .. }) = &refused else { panic!("{refused:?}") };
-        let words = format!("names {} masters, of which a cluster may have 1000 at most", others + 1);
+        let words = format!("names {} primaries; the limit is 1000", others + 1);
         assert!(&**part == "server" && problem.contains(&words), "{problem}");
         assert!(descriptors() <= before + OTHERS, "{before} before, {}", descriptors());
     }
 }
 
-/// One after the other, as descriptors are those of the process.
+/// The two parts run in sequence, as descriptors belong to the whole process.
 #[tokio::test]
 async fn a_cluster_of_many_masters_does_not_exhaust_descriptors() {
     masters_are_connected_to_when_their_keys_are_used().await;

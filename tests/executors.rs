@@ -1,4 +1,5 @@
-//! Executors that are not tokio's, and tokio runtimes that lack something: locks work there, or connecting says what is missing.
+//! Executors other than tokio, and limited tokio runtimes: locks work, or connecting names the
+//! missing part.
 //!
 //! See also `tests/promises/runtimes.rs` for runtimes that end or are blocked while locks are held.
 
@@ -18,7 +19,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 const LEASE: Duration = Duration::from_millis(300);
 
-/// Wakes the thread that polls.
+/// Unparks the thread that polls.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -27,7 +28,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The simplest executor there is: no reactor, no timers.
+/// A minimal executor without a reactor and timers.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
@@ -39,7 +40,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs a test on a thread of its own that ends in time.
+/// Runs a test on a separate thread, and fails it after 30 s.
 fn test(test: impl FnOnce() + Send + 'static) {
     thread_within(LONG, "the test", test);
 }
@@ -49,51 +50,52 @@ async fn annotated(seven: u32) -> Result<u32, Error> {
     Ok(seven)
 }
 
-/// Uses all that there is of locks, contended and not. Each of them would wait for ever if nothing kept the time.
+/// Uses every operation of a lock, contended and uncontended. Without a timer, each wait would
+/// hang.
 fn use_locks(locks: &LockManager) {
     let (lock, key) = (locks.lock("order:7").lease(LEASE), "order:7");
-    // A hold is renewed while nothing asks for the lock, and its waiter is woken by the release.
+    // The hold is renewed during two contended calls, and its release wakes the waiter.
     let held = block_on(lock.acquire()).expect("it is free");
-    let (waiter, (told, turn)) = (lock.clone().wait(LONG), mpsc::channel());
+    let (waiter, (sender, receiver)) = (lock.clone().wait(LONG), mpsc::channel());
     let waiting = thread::spawn(move || {
         let body = waiter.run(async |guard| {
-            told.send(Instant::now()).expect("the test listens");
+            sender.send(Instant::now()).expect("the receiver is open");
             guard.check()
         });
         block_on(body)
     });
     let refused = block_on(lock.clone().wait(LEASE * 3).acquire());
     assert!(refused.is_err_and(|error| error.is_contended()), "it is held, and renewed");
-    assert!(block_on(lock.try_acquire()).expect("it can be asked for").is_none());
+    assert!(block_on(lock.try_acquire()).expect("the server replies").is_none());
     held.check().expect("it is renewed");
-    block_on(held.extend(LEASE)).expect("it is ours");
-    block_on(held.fencing_token()).expect("it is ours");
+    block_on(held.extend(LEASE)).expect("it is held");
+    block_on(held.fencing_token()).expect("it is held");
     drop(held); // outside of any runtime
-    turn.recv_timeout(LONG).expect("the waiter has its turn");
-    waiting.join().expect("no panic").expect("its turn").expect("it holds");
-    // A hold that is not renewed ends by its time, and so does one by `max_hold`.
+    receiver.recv_timeout(LONG).expect("the waiter acquires the lock");
+    waiting.join().expect("no panic").expect("it is acquired").expect("it is held");
+    // A hold without renewal ends at its lease, and a hold with `max_hold` at that limit.
     let expiring = block_on(lock.clone().renew(false).wait(LONG).acquire()).expect("it is free");
-    let next = block_on(lock.clone().wait(LONG).acquire()).expect("a lease later it is free");
+    let next = block_on(lock.clone().wait(LONG).acquire()).expect("it is free after a lease");
     assert_eq!(block_on(expiring.lost()), LossCause::Expired);
-    block_on(next.release()).expect("it is ours");
+    block_on(next.release()).expect("it is held");
     let bounded = lock.clone().wait(LONG).max_hold(LEASE);
     let stopped = block_on(bounded.run(async |_| std::future::pending::<()>().await));
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
-    // The rest.
+    // The remaining operations.
     let lock = lock.wait(LONG);
     let nested = lock.run(async |_| lock.run(async |_| 7).await);
     assert_eq!(block_on(nested).expect("it is free").expect("it joins"), 7);
     assert_eq!(block_on(with_manager(locks.clone(), annotated(7))).expect("it is free"), 7);
-    block_on(locks.ready()).expect("it answers");
-    block_on(locks.inspect(key)).expect("it answers");
+    block_on(locks.ready()).expect("it replies");
+    block_on(locks.inspect(key)).expect("it replies");
     let _kept = block_on(lock.acquire()).expect("it is free");
-    block_on(locks.shutdown(LEASE)); // its time passes
+    block_on(locks.shutdown(LEASE)); // it waits for its whole timeout
     assert!(matches!(block_on(lock.acquire()), Err(Error::Shutdown { .. })));
 }
 
 #[test]
 fn memory_works_outside_of_tokio() {
-    test(|| use_locks(&block_on(LockManager::connect("memory://")).expect("it needs nothing")));
+    test(|| use_locks(&block_on(LockManager::connect("memory://")).expect("it needs no runtime")));
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn connections_on_no_runtime_are_refused_at_connect() {
     });
 }
 
-/// Makes a runtime with timers, i/o, both, or neither.
+/// Builds a runtime with timers, I/O, both, or neither.
 fn runtime(timers: bool, io: bool) -> Runtime {
     let mut builder = Builder::new_current_thread();
     if timers {
@@ -141,7 +143,7 @@ fn runtime(timers: bool, io: bool) -> Runtime {
     if io {
         builder.enable_io();
     }
-    builder.build().expect("a runtime can be made")
+    builder.build().expect("a runtime")
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn a_server_works_on_a_runtime_without_timers_and_io() {
             let held = lock.acquire().await.expect("it is free");
             let refused = lock.clone().wait(LEASE * 2).acquire().await;
             assert!(refused.is_err_and(|error| error.is_contended()));
-            held.release().await.expect("it is ours");
+            held.release().await.expect("it is held");
             locks.shutdown(LEASE).await;
         });
     });

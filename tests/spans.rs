@@ -1,6 +1,7 @@
-//! What a call tells the log: the span and the events by their fixed names, with their fields.
+//! The spans and events of a call: their fixed names and their fields.
 //!
-//! A file of its own, since it installs the log of the whole process. Each test looks at the calls of its own key.
+//! This is a separate program, as it installs the log of the whole process. Each test uses its own
+//! key.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,49 +19,49 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The fields of one span or event; its name stands under `name`.
+/// The fields of one span or event. The field `name` contains its name.
 type Fields = BTreeMap<String, String>;
 
-/// Everything that was told, in its order: spans when they close, events when they happen, with the key of the `call` whose span they are
-/// in.
-fn told() -> MutexGuard<'static, Vec<Fields>> {
-    static TOLD: OnceLock<Mutex<Vec<Fields>>> = OnceLock::new();
-    let told = TOLD.get_or_init(|| {
-        let log = tracing_subscriber::registry().with(Keeps);
-        tracing::subscriber::set_global_default(log).expect("nobody else installs a log in this file");
+/// All records in order: spans when they close, and events when they occur. An event's field `call`
+/// contains the key of the span that encloses it.
+fn logged() -> MutexGuard<'static, Vec<Fields>> {
+    static LOGGED: OnceLock<Mutex<Vec<Fields>>> = OnceLock::new();
+    let logged = LOGGED.get_or_init(|| {
+        let log = tracing_subscriber::registry().with(Recorder);
+        tracing::subscriber::set_global_default(log).expect("no other log is installed");
         Mutex::default()
     });
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+    logged.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns what was told under a name about a key.
-fn told_of(name: &str, key: &str) -> Vec<Fields> {
+/// Returns the records of a name and a key.
+fn logged_under(name: &str, key: &str) -> Vec<Fields> {
     let is_it =
         |fields: &&Fields| fields["name"] == name && fields.get("lock.key").is_some_and(|of| of == key);
-    told().iter().filter(is_it).cloned().collect()
+    logged().iter().filter(is_it).cloned().collect()
 }
 
-struct Keeps;
+struct Recorder;
 
-struct Reads<'a>(&'a mut Fields);
+struct FieldReader<'a>(&'a mut Fields);
 
-impl Visit for Reads<'_> {
+impl Visit for FieldReader<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeps {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::from([("name".to_owned(), attributes.metadata().name().to_owned())]);
-        attributes.record(&mut Reads(&mut fields));
-        context.span(id).expect("it has just been made").extensions_mut().insert(fields);
+        attributes.record(&mut FieldReader(&mut fields));
+        context.span(id).expect("the span exists").extensions_mut().insert(fields);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        let span = context.span(id).expect("it is open");
+        let span = context.span(id).expect("the span is open");
         if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
-            values.record(&mut Reads(fields));
+            values.record(&mut FieldReader(fields));
         }
     }
 
@@ -70,22 +71,22 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeps {
             ("name".to_owned(), metadata.name().to_owned()),
             ("level".to_owned(), metadata.level().to_string()),
         ]);
-        event.record(&mut Reads(&mut fields));
+        event.record(&mut FieldReader(&mut fields));
         let span = context.event_span(event);
         let call = span.and_then(|span| span.extensions().get::<Fields>()?.get("lock.key").cloned());
         fields.extend(call.map(|key| ("call".to_owned(), key)));
-        told().push(fields);
+        logged().push(fields);
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let fields = context.span(&id).and_then(|span| span.extensions_mut().remove::<Fields>());
-        told().extend(fields);
+        logged().extend(fields);
     }
 }
 
 async fn in_memory() -> LockManager {
-    drop(told());
-    LockManager::connect("memory://").await.expect("memory takes managers")
+    drop(logged());
+    LockManager::connect("memory://").await.expect("the in-memory backend connects")
 }
 
 #[distributed_lock(key = "order:<id>", manager = locks)]
@@ -110,18 +111,18 @@ async fn outlive(locks: &LockManager, id: u64) -> Result<u64, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_a_span_that_says_how_it_went() {
+async fn call_span_records_its_outcome() {
     let locks = in_memory().await;
 
     place_order(&locks, 1).await.expect("the lock is free");
 
-    let spans = told_of("dlock.hold", "order:1");
+    let spans = logged_under("dlock.hold", "order:1");
     assert_eq!(spans.len(), 1, "{spans:?}");
     let field = |name: &str| spans[0].get(name).map(String::as_str);
     assert_eq!(field("lock.name"), Some("spans::place_order"));
     assert_eq!((field("lock.attempts"), field("lock.wait_ms")), (Some("1"), Some("0")));
     assert_eq!(field("lock.outcome"), Some("released"));
-    assert_eq!(told_of("dlock.acquired", "order:1").len(), 1);
+    assert_eq!(logged_under("dlock.acquired", "order:1").len(), 1);
 }
 
 #[distributed_lock(key = "unlocked:<id>", on_unavailable = run)]
@@ -130,18 +131,18 @@ async fn whatever_happens(id: u64) -> Result<u64, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_without_its_lock_is_told_at_error_level() {
-    drop(told());
+async fn run_without_lock_is_logged_at_error_level() {
+    drop(logged());
     let locks = TestLocks::new();
     let _outage = locks.outage();
 
     locks.run(whatever_happens(1)).await.expect("it runs");
 
-    let events = told_of("dlock.ran_without_lock", "unlocked:1");
+    let events = logged_under("dlock.ran_without_lock", "unlocked:1");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].get("level").map(String::as_str), Some("ERROR"));
-    let outcome = told_of("dlock.hold", "unlocked:1")[0].get("lock.outcome").cloned();
-    assert_eq!(outcome.as_deref(), Some("unlocked_run"));
+    let outcome = logged_under("dlock.hold", "unlocked:1")[0].get("lock.outcome").cloned();
+    assert_eq!(outcome.as_deref(), Some("ran_without_lock"));
 }
 
 #[distributed_lock(key = "named:<id>", name = "reports.nightly", manager = locks)]
@@ -150,25 +151,25 @@ async fn nightly(locks: &LockManager, id: u64) -> Result<u64, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_is_called_what_it_says() {
+async fn name_parameter_sets_the_lock_name() {
     let locks = in_memory().await;
 
     nightly(&locks, 1).await.expect("the lock is free");
 
-    let spans = told_of("dlock.hold", "named:1");
+    let spans = logged_under("dlock.hold", "named:1");
     assert_eq!(spans[0].get("lock.name").map(String::as_str), Some("reports.nightly"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn contention_is_told_by_an_event_and_the_outcome() {
+async fn contention_is_logged_as_event_and_outcome() {
     let locks = in_memory().await;
     let _held = locks.lock("order:2").acquire().await.expect("the lock is free");
 
     let refused = place_order(&locks, 2).await;
 
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
-    assert_eq!(told_of("dlock.contended", "order:2").len(), 1);
-    let outcomes: Vec<_> = told_of("dlock.hold", "order:2")
+    assert_eq!(logged_under("dlock.contended", "order:2").len(), 1);
+    let outcomes: Vec<_> = logged_under("dlock.hold", "order:2")
         .iter()
         .filter_map(|span| span.get("lock.outcome").cloned())
         .collect();
@@ -176,33 +177,33 @@ async fn contention_is_told_by_an_event_and_the_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_client_of_a_service_is_not_told_is_told_by_an_event() {
+async fn error_hidden_from_a_web_client_is_logged() {
     let locks = in_memory().await;
     let _held = locks.lock("stock:5").acquire().await.expect("the lock is free");
 
     let refused = count(&locks, 5).await;
 
     assert_eq!(refused, Err(axum::http::StatusCode::CONFLICT));
-    let answered = told_of("dlock.error_response", "stock:5");
+    let answered = logged_under("dlock.error_response", "stock:5");
     assert_eq!(answered.len(), 1, "{answered:?}");
     let text = answered[0].get("error");
     assert!(text.is_some_and(|text| text.starts_with("lock `stock:5` is held by another call")), "{text:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_once_by_an_event_and_the_outcome() {
+async fn loss_is_logged_once_as_event_and_outcome() {
     let locks = in_memory().await;
 
     let lost = outlive(&locks, 3).await;
 
     assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
-    assert_eq!(told_of("dlock.lost", "slow:3").len(), 1);
-    assert_eq!(told_of("dlock.hold", "slow:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
+    assert_eq!(logged_under("dlock.lost", "slow:3").len(), 1);
+    assert_eq!(logged_under("dlock.hold", "slow:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
 }
 
 #[distributed_lock(key = "late:<id>", lease = "100ms", renew = false, manager = locks)]
 async fn complete_late(locks: &LockManager, id: u64) -> Result<u64, Error> {
-    let _ = tokio::time::advance(Duration::from_secs(9)).now_or_never(); // as a body does that blocks its thread
+    let _ = tokio::time::advance(Duration::from_secs(9)).now_or_never(); // like a body that blocks its thread
     Ok(id)
 }
 
@@ -213,12 +214,12 @@ async fn a_loss_under_a_completed_body_is_logged_once_and_returned() {
     let lost = complete_late(&locks, 3).await;
 
     assert!(matches!(lost, Err(Error::Lost { completed: true, .. })), "{lost:?}");
-    assert_eq!(told_of("dlock.lost", "late:3").len(), 1);
-    assert_eq!(told_of("dlock.hold", "late:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
+    assert_eq!(logged_under("dlock.lost", "late:3").len(), 1);
+    assert_eq!(logged_under("dlock.hold", "late:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_lost_its_lock_says_so_when_it_goes() {
+async fn dropped_guard_logs_the_loss_of_its_lock() {
     let locks = in_memory().await;
     let lock = locks.lock("slow:4").lease(Duration::from_millis(100)).renew(false);
     let guard = lock.acquire().await.expect("the lock is free");
@@ -226,7 +227,7 @@ async fn a_guard_that_lost_its_lock_says_so_when_it_goes() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(guard);
 
-    assert_eq!(told_of("dlock.lost", "slow:4").len(), 1);
+    assert_eq!(logged_under("dlock.lost", "slow:4").len(), 1);
 }
 
 #[distributed_lock(key = "background:<id>", manager = locks, release = background)]
@@ -235,22 +236,22 @@ async fn leave(locks: &LockManager, id: u8, meanwhile: impl FnOnce()) -> Result<
     Ok(7)
 }
 
-/// Returns the span of a call whose release the server has answered, or has not within its time.
+/// Waits for the span of a call, which closes when its release has a reply or has timed out.
 async fn span_of_release(key: &str) -> Fields {
     let closed = async {
         loop {
-            if let Some(span) = told_of("dlock.hold", key).pop() {
+            if let Some(span) = logged_under("dlock.hold", key).pop() {
                 return span;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within(Duration::from_secs(10), "the release is answered", closed).await
+    within(Duration::from_secs(10), "the end of the release", closed).await
 }
 
 #[tokio::test]
-async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_events_of_its_call() {
-    drop(told());
+async fn background_release_outcome_is_logged_for_its_call() {
+    drop(logged());
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let locks = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it is open");
@@ -267,16 +268,16 @@ async fn what_a_release_in_the_background_comes_to_is_told_by_the_span_and_the_e
         let span = span_of_release(key).await;
         assert_eq!(span.get("lock.outcome").map(String::as_str), Some(outcome), "{key}");
     }
-    let lost = told_of("dlock.lost", "background:2");
-    assert!(matches!(&lost[..], [told] if told["lock.cause"] == "NotOwner"), "{lost:?}");
+    let lost = logged_under("dlock.lost", "background:2");
+    assert!(matches!(&lost[..], [logged] if logged["lock.cause"] == "NotOwner"), "{lost:?}");
     assert_eq!(lost[0].get("call").map(String::as_str), Some("background:2"), "{lost:?}");
-    assert_eq!(told_of("dlock.release_failed", "background:3").len(), 1);
-    assert!(told_of("dlock.lost", "background:1").is_empty());
+    assert_eq!(logged_under("dlock.release_failed", "background:3").len(), 1);
+    assert!(logged_under("dlock.lost", "background:1").is_empty());
 }
 
 #[tokio::test]
-async fn a_loss_that_is_known_when_the_manager_is_gone_is_told_all_the_same() {
-    drop(told());
+async fn loss_found_after_the_managers_drop_is_logged() {
+    drop(logged());
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let locks = LockManager::connect(&proxy.url()).await.expect("it is open");
@@ -290,25 +291,25 @@ async fn a_loss_that_is_known_when_the_manager_is_gone_is_told_all_the_same() {
     proxy.pass();
 
     assert_eq!(span_of_release("background:4").await["lock.outcome"], "lost");
-    let lost = told_of("dlock.lost", "background:4");
-    assert!(matches!(&lost[..], [told] if told["call"] == "background:4"), "{lost:?}");
+    let lost = logged_under("dlock.lost", "background:4");
+    assert!(matches!(&lost[..], [logged] if logged["call"] == "background:4"), "{lost:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hashed_value_is_told_to_nobody() {
+async fn hashed_value_is_never_logged() {
     let locks = in_memory().await;
 
     write_to(&locks, "somebody@example.org").await.expect("the lock is free");
 
-    let everything = format!("{:?}", *told());
+    let everything = format!("{:?}", *logged());
     assert!(!everything.contains("somebody") && !everything.contains("mail:"), "{everything}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_fail_together_are_written_once_per_second_with_a_count() {
+async fn repeated_failures_are_logged_once_per_second() {
     const CALLS: usize = 1_000;
     let key = "flood:1";
-    drop(told());
+    drop(logged());
     let (locks, others) = (TestLocks::new(), TestLocks::new());
     let (_outage, _of_others) = (locks.outage(), others.outage());
     let fail = async |locks: &TestLocks, count: usize| {
@@ -318,8 +319,8 @@ async fn calls_that_fail_together_are_written_once_per_second_with_a_count() {
         }
     };
     let suppressed = || {
-        let told = told_of("dlock.unavailable", key);
-        told.iter().map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
+        let logged = logged_under("dlock.unavailable", key);
+        logged.iter().map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
     };
 
     fail(&locks, CALLS).await;
@@ -328,7 +329,7 @@ async fn calls_that_fail_together_are_written_once_per_second_with_a_count() {
     fail(&locks, CALLS).await;
     assert_eq!(suppressed(), ["0", "999"]);
     fail(&others, CALLS).await;
-    assert_eq!(suppressed(), ["0", "999", "0"], "each manager has its own");
+    assert_eq!(suppressed(), ["0", "999", "0"], "each manager counts separately");
 }
 
 #[distributed_lock(key = "flood:<number>", on_contended = skip)]
@@ -337,26 +338,26 @@ async fn stands_in(number: u32) -> Option<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_in_values_for_one_outage_are_written_once_per_second() {
-    drop(told());
+async fn suppressed_errors_are_logged_once_per_second() {
+    drop(logged());
     let locks = TestLocks::new();
     let outage = locks.outage();
-    let swallowed = || {
+    let suppressed = || {
         let of = |fields: &&Fields| {
             fields["name"] == "dlock.error_suppressed"
                 && fields.get("call").is_some_and(|call| call == "flood:2")
         };
-        told().iter().filter(of).map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
+        logged().iter().filter(of).map(|event| event["suppressed"].clone()).collect::<Vec<_>>()
     };
 
     for _ in 0..100 {
         let stood_in = locks.run(stands_in(2)).await;
         assert_eq!(stood_in, None);
     }
-    assert_eq!(swallowed(), ["0"]);
+    assert_eq!(suppressed(), ["0"]);
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(locks.run(stands_in(2)).await, None);
-    assert_eq!(swallowed(), ["0", "99"]);
+    assert_eq!(suppressed(), ["0", "99"]);
     drop(outage);
 }
 
@@ -367,10 +368,10 @@ async fn in_a_namespace_of_its_own(locks: &LockManager, id: u64) -> Result<u64, 
 
 #[tokio::test(start_paused = true)]
 async fn overlapping_namespaces_are_named_once_per_manager() {
-    drop(told());
+    drop(logged());
     let events = || -> Vec<_> {
-        let told = told();
-        let of_this = told.iter().filter(|fields| {
+        let logged = logged();
+        let of_this = logged.iter().filter(|fields| {
             fields["name"] == "dlock.namespaces_overlap" && fields["namespace"].starts_with("overlap")
         });
         of_this
@@ -379,7 +380,9 @@ async fn overlapping_namespaces_are_named_once_per_manager() {
     };
     let pair = ("INFO".to_owned(), "overlap".to_owned(), "overlap:eu".to_owned());
     for managers in 1..=2 {
-        let locks = LockManager::connect("memory://?namespace=overlap").await.expect("memory takes managers");
+        let locks = LockManager::connect("memory://?namespace=overlap")
+            .await
+            .expect("the in-memory backend connects");
         for id in 0..3 {
             place_order(&locks, id).await.expect("the lock is free");
             in_a_namespace_of_its_own(&locks, id).await.expect("the lock is free");
@@ -387,7 +390,9 @@ async fn overlapping_namespaces_are_named_once_per_manager() {
 
         assert_eq!(events(), vec![pair.clone(); managers]);
     }
-    let apart = LockManager::connect("memory://?namespace=overlapping").await.expect("memory takes managers");
+    let apart = LockManager::connect("memory://?namespace=overlapping")
+        .await
+        .expect("the in-memory backend connects");
     place_order(&apart, 1).await.expect("the lock is free");
     in_a_namespace_of_its_own(&apart, 1).await.expect("the lock is free");
     assert_eq!(events().len(), 2);

@@ -1,4 +1,4 @@
-//! The support is tested before it judges anything: a judge that cannot fail proves nothing.
+//! Tests of the test support: a check that cannot fail proves nothing.
 
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use dlock_tests::resp::{Client, Reply};
 use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, Worker, within};
 
 const SOON: Duration = Duration::from_secs(5);
-/// Long enough for an answer over loopback, short enough to wait for none.
+/// Long enough for a reply over loopback, and short enough to wait for a missing one.
 const SILENCE: Duration = Duration::from_millis(150);
 
 fn ping(port: u16) -> std::io::Result<Reply> {
@@ -23,7 +23,7 @@ fn pong() -> Reply {
 fn a_server_answers_on_its_port_and_dies_with_its_handle() {
     let server = RedisServer::start();
     let port = server.port();
-    assert_eq!(ping(port).expect("the server answers"), pong());
+    assert_eq!(ping(port).expect("the server replies"), pong());
 
     drop(server);
 
@@ -33,7 +33,7 @@ fn a_server_answers_on_its_port_and_dies_with_its_handle() {
 #[test]
 fn a_paused_server_is_silent_and_a_resumed_one_answers() {
     let server = RedisServer::start();
-    let mut client = Client::connect(server.port(), SILENCE).expect("the server takes connections");
+    let mut client = Client::connect(server.port(), SILENCE).expect("the server accepts connections");
 
     server.pause();
     let while_paused = client.call(&["PING"]);
@@ -77,15 +77,15 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
         std::thread::park_timeout(SOON * 4);
         return;
     }
-    let program = std::env::current_exe().expect("a process knows its program");
+    let program = std::env::current_exe().expect("the path of this program");
     let mut command = std::process::Command::new(program);
     command.args(["--exact", NAME, "--nocapture"]).env("DLOCK_TEST_VICTIM", "yes");
     command.stdout(std::process::Stdio::piped());
-    let mut victim = OwnChild::spawn(&mut command, None).expect("the program starts again");
+    let mut victim = OwnChild::spawn(&mut command, None).expect("the program starts");
     let output = BufReader::new(victim.inner().stdout.take().expect("the output is piped"));
     let port = output.lines().map_while(Result::ok).find_map(|line| line.split_once("port=")?.1.parse().ok());
-    let port: u16 = port.expect("the victim says its server's port");
-    assert_eq!(ping(port).expect("its server answers"), pong());
+    let port: u16 = port.expect("the victim prints its server's port");
+    assert_eq!(ping(port).expect("its server replies"), pong());
 
     victim.kill();
 
@@ -96,12 +96,12 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_server_with_a_password_turns_away_who_has_none() {
+async fn server_with_a_password_rejects_clients_without_one() {
     let server = RedisServer::builder().password("sesame").line("maxmemory 64mb").start();
 
-    let stranger = ping(server.port()).expect("a refusal is an answer");
+    let stranger = ping(server.port()).expect("a refusal is a reply");
     let mut friend = server.raw().await;
-    let answer: String = redis::cmd("PING").query_async(&mut friend).await.expect("the password is right");
+    let answer: String = redis::cmd("PING").query_async(&mut friend).await.expect("the password is correct");
 
     assert!(stranger.text().is_some_and(|text| text.starts_with("NOAUTH")), "{stranger:?}");
     assert_eq!(answer, "PONG");
@@ -132,7 +132,7 @@ fn a_proxy_passes_a_ping() {
 
     let answer = ping(proxy.port());
 
-    assert_eq!(answer.expect("the way is open"), pong());
+    assert_eq!(answer.expect("the network is open"), pong());
     assert_eq!(proxy.stats().connections, 1);
     assert_eq!((proxy.stats().request_bytes, proxy.stats().reply_bytes), (14, 7));
 }
@@ -148,7 +148,7 @@ fn a_black_hole_accepts_and_does_not_answer() {
     proxy.pass();
 
     assert!(client.call(&["PING"]).is_err(), "a connection with a gap in it was healed");
-    assert_eq!(ping(proxy.port()).expect("a new connection starts afresh"), pong());
+    assert_eq!(ping(proxy.port()).expect("a new connection works"), pong());
     assert_eq!(server.call(&["EXISTS", "key"]), Reply::Integer(0));
 }
 
@@ -184,7 +184,7 @@ async fn a_request_whose_reply_is_swallowed_has_been_executed() {
 }
 
 #[tokio::test]
-async fn a_held_request_arrives_when_the_hold_ends_even_if_its_client_has_gone() {
+async fn held_request_arrives_even_after_its_client_closed() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     proxy.hold_requests();
@@ -202,10 +202,10 @@ async fn a_held_request_arrives_when_the_hold_ends_even_if_its_client_has_gone()
     assert_eq!(server.command_count("set"), 1);
     let arrived = async {
         while proxy.stats().on_their_way > 0 {
-            tokio::task::yield_now().await; // it is counted until it has been written
+            tokio::task::yield_now().await; // it counts as in flight until it is written
         }
     };
-    within(SOON, "the end of its way", arrived).await;
+    within(SOON, "the delivery", arrived).await;
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ fn a_hold_can_begin_after_a_number_of_requests() {
 }
 
 #[test]
-fn each_way_is_delayed_by_what_was_asked() {
+fn each_direction_has_its_configured_delay() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
@@ -269,9 +269,9 @@ fn bytes_that_come_one_by_one_are_all_there() {
 
     let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
     let value = "x".repeat(500);
-    client.call(&["SET", "key", &value]).expect("the way is open");
+    client.call(&["SET", "key", &value]).expect("the network is open");
 
-    assert_eq!(client.call(&["GET", "key"]).expect("the way is open"), Reply::Text(value));
+    assert_eq!(client.call(&["GET", "key"]).expect("the network is open"), Reply::Text(value));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_reset_cuts_open_connections_and_spares_new_ones() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts");
-    client.call(&["PING"]).expect("the way is open");
+    client.call(&["PING"]).expect("the network is open");
 
     proxy.reset_all();
 
@@ -288,7 +288,7 @@ fn a_reset_cuts_open_connections_and_spares_new_ones() {
         !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
         "{error}"
     );
-    assert_eq!(ping(proxy.port()).expect("a new connection is spared"), pong());
+    assert_eq!(ping(proxy.port()).expect("a new connection works"), pong());
 }
 
 #[test]
@@ -297,15 +297,16 @@ fn a_proxy_that_refuses_can_accept_again() {
     let proxy = Proxy::start(server.port());
 
     proxy.refuse();
-    let refused = ping(proxy.port()).expect_err("nobody listens");
-    let taken = std::net::TcpListener::bind(("127.0.0.1", proxy.port())).expect_err("somebody else listens");
+    let refused = ping(proxy.port()).expect_err("the port is closed");
+    let taken = std::net::TcpListener::bind(("127.0.0.1", proxy.port())).expect_err("the port is reserved");
     proxy.pass();
 
-    // Reset, where another test is just starting a process, which has the socket that listened for a moment yet.
+    // Another test that is starting a process may briefly inherit the listening socket. Then the
+    // result is a reset.
     let kinds = [std::io::ErrorKind::ConnectionRefused, std::io::ErrorKind::ConnectionReset];
     assert!(kinds.contains(&refused.kind()), "{refused:?}");
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    assert_eq!(ping(proxy.port()).expect("the way is open"), pong());
+    assert_eq!(ping(proxy.port()).expect("the network is open"), pong());
 }
 
 #[tokio::test]
@@ -314,7 +315,7 @@ async fn a_hostile_server_passes_for_a_redis() {
 
     let client = redis::Client::open(format!("{}/?protocol=resp3", server.url())).expect("it has a URL");
     let mut connection = client.get_multiplexed_async_connection().await.expect("it greets");
-    let answer: String = redis::cmd("PING").query_async(&mut connection).await.expect("it answers");
+    let answer: String = redis::cmd("PING").query_async(&mut connection).await.expect("it replies");
     let (mut sink, _messages) = client.get_async_pubsub().await.expect("it greets").split();
     let subscribed = within(SOON, "the subscription", sink.subscribe("channel")).await;
 
@@ -324,7 +325,7 @@ async fn a_hostile_server_passes_for_a_redis() {
 }
 
 #[test]
-fn a_hostile_server_says_what_it_is_told_to() {
+fn a_hostile_server_sends_its_scripted_replies() {
     let loading = HostileServer::answering(&["SET"], &Answer::Error("LOADING in progress"));
     let garbage = HostileServer::answering(&["SET"], &Answer::Raw(b"\0\xff?\r\n".to_vec()));
     let silence = HostileServer::answering(&["SET"], &Answer::Silence);
@@ -334,11 +335,11 @@ fn a_hostile_server_says_what_it_is_told_to() {
         Client::connect(server.port(), SILENCE).and_then(|mut client| client.call(&["SET", "key", "1"]))
     };
 
-    assert_eq!(set(&loading).expect("an error is an answer"), Reply::Error("LOADING in progress".to_owned()));
+    assert_eq!(set(&loading).expect("an error is a reply"), Reply::Error("LOADING in progress".to_owned()));
     assert_eq!(set(&garbage).expect_err("garbage").kind(), std::io::ErrorKind::InvalidData);
     assert!(matches!(set(&silence).expect_err("silence").kind(), std::io::ErrorKind::WouldBlock));
     assert_eq!(set(&close).expect_err("half a reply").kind(), std::io::ErrorKind::UnexpectedEof);
-    assert_eq!(ping(close.port()).expect("other commands are answered as usual"), pong());
+    assert_eq!(ping(close.port()).expect("other commands have their usual replies"), pong());
 }
 
 #[tokio::test]
@@ -371,16 +372,16 @@ fn the_boot_clock_goes_forward() {
 }
 
 #[test]
-fn a_proxy_notes_requests_by_their_names_from_when_it_is_told_to() {
+fn a_proxy_records_request_names_once_enabled() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy takes connections");
-    client.call(&["PING"]).expect("the way is open");
+    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts connections");
+    client.call(&["PING"]).expect("the network is open");
     let before = Moment::now();
 
     proxy.note_requests();
-    client.call(&["set", "a", "1"]).expect("the way is open");
-    client.call(&["GET", "a"]).expect("the way is open");
+    client.call(&["set", "a", "1"]).expect("the network is open");
+    client.call(&["GET", "a"]).expect("the network is open");
 
     let noted = proxy.noted();
     assert_eq!(noted.iter().map(|sent| &*sent.name).collect::<Vec<_>>(), ["SET", "GET"]);
@@ -393,12 +394,12 @@ fn a_proxy_that_is_far_away_takes_a_round_trip_for_each_answer() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let round_trip = Duration::from_millis(30);
-    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy takes connections");
+    let mut client = Client::connect(proxy.port(), SOON).expect("the proxy accepts connections");
 
     proxy.round_trip(round_trip);
     let sent = Moment::now();
-    client.call(&["PING"]).expect("the way is open");
-    client.call(&["PING"]).expect("the way is open");
+    client.call(&["PING"]).expect("the network is open");
+    client.call(&["PING"]).expect("the network is open");
 
     assert!(sent.elapsed() >= round_trip * 2, "{:?}", sent.elapsed());
 }

@@ -1,4 +1,4 @@
-//! What waits for no replica is not held up by one.
+//! Operations that wait for no replica are not delayed by a frozen one.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespa
 
 use crate::pair::{LONG, Pair};
 
-/// A tenth of what one `WAIT` takes here.
+/// A tenth of the time that one `WAIT` takes here.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
 #[tokio::test]
-async fn a_frozen_replica_holds_up_neither_releases_nor_managers_that_do_not_ask_for_it() {
+async fn frozen_replica_does_not_delay_releases_or_plain_managers() {
     let pair = Pair::start().await;
     let (acked, plain) = (pair.manager(1).await, pair.manager(0).await);
     let mut held = Vec::new();
@@ -32,7 +32,7 @@ async fn a_frozen_replica_holds_up_neither_releases_nor_managers_that_do_not_ask
     }
     for number in 0..20 {
         let since = Moment::now();
-        let guard = plain.lock(format!("plain:{number}")).acquire().await.expect("it asks for no replica");
+        let guard = plain.lock(format!("plain:{number}")).acquire().await.expect("it waits for no replica");
         took.push(since.elapsed());
         drop(guard);
     }
@@ -48,7 +48,7 @@ async fn waiters_are_woken_in_each_namespace_with_replica_acks() {
     allow_namespaces(&pair.master);
     let url = pair.master.url_with("?replica_acks=1&grant_lease=30s&poll_interval=30s");
     let (ours, theirs) = (LockManager::connect(&url).await, LockManager::connect(&url).await);
-    let (ours, theirs) = (ours.expect("it takes managers"), theirs.expect("it takes managers"));
+    let (ours, theirs) = (ours.expect("it accepts connections"), theirs.expect("it accepts connections"));
 
     for key in ["first", "second"] {
         assert_handed_over_in_each_namespace(&ours, &theirs, key).await;

@@ -1,4 +1,4 @@
-//! A lock that no replica has starts no body.
+//! A lock that no replica has acknowledged starts no body.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ const SLACK: Duration = Duration::from_millis(250);
 
 #[track_caller]
 fn assert_unacknowledged(refused: Result<dlock_runtime::LockGuard, dlock_runtime::Error>) {
-    let error = refused.expect_err("no replica has it");
+    let error = refused.expect_err("no replica acknowledges");
     assert!(error.is_unavailable() && error.to_string().contains("only 0 of 1 replicas"), "{error}");
 }
 
 #[tokio::test]
-async fn a_lock_that_the_replica_has_is_held_and_stands_there() {
+async fn acknowledged_lock_is_held_and_exists_on_the_replica() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
 
@@ -29,7 +29,7 @@ async fn a_lock_that_the_replica_has_is_held_and_stands_there() {
 }
 
 #[tokio::test]
-async fn with_a_frozen_replica_a_call_is_refused_within_its_limit_and_leaves_nothing() {
+async fn frozen_replica_fails_calls_in_time_and_leaves_no_key() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
 
@@ -46,7 +46,7 @@ async fn with_a_frozen_replica_a_call_is_refused_within_its_limit_and_leaves_not
 }
 
 #[tokio::test]
-async fn a_call_that_waits_has_the_lock_when_the_replica_goes_on() {
+async fn waiting_call_acquires_when_the_replica_resumes() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
 
@@ -76,7 +76,7 @@ async fn a_replica_that_comes_later_is_good_enough() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_handed_over_starts_nobody_before_the_replica_has_it() {
+async fn handed_off_lock_starts_after_the_replica_acknowledges() {
     let pair = Pair::start().await;
     let (holder, waiter) = (pair.manager(1).await, pair.manager(1).await);
     let held = holder.lock("order:7").acquire().await.expect("the lock is free");
@@ -94,11 +94,11 @@ async fn a_lock_that_is_handed_over_starts_nobody_before_the_replica_has_it() {
 
     let (guard, entered) = within(LONG, "the lock", call).await.expect("no panic");
     assert!(guard.is_ok(), "{guard:?}");
-    assert!(entered >= resumed, "it began {:?} before the replica had it", resumed.since(entered));
+    assert!(entered >= resumed, "the body started {:?} before the replica resumed", resumed.since(entered));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_released_and_taken_again_does_not_stand_in_its_own_way() {
+async fn reacquire_right_after_a_release_succeeds() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
 

@@ -1,4 +1,4 @@
-//! `replica_acks`: what replicas have not acknowledged is not believed.
+//! `replica_acks`: a grant or renewal counts only after the replicas have acknowledged it.
 
 mod beside;
 mod granting;

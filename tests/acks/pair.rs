@@ -14,7 +14,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both, and returns when the replica follows.
+    /// Starts both servers, and returns when the replica is connected to its master.
     pub(crate) async fn start() -> Self {
         let master =
             RedisServer::builder().line("repl-diskless-sync-delay 0").also_allow(acl::WITH_ACKS).start();
@@ -27,32 +27,34 @@ impl Pair {
                 .is_some_and(|text| text.contains("master_link_status:up"))
         };
         pair.until(follows).await;
-        // What it has it may have by the first copy: a write must come to it by itself.
+        // The first full copy may already contain the data. Wait for a write that arrives by
+        // replication.
         pair.master.call(&["SET", "first", "write"]);
         pair.until(|pair| pair.replica.call(&["GET", "first"]).text() == Some("write")).await;
         pair.master.call(&["DEL", "first"]);
         pair
     }
 
-    /// Connects a manager that wants so many acknowledgements; each is another process.
+    /// Connects a manager that waits for `replica_acks` acknowledgements. Each acts as a separate
+    /// process.
     pub(crate) async fn manager(&self, replica_acks: u8) -> LockManager {
         let manager = LockManager::builder(&self.master.url()).replica_acks(replica_acks).connect().await;
-        manager.expect("the master takes managers")
+        manager.expect("the master accepts connections")
     }
 
-    /// Returns whether a lock stands on the master.
+    /// Returns `true` if the lock's key exists on the master.
     pub(crate) fn holds(&self, key: &str) -> bool {
         self.master.call(&["EXISTS", &name(key)]).integer() == Some(1)
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition is true.
     pub(crate) async fn until(&self, is: impl Fn(&Self) -> bool) {
         let comes = async {
             while !is(self) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        within(Duration::from_secs(10), "what is waited for", comes).await;
+        within(Duration::from_secs(10), "the condition", comes).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where replicas cannot be waited for, that is told at once.
+//! If replicas cannot be waited for, connecting fails at once.
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::RedisServer;
@@ -15,12 +15,12 @@ fn assert_part(refused: Result<LockManager, Error>, wanted: &str, why: &str) {
 
 #[tokio::test]
 async fn memory_has_no_replicas() {
-    assert_part(LockManager::connect("memory://?replica_acks=1").await, "replica_acks", "has none");
+    assert_part(LockManager::connect("memory://?replica_acks=1").await, "replica_acks", "has no replicas");
     assert!(LockManager::connect("memory://?replica_acks=0").await.is_ok());
 }
 
 #[tokio::test]
-async fn what_is_no_number_is_refused() {
+async fn replica_acks_must_be_a_number() {
     for value in ["all", "-1", "256", ""] {
         let url = format!("redis://127.0.0.1/?replica_acks={value}");
         assert_part(LockManager::connect(&url).await, "replica_acks", "a number of replicas");
@@ -28,7 +28,7 @@ async fn what_is_no_number_is_refused() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_wait_is_told() {
+async fn user_without_wait_permission_is_rejected() {
     let server = RedisServer::builder().line("user default on nopass ~* &* +@all -wait").start();
 
     assert_part(LockManager::connect(&server.url_with("?replica_acks=1")).await, "server", "'wait'");

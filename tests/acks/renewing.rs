@@ -1,4 +1,4 @@
-//! A renewal that no replica has prolongs nothing.
+//! A renewal that no replica has acknowledged does not extend the hold.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::pair::{LONG, Pair};
 const LEASE: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(150);
 
-/// Waits until a hold is lost, and returns when that was.
+/// Waits until a hold is lost, and returns the time of the loss.
 async fn lost(guard: &LockGuard) -> Moment {
     within(LONG, "the loss", guard.lost()).await;
     Moment::now()
@@ -28,11 +28,11 @@ async fn with_a_frozen_replica_a_hold_ends_at_its_deadline() {
     let frozen = Moment::now();
     let lost = lost(&guard).await;
 
-    assert!(lost <= frozen + LEASE + SLACK, "believed for {:?}", lost.since(frozen));
+    assert!(lost <= frozen + LEASE + SLACK, "considered valid for {:?}", lost.since(frozen));
 }
 
 #[tokio::test]
-async fn a_replica_that_is_frozen_for_less_than_the_lease_loses_nothing() {
+async fn replica_frozen_for_less_than_the_lease_loses_no_lock() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
     let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
@@ -46,18 +46,20 @@ async fn a_replica_that_is_frozen_for_less_than_the_lease_loses_nothing() {
     assert!(guard.release().await.is_ok());
 }
 
-/// Nothing but an unconditional write can be acknowledged: the key lives for longer than is asked for.
+/// Only an unconditional write can be acknowledged: the key has a longer lease than the extension
+/// requests.
 #[tokio::test]
-async fn an_extension_to_less_than_what_is_left_is_acknowledged_too() {
+async fn extension_below_the_remaining_lease_is_acknowledged() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
 
-    // Once a second a replica tells how far it is, without being asked: it lacks nothing of what was written so far.
+    // A replica reports its offset once per second without a request. Afterward, it lacks no
+    // earlier write.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     pair.replica.pause();
     let extended = guard.extend(LEASE).await;
 
-    let error = extended.expect_err("no replica has it");
+    let error = extended.expect_err("no replica acknowledges");
     assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Who may touch a lock, and what a server without memory does.
+//! Access control, and a server that is out of memory.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dlock_tests::{Moment, RedisServer, acl, within};
 use super::{LONG, ONE_TRY, acquire_once, connect};
 
 #[tokio::test]
-async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_the_server() {
+async fn missing_and_wrong_passwords_are_config_errors() {
     let server = RedisServer::builder().password("sesame").start();
     let address = format!("127.0.0.1:{}", server.port());
 
@@ -26,7 +26,7 @@ async fn a_missing_and_a_wrong_password_are_told_from_each_other_by_nobody_but_t
     assert!(connect(&format!("redis://:sesame@{address}")).await.is_ok());
 }
 
-/// Gives a server the user of the guide, without what `but` takes from it, and returns the URL of that user.
+/// Creates the documented user without the rules in `but`, and returns the URL of that user.
 fn documented_user(server: &RedisServer, but: &[&str]) -> String {
     acl::give_user(server, acl::USER, but, &[]);
     format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port())
@@ -40,20 +40,20 @@ async fn the_documented_user_may_do_all_that_locks_need() {
 
     let first = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let fence = first.fencing_token().await.expect("the counter may be written");
-    first.extend(LONG * 2).await.expect("the lease may be prolonged");
+    first.extend(LONG * 2).await.expect("the lease can be extended");
     let waiter = theirs.lock("order:7").lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { waiter.acquire().await });
-    // Two tokens in the value: the holder's, and that of the waiter who can be told of a grant.
+    // The value contains two tokens: the holder's and that of the queued waiter.
     let queued = async {
         while server.call(&["STRLEN", "dlock:order:7"]) != Reply::Integer(64) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     within(LONG, "the waiter's place in the queue", queued).await;
-    first.release().await.expect("it is ours");
+    first.release().await.expect("it is held");
     let second = waiter.await.expect("no panic").expect("it was granted");
-    ours.ready().await.expect("the server may be asked whether it answers");
-    let seen = ours.inspect("order:7").await.expect("a lock may be looked at");
+    ours.ready().await.expect("the server replies");
+    let seen = ours.inspect("order:7").await.expect("a lock can be inspected");
     let later = second.fencing_token().await.expect("the counter may be written");
     let taken = ours.force_release("order:7").await;
     let released = second.release().await;
@@ -66,7 +66,7 @@ async fn the_documented_user_may_do_all_that_locks_need() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_write_the_counters_can_lock_and_gets_no_token() {
+async fn user_without_counter_access_can_lock_but_gets_no_token() {
     let server = RedisServer::start();
     let manager = connect(&documented_user(&server, &["~{dlock:*"])).await.expect("allowed");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
@@ -78,21 +78,21 @@ async fn a_user_who_may_not_write_the_counters_can_lock_and_gets_no_token() {
     assert!(released.is_ok(), "{released:?}");
 }
 
-/// Redis says it in other words inside of a script than outside, and each version in its own.
+/// Redis's error text inside a script differs from the one outside, and between versions.
 #[tokio::test]
-async fn what_a_script_may_not_do_is_an_error_of_configuration_as_well() {
+async fn denied_command_in_a_script_is_a_config_error() {
     let server = RedisServer::start();
     let manager = connect(&documented_user(&server, &["+getrange"])).await.expect("allowed");
-    server.call(&["SET", "dlock:order:7", "somebody else's", "PX", "30000"]);
+    server.call(&["SET", "dlock:order:7", "of another client", "PX", "30000"]);
 
     let refused = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await;
 
     assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
 }
 
-/// In Redisson's layout a lock takes two steps, of which the second gives it an end.
+/// In Redisson's layout, an acquire takes two steps. The second sets the expiry.
 #[tokio::test]
-async fn a_lock_that_may_be_taken_and_not_given_an_end_is_not_left_standing() {
+async fn lock_is_removed_if_its_expiry_cannot_be_set() {
     let server = RedisServer::start();
     let more = ["+hset", "+hdel", "+hexists", "+hlen", "+hstrlen", "+hrandfield", "+exists", "+unsubscribe"];
     acl::give_user(&server, acl::USER, &["+pexpire"], &more);
@@ -105,32 +105,32 @@ async fn a_lock_that_may_be_taken_and_not_given_an_end_is_not_left_standing() {
 }
 
 #[tokio::test]
-async fn a_password_that_changes_under_a_running_manager_is_one_typed_error() {
+async fn password_change_under_a_manager_is_one_typed_error() {
     let server = RedisServer::builder().password("sesame").start();
-    let manager = connect(&server.url()).await.expect("the password is right");
+    let manager = connect(&server.url()).await.expect("the password is correct");
     server.call(&["CONFIG", "SET", "requirepass", "changed"]);
-    // The one command that the old password still allows is what cuts the connection: none. A new one must log in anew.
+    // `CLIENT KILL` cuts the connection, so a new connection must authenticate again.
     let mut admin = Client::connect(server.port(), ONE_TRY).expect("the server listens");
-    admin.call(&["AUTH", "changed"]).expect("the new password is right");
-    admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("the server answers");
+    admin.call(&["AUTH", "changed"]).expect("the new password is correct");
+    admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("the server replies");
 
     let refused = manager.lock("order:7").lease(LONG).wait(Duration::from_secs(1)).acquire().await;
 
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
 }
 
-/// Asks the server something as a user, over a connection of that user's own; returns whether the server refused it for who asks.
+/// Sends a command as `user` over a new connection. Returns `true` if the server denies permission.
 fn is_refused(server: &RedisServer, user: &str, words: &[&str]) -> bool {
     let mut client = Client::connect(server.port(), ONE_TRY).expect("the server listens");
-    assert_eq!(client.call(&["AUTH", user, acl::PASSWORD]).expect("it answers").text(), Some("OK"));
-    let reply = client.call(words).expect("it answers");
+    assert_eq!(client.call(&["AUTH", user, acl::PASSWORD]).expect("it replies").text(), Some("OK"));
+    let reply = client.call(words).expect("it replies");
     let said = reply.text().unwrap_or_default();
-    // The others are what Redis says, version by version, where a script does what its user may not.
+    // The other texts are those of different Redis versions for a denied command inside a script.
     ["NOPERM", "ACL failure", "The user executing the script"].iter().any(|words| said.contains(words))
 }
 
 #[tokio::test]
-async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_hear() {
+async fn foreign_tenant_cannot_change_wake_or_listen() {
     let server = RedisServer::start();
     let ours = connect(&documented_user(&server, &[])).await.expect("allowed");
     let rules = ["on", ">password", "~tenant:*", "resetchannels", "&tenant:*", "+@all", "-@dangerous"];
@@ -159,17 +159,18 @@ async fn another_tenant_with_a_user_of_his_own_can_neither_touch_nor_wake_nor_he
     ] {
         assert!(is_refused(&server, "tenant", words), "{words:?} is not refused");
     }
-    assert!(!is_refused(&server, "tenant", &["SET", "tenant:7", "his own"]));
+    assert!(!is_refused(&server, "tenant", &["SET", "tenant:7", "its own"]));
 
     assert!(held.check().is_ok(), "{:?}", held.check());
-    held.release().await.expect("it is ours");
+    held.release().await.expect("it is held");
     let next = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     assert!(next.fencing_token().await.expect("it is held") > fence);
 }
 
-/// The user that the guide describes, for a namespace of its own, though it knows a channel of ours.
+/// The foreign user has the documented permissions for its own namespace, and knows a channel of
+/// `dlock`.
 #[tokio::test]
-async fn a_user_of_locks_in_another_namespace_can_neither_grant_nor_listen_nor_list() {
+async fn user_of_another_namespace_cannot_grant_listen_or_list() {
     let server = RedisServer::start();
     let ours = connect(&documented_user(&server, &[])).await.expect("allowed");
     give_user_of(&server, "tenant");
@@ -204,7 +205,7 @@ async fn a_user_of_locks_in_another_namespace_can_neither_grant_nor_listen_nor_l
 async fn the_user_of_the_locks_can_do_nothing_else() {
     let server = RedisServer::start();
     let _ours = connect(&documented_user(&server, &[])).await.expect("allowed");
-    server.call(&["SET", "other", "of somebody else"]);
+    server.call(&["SET", "other", "of another client"]);
 
     for words in [
         &["GETRANGE", "other", "0", "9"][..],
@@ -239,9 +240,9 @@ async fn the_user_of_the_locks_can_do_nothing_else() {
     assert!(!is_refused(&server, acl::USER, &["GETRANGE", "dlock:order:7", "0", "9"]));
 }
 
-/// The connection stays: it is each command that is refused from now on.
+/// The connection stays open, and the server denies each command.
 #[tokio::test]
-async fn rights_that_are_taken_away_while_a_lock_is_held_end_it_at_its_deadline() {
+async fn hold_ends_at_its_deadline_if_rights_are_revoked() {
     const LEASE: Duration = Duration::from_secs(1);
     let server = RedisServer::start();
     let manager = connect(&documented_user(&server, &[])).await.expect("allowed");
@@ -253,7 +254,7 @@ async fn rights_that_are_taken_away_while_a_lock_is_held_end_it_at_its_deadline(
     server.call(&[&["ACL", "SETUSER", acl::USER][..], &rights].concat());
     let refused = manager.lock("order:8").lease(LONG).acquire().await;
     let cause = within(LONG, "the loss", held.lost()).await;
-    let told = taken_away.elapsed();
+    let took = taken_away.elapsed();
     drop(held);
     let rights = ["+eval", "+evalsha", "+set", "+publish"];
     server.call(&[&["ACL", "SETUSER", acl::USER][..], &rights].concat());
@@ -261,14 +262,14 @@ async fn rights_that_are_taken_away_while_a_lock_is_held_end_it_at_its_deadline(
 
     assert!(matches!(&refused, Err(Error::Config { part, .. }) if &**part == "server"), "{refused:?}");
     assert_eq!(cause, LossCause::Expired);
-    assert!(told > LEASE / 2 && told < LEASE + Duration::from_millis(150), "{told:?}");
+    assert!(took > LEASE / 2 && took < LEASE + Duration::from_millis(150), "{took:?}");
     assert!(again.is_ok(), "{again:?}");
 }
 
 #[tokio::test]
-async fn a_server_without_memory_refuses_new_locks_and_keeps_those_it_has() {
+async fn full_server_rejects_new_locks_and_keeps_held_ones() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let held = manager.lock("held").lease(Duration::from_millis(900)).acquire().await.expect("free");
     server.call(&["CONFIG", "SET", "maxmemory", "1"]);
 

@@ -1,4 +1,5 @@
-//! What other clients write under the name of a lock's fencing counter: tokens rise, or an error says what to do.
+//! Values of other clients under the name of a fencing counter: tokens rise, or an error names the
+//! remedy.
 
 use dlock_runtime::{Error, FencingToken, LockManager};
 use dlock_tests::RedisServer;
@@ -14,14 +15,14 @@ async fn next_token(manager: &LockManager) -> Result<u64, Error> {
 }
 
 #[tokio::test]
-async fn a_spent_or_invalid_counter_is_an_error_that_says_what_to_delete() {
+async fn exhausted_or_invalid_counter_error_names_the_key() {
     let server = RedisServer::start();
     server.allow(dlock_tests::acl::documented_for_redisson());
     for (suffix, counter, spent) in [
         ("", "{dlock:order:7}##token", "9007199254740991"),
         ("?layout=redisson", "redisson_lock_token:{dlock:order:7}", "9223372036854775807"),
     ] {
-        let manager = connect(&server.url_with(suffix)).await.expect("the server takes managers");
+        let manager = connect(&server.url_with(suffix)).await.expect("the server accepts connections");
         for value in
             [spent, "18446744073709551616", "inf", "1e308", "-1", "", "text", " 7", &"9".repeat(100_000)]
         {
@@ -39,7 +40,7 @@ async fn a_spent_or_invalid_counter_is_an_error_that_says_what_to_delete() {
         }
         server.call(&["DEL", counter]);
         let first = next_token(&manager).await.expect("the counter starts again");
-        let second = next_token(&manager).await.expect("it counts");
+        let second = next_token(&manager).await.expect("the counter works");
         assert!(first < second, "{first} before {second}");
         server.call(&["DEL", counter]);
     }
@@ -53,7 +54,7 @@ async fn tokens_rise_by_one_up_to_the_last_and_none_is_given_twice() {
         ("", "{dlock:order:7}##token", 9_007_199_254_740_991_u64),
         ("?layout=redisson", "redisson_lock_token:{dlock:order:7}", 9_223_372_036_854_775_807),
     ] {
-        let manager = connect(&server.url_with(suffix)).await.expect("the server takes managers");
+        let manager = connect(&server.url_with(suffix)).await.expect("the server accepts connections");
         server.call(&["SET", counter, &(last - 3).to_string()]);
 
         for token in last - 2..=last {

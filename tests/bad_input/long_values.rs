@@ -1,4 +1,5 @@
-//! Values under a lock's name that are longer than any of ours: the server is not blocked, and the holder is told of its loss.
+//! Foreign values that are much longer than a lock's: the server is not blocked, and the holder
+//! learns of its loss.
 
 use std::time::Duration;
 
@@ -24,11 +25,12 @@ fn slow_scripts(server: &RedisServer) -> Vec<(i64, String)> {
     scripts.collect()
 }
 
-/// Asserts that no script takes long in `call`, at its best of three, where thousands of tokens were appended to the lock of a guard.
+/// Asserts that `call` runs no long script, in the best of three attempts, after thousands of
+/// tokens were appended to the held lock.
 async fn assert_quick(call: impl AsyncFn(&LockManager, &RedisServer, LockGuard)) {
     let server = RedisServer::start();
     server.call(&["CONFIG", "SET", "slowlog-log-slower-than", &LONGEST_SCRIPT.to_string()]);
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     for tokens in [10_000, 100_000] {
         let mut slow = Vec::new();
         for _ in 0..3 {
@@ -51,18 +53,18 @@ async fn assert_quick(call: impl AsyncFn(&LockManager, &RedisServer, LockGuard))
 }
 
 #[tokio::test]
-async fn a_holder_whose_value_was_appended_to_releases_at_once_and_is_told_of_the_loss() {
+async fn appended_value_release_is_fast_and_reports_the_loss() {
     assert_quick(async |_, server, guard| {
         let released = guard.release().await;
 
         assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
-        assert_eq!(server.call(&["EXISTS", &name(KEY)]), Reply::Integer(1), "it is not ours to delete");
+        assert_eq!(server.call(&["EXISTS", &name(KEY)]), Reply::Integer(1), "a foreign value is not deleted");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_holder_whose_value_was_appended_to_renews_at_once() {
+async fn appended_value_extension_is_fast_and_reports_the_loss() {
     assert_quick(async |_, _, guard| {
         let extended = guard.extend(LONG * 2).await;
         assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
@@ -71,7 +73,7 @@ async fn a_holder_whose_value_was_appended_to_renews_at_once() {
 }
 
 #[tokio::test]
-async fn a_holder_whose_value_was_appended_to_is_refused_a_fencing_token_at_once() {
+async fn appended_value_fencing_token_fails_fast() {
     assert_quick(async |_, _, guard| {
         let fence = guard.fencing_token().await;
         assert!(matches!(fence, Err(Error::Lost { .. })), "{fence:?}");
@@ -82,7 +84,7 @@ async fn a_holder_whose_value_was_appended_to_is_refused_a_fencing_token_at_once
 #[tokio::test]
 async fn a_long_value_is_inspected_and_force_released_at_once() {
     assert_quick(async |manager, server, guard| {
-        let seen = manager.inspect(KEY).await.expect("the server answers").expect("something is there");
+        let seen = manager.inspect(KEY).await.expect("the server replies").expect("the key exists");
         let taken = manager.force_release(KEY).await;
         drop(guard);
 
@@ -98,7 +100,7 @@ async fn a_long_value_is_inspected_and_force_released_at_once() {
 #[tokio::test]
 async fn a_waiter_behind_a_long_value_comes_and_leaves_at_once() {
     assert_quick(async |_, server, guard| {
-        let other = connect(&server.url()).await.expect("the server takes managers");
+        let other = connect(&server.url()).await.expect("the server accepts connections");
         let lock = other.lock(KEY).lease(LONG).wait(Duration::from_millis(200));
         let waited = lock.acquire().await;
 
@@ -141,15 +143,15 @@ async fn a_nested_call_in_a_long_value_ends_at_once() {
             server.call(&["APPEND", &name(KEY), &"x".repeat(3_200_000)]);
             nested.run(async |_| ()).await.map(drop)
         });
-        let _ = ran.await; // whether its loss is known by then is a matter of time
+        let _ = ran.await; // the loss may or may not be detected yet
     })
     .await;
 }
 
 #[tokio::test]
-async fn half_a_gigabyte_over_a_held_lock_is_reported_as_a_loss_and_not_downloaded() {
+async fn huge_foreign_value_is_a_loss_and_is_not_downloaded() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let guard = manager.lock(KEY).lease(LONG).acquire().await.expect("the lock is free");
     let sent = || -> u64 {
         let stats = server.call(&["INFO", "stats"]);
@@ -157,7 +159,7 @@ async fn half_a_gigabyte_over_a_held_lock_is_reported_as_a_loss_and_not_download
         let sent = lines.find_map(|line| line.strip_prefix("total_net_output_bytes:"));
         sent.expect("the server counts what it sends").trim().parse().expect("a number")
     };
-    tokio::time::sleep(Duration::from_millis(150)).await; // the age at which the server is asked to tell of changes
+    tokio::time::sleep(Duration::from_millis(150)).await; // a hold of this age is tracked
     let before = sent();
 
     let words = ["SETRANGE", &name(KEY), "536870911", "x"];

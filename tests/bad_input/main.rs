@@ -1,4 +1,4 @@
-//! Whatever a server answers and whatever a caller asks for: one typed error, in bounded time.
+//! Any server reply and any caller input leads to one typed error in bounded time.
 
 mod access;
 mod counters;
@@ -14,9 +14,9 @@ use dlock_runtime::{LockManager, Result};
 use dlock_tests::within;
 
 const LONG: Duration = Duration::from_secs(30);
-/// The response time-out of one try, and what P3 allows beyond a limit.
+/// The response timeout of one try, and the tolerance of P3 beyond a limit.
 const ONE_TRY: Duration = Duration::from_millis(500 + 100);
-/// How long connecting may take before it gives up.
+/// The time limit of connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
 async fn connect(url: &str) -> Result<LockManager> {

@@ -1,4 +1,4 @@
-//! What a server sent is the reason that the user reads, once and in its own words.
+//! The error text quotes the message of the server, once and verbatim.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{CONNECT, LONG, acquire_once, connect};
 const PROTECTED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no \
                          password is set for the default user.\r\n";
 
-/// Returns why a manager and `doctor` cannot use a server; both say the same words.
+/// Returns the error of connecting, and asserts that the error and `doctor` both contain `words`.
 async fn refused(url: &str, words: &str) -> Error {
     let error = connect(url).await.expect_err(words);
     let text = error.to_string();
@@ -54,7 +54,7 @@ async fn the_words_of_a_server_that_hangs_up_are_the_reason() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_no_redis_is_shown_by_what_it_sends() {
+async fn error_of_a_non_redis_port_quotes_its_first_bytes() {
     let first: [(&[u8], bool, &str); 9] = [
         (b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3\r\n", false, "it replied `SSH-2.0-OpenSSH_9.6p1 Ubuntu-3`"),
         (b"J\0\0\0\x0a8.0.36\0\x08\0\0\0mysql_native_password\0", false, "8.0.36"),
@@ -63,7 +63,7 @@ async fn a_port_that_is_no_redis_is_shown_by_what_it_sends() {
         (b"no route to the backend\n", true, "it replied `no route to the backend`"),
         (b"no line", true, "it replied `no line`"),
         (b"\x1b[31mRED\x1b[0m HTTP\r\n", true, "it replied `[31mRED[0m HTTP`"),
-        (b"\xff\xfd\x01\xff\xfd\x1f", true, "bytes that are no text"),
+        (b"\xff\xfd\x01\xff\xfd\x1f", true, "bytes that are not text"),
         (b"AMQP\0\0\x09\x01", true, "it replied `AMQP"),
     ];
     for (sent, hangs_up, words) in first {
@@ -91,7 +91,7 @@ async fn tls_is_named_if_the_port_speaks_it_or_nothing_was_received() {
     let silent = HostileServer::start(|_| Answer::Close);
 
     let speaks_it = refused(&alert.url(), "speaks TLS on this port: write `rediss://`").await;
-    let may_speak_it = connect(&silent.url()).await.expect_err("it hangs up");
+    let may_speak_it = connect(&silent.url()).await.expect_err("it closes the connection");
 
     assert!(speaks_it.is_unavailable(), "{speaks_it}");
     assert!(may_speak_it.to_string().contains("if it speaks TLS on this port"), "{may_speak_it}");
@@ -107,12 +107,12 @@ async fn tls_is_not_suggested_of_a_server_that_has_answered_before() {
                 if away.load(Ordering::SeqCst) { Answer::Close } else { Answer::Usual }
             },
         );
-    let manager = connect(&server.url()).await.expect("it greets like a Redis");
+    let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
     is_away.store(true, Ordering::SeqCst);
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
-        let error = acquire_once(&manager, "away").await.expect_err("it hangs up");
+        let error = acquire_once(&manager, "away").await.expect_err("it closes the connection");
         assert!(error.is_unavailable() && !error.to_string().contains("TLS"), "{error}");
     }
 }
@@ -157,7 +157,7 @@ async fn a_proxy_that_hangs_up_on_an_optional_command_is_the_reason() {
         _ => Answer::Usual,
     });
 
-    let error = connect(&server.url()).await.expect_err("it hangs up");
+    let error = connect(&server.url()).await.expect_err("it closes the connection");
 
     assert!(error.to_string().contains("ERR unknown command 'CLIENT', and closed"), "{error}");
     assert!(error.is_unavailable() && !error.to_string().contains("TLS"), "{error}");
@@ -172,8 +172,8 @@ async fn replies_that_trickle_end_at_the_limits() {
     let begun = std::time::Instant::now();
 
     let locking = of("SET");
-    let manager = connect(&locking.url()).await.expect("it greets like a Redis");
-    let locked = acquire_once(&manager, "a lock").await; // within its response time-out
+    let manager = connect(&locking.url()).await.expect("the handshake succeeds");
+    let locked = acquire_once(&manager, "a lock").await; // within its response timeout
     assert!(matches!(locked, Err(Error::Unavailable { .. })), "{locked:?}");
     for (scheme, name, path) in [
         ("redis", "CLIENT", ""),
@@ -194,7 +194,7 @@ async fn replies_that_trickle_end_at_the_limits() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Everything that a program prints of an error with its causes, as `{:#}` of `anyhow` does.
+/// Returns the error with its causes, as `{:#}` of `anyhow` prints them.
 fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -253,9 +253,9 @@ async fn a_cause_is_printed_once_while_the_server_is_away() {
             .wait(Duration::from_secs(1))
             .acquire()
             .await
-            .expect_err("it is away"),
-        manager.ready().await.expect_err("it is away"),
-        guard.release().await.expect_err("it is away"),
+            .expect_err("the server is down"),
+        manager.ready().await.expect_err("the server is down"),
+        guard.release().await.expect_err("the server is down"),
     ] {
         let text = with_causes(&error);
         assert!(text.matches("refused").count() <= 1 && text.matches("os error").count() <= 1, "{text}");
@@ -263,7 +263,7 @@ async fn a_cause_is_printed_once_while_the_server_is_away() {
 }
 
 #[tokio::test]
-async fn what_is_sent_in_reply_to_tls_is_the_reason_too() {
+async fn plain_reply_to_a_tls_handshake_is_the_reason() {
     for (sent, hangs_up, words, other) in [
         (PROTECTED.as_bytes(), true, "DENIED Redis is running in protected mode", "write `redis://`"),
         (b"-ERR max number of clients reached\r\n", true, "ERR max number of clients reached", "answered"),

@@ -1,4 +1,4 @@
-//! Whatever a server answers.
+//! Malformed, hostile, and slow server replies.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,11 @@ async fn a_server_that_cannot_serve_is_unavailable() {
         "",
     ] {
         let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Error(error));
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let outcome = acquire_once(&manager, error).await;
 
-        // What will be the same next time is told from what may pass.
+        // Only an error that retrying cannot fix is an error of configuration.
         let is_typed = match &outcome {
             Err(Error::Config { .. }) => error.starts_with("NOPERM"),
             Err(Error::Unavailable { .. }) => true,
@@ -57,18 +57,18 @@ async fn garbage_is_unavailable() {
     ];
     for (number, reply) in replies.into_iter().enumerate() {
         let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Raw(reply.to_vec()));
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let outcome = acquire_once(&manager, &format!("garbage {number}")).await;
 
-        // The tenth says OK first: only what comes behind it is garbage.
+        // The reply that starts with `+OK` grants the lock. Only the bytes after it are garbage.
         let is_granted = reply.starts_with(b"+OK") && outcome.is_ok();
         let is_typed = matches!(outcome, Err(Error::Unavailable { .. } | Error::Contended { .. }));
         assert!(is_granted || is_typed, "garbage {number}: {outcome:?}");
     }
 }
 
-/// Half a gigabyte, and a list of a thousand million: what is not there takes no room.
+/// Replies that announce 512 MiB or a billion elements: no memory is allocated for missing data.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_server_that_announces_more_than_it_sends_fills_no_memory() {
@@ -77,7 +77,7 @@ async fn a_server_that_announces_more_than_it_sends_fills_no_memory() {
     for announced in ["$536870911\r\n", "*1000000000\r\n", "%500000000\r\n", ">1000000000\r\n"] {
         let reply = [announced.as_bytes(), b"$2\r\nno\r\n"].concat();
         let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Raw(reply));
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
         let before = resident_bytes();
 
         let outcome = acquire_once(&manager, announced).await;
@@ -92,7 +92,7 @@ async fn a_server_that_announces_more_than_it_sends_fills_no_memory() {
 async fn a_server_that_vanishes_in_a_command_is_unavailable() {
     for answer in [Answer::Close, Answer::RawThenClose(b"+O".to_vec()), Answer::Silence] {
         let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &answer);
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let outcome = acquire_once(&manager, &format!("{answer:?}")).await;
 
@@ -103,31 +103,32 @@ async fn a_server_that_vanishes_in_a_command_is_unavailable() {
 #[tokio::test]
 async fn a_hostile_server_is_not_hammered_while_it_is_waited_for() {
     let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Error("LOADING not yet"));
-    let manager = connect(&server.url()).await.expect("it greets like a Redis");
+    let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
     let started = Instant::now();
     let outcome = manager.lock("order:7").lease(LONG).wait(Duration::from_secs(1)).acquire().await;
 
     assert!(outcome.is_err(), "{outcome:?}");
     assert!(started.elapsed() < Duration::from_millis(1_100), "{:?}", started.elapsed());
-    let asked = server.count("SET") + server.count("EVALSHA") + server.count("EVAL");
-    assert!(asked < 200, "asked {asked} times in a second");
+    let requests = server.count("SET") + server.count("EVALSHA") + server.count("EVAL");
+    assert!(requests < 200, "{requests} requests in a second");
 }
 
 #[tokio::test]
-async fn a_server_that_is_read_only_for_long_is_connected_to_less_and_less_often() {
+async fn read_only_server_is_reconnected_with_backoff() {
     let error = Answer::Error("READONLY You can't write against a read only replica.");
     let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &error);
     let proxy = Proxy::start(server.port());
-    let manager = connect(&proxy.url()).await.expect("it greets like a Redis");
+    let manager = connect(&proxy.url()).await.expect("the handshake succeeds");
     let (before, started, wait) = (proxy.stats().connections, Instant::now(), Duration::from_secs(2));
 
     let outcome = manager.lock("order:7").lease(LONG).wait(wait).acquire().await;
     let connections = proxy.stats().connections - before;
 
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
-    assert!(started.elapsed() >= wait, "it may be a master again by then: {:?}", started.elapsed());
-    // From 10 ms doubling to a second, spread by half, that is nine attempts at most; each makes two connections.
+    assert!(started.elapsed() >= wait, "it must retry during the whole wait: {:?}", started.elapsed());
+    // The delay doubles from 10 ms to 1 s, with 50% jitter: at most nine attempts of two
+    // connections each.
     assert!(connections <= 18, "{connections} connections in two seconds");
 }
 
@@ -137,8 +138,8 @@ async fn a_server_that_knows_no_scripts_is_sent_their_text() {
         &["EVALSHA"],
         &Answer::Error("NOSCRIPT No matching script. Please use EVAL."),
     );
-    let manager = connect(&server.url()).await.expect("it greets like a Redis");
-    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the server says OK");
+    let manager = connect(&server.url()).await.expect("the handshake succeeds");
+    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the server replies OK");
 
     let released = guard.release().await;
 
@@ -150,8 +151,8 @@ async fn a_server_that_knows_no_scripts_is_sent_their_text() {
 async fn a_release_that_the_server_refuses_ends_in_bounded_time() {
     for answer in [Answer::Error("OOM"), Answer::Raw(b"?!\r\n".to_vec()), Answer::Close, Answer::Silence] {
         let server = HostileServer::answering(&["EVAL", "EVALSHA", "DEL"], &answer);
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
-        let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the server says OK");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
+        let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the server replies OK");
 
         let released = within(Duration::from_secs(3), &format!("{answer:?}"), guard.release()).await;
 

@@ -1,4 +1,4 @@
-//! Whatever a caller asks for.
+//! Extreme, invalid, and hostile input from callers.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, within};
 use super::{LONG, connect};
 
 #[tokio::test]
-async fn durations_at_both_ends_are_taken_or_refused_and_never_delete_a_key() {
+async fn extreme_leases_are_rejected_or_never_delete_a_key() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let millis = Duration::from_millis;
     let leases = [
         Duration::ZERO,
@@ -38,7 +38,7 @@ async fn durations_at_both_ends_are_taken_or_refused_and_never_delete_a_key() {
 #[tokio::test]
 async fn an_extension_by_any_duration_never_deletes_or_shortens() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
 
     let second = Duration::from_secs(1);
@@ -58,7 +58,7 @@ async fn an_extension_by_any_duration_never_deletes_or_shortens() {
 async fn waits_and_retries_at_both_ends_do_not_overflow() {
     let server = RedisServer::start();
     for url in ["memory://", &server.url()] {
-        let manager = connect(url).await.expect("the backend takes managers");
+        let manager = connect(url).await.expect("the backend is available");
         for wait in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
             let lock = manager.lock("order:7").lease(LONG).wait(wait).retry(u32::MAX);
             let outcome = within(LONG, &format!("a wait of {wait:?}"), lock.acquire()).await;
@@ -73,7 +73,7 @@ async fn waits_and_retries_at_both_ends_do_not_overflow() {
 #[tokio::test]
 async fn hostile_keys_are_locked_as_they_are_or_refused() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let long = "x".repeat(100_000);
     let keys =
         [" ", "a b", "a\r\nb", "\0", "\u{1b}[31m", "{}", "}{", "{a", "*", "ключ", "\u{202e}txt", &long];
@@ -96,7 +96,7 @@ async fn hostile_keys_are_locked_as_they_are_or_refused() {
 #[tokio::test]
 async fn an_empty_key_is_invalid_before_the_server_is_asked() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let before = server.command_count("set");
 
     let acquired = manager.lock("").lease(LONG).acquire().await;

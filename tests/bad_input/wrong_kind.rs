@@ -1,4 +1,4 @@
-//! What is no lock under a lock's name: seen for what it is, left as it is, and not asked about for ever.
+//! A value of another kind under a lock's name is reported, left unchanged, and not polled forever.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use super::{LONG, connect};
 async fn a_list_under_the_locks_name_is_the_wrong_kind_and_stays() {
     let server = RedisServer::start();
     server.call(&["RPUSH", "dlock:order:7", "a", "b"]);
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let lock = manager.lock("order:7").lease(LONG);
 
     let waited = within(LONG, "the wait", lock.clone().wait(Duration::from_secs(1)).acquire()).await;
     let once = lock.acquire().await;
 
     assert!(matches!(waited, Err(Error::WrongKind { .. })), "{waited:?}");
-    // One try is one SET, which says no more than that something stands there.
+    // A single try is one `SET`, whose reply only shows that the key exists.
     assert!(matches!(once, Err(Error::WrongKind { .. } | Error::Contended { .. })), "{once:?}");
     let list = server.call(&["LRANGE", "dlock:order:7", "0", "-1"]);
     assert_eq!(list.texts(), ["a", "b"]);
@@ -29,7 +29,7 @@ async fn a_list_under_the_locks_name_is_the_wrong_kind_and_stays() {
 #[tokio::test]
 async fn a_hold_that_became_a_list_is_lost() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let guard = manager.lock("order:7").lease(Duration::from_millis(600)).acquire().await.expect("free");
 
     server.call(&["DEL", "dlock:order:7"]);
@@ -42,20 +42,20 @@ async fn a_hold_that_became_a_list_is_lost() {
 }
 
 #[tokio::test]
-async fn what_became_a_list_is_the_wrong_kind_to_whoever_asks_for_it() {
+async fn every_request_for_a_list_is_a_wrong_kind_error() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let keys = ["fenced", "extended", "released"];
     let [fenced, extended, released] = keys.map(|key| hold_a_list(&server, &manager, key));
 
-    let asked = [
+    let replies = [
         fenced.await.fencing_token().await.map(drop),
         extended.await.extend(LONG).await,
         released.await.release().await,
         manager.force_release("released").await.map(drop),
     ];
 
-    for answer in asked {
+    for answer in replies {
         assert!(matches!(answer, Err(Error::WrongKind { .. })), "{answer:?}");
     }
     for key in keys {
@@ -64,13 +64,13 @@ async fn what_became_a_list_is_the_wrong_kind_to_whoever_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_list_is_not_asked_about_any_more_two_seconds_after_a_release() {
+async fn list_is_not_queried_two_seconds_after_a_release() {
     assert_quiet_after(async |server, manager| hold_a_list(server, manager, "order:7").await.release().await)
         .await;
 }
 
 #[tokio::test]
-async fn a_list_is_not_asked_about_any_more_two_seconds_after_a_guard_was_dropped() {
+async fn list_is_not_queried_two_seconds_after_a_drop() {
     assert_quiet_after(async |server, manager| {
         drop(hold_a_list(server, manager, "order:7").await);
         Ok(())
@@ -79,7 +79,7 @@ async fn a_list_is_not_asked_about_any_more_two_seconds_after_a_guard_was_droppe
 }
 
 #[tokio::test]
-async fn a_list_is_not_asked_about_any_more_two_seconds_after_a_wait() {
+async fn list_is_not_queried_two_seconds_after_a_wait() {
     assert_quiet_after(async |server, manager| {
         server.call(&["RPUSH", "dlock:order:7", "a"]);
         manager.lock("order:7").lease(LONG).wait(Duration::from_millis(200)).acquire().await.map(drop)
@@ -87,7 +87,7 @@ async fn a_list_is_not_asked_about_any_more_two_seconds_after_a_wait() {
     .await;
 }
 
-/// Holds `key`, and puts a list in the place of the lock.
+/// Acquires `key`, and replaces the lock's value with a list.
 async fn hold_a_list(server: &RedisServer, manager: &LockManager, key: &str) -> LockGuard {
     let guard = manager.lock(key).lease(LONG).acquire().await.expect("the lock is free");
     server.call(&["DEL", &name(key)]);
@@ -95,10 +95,10 @@ async fn hold_a_list(server: &RedisServer, manager: &LockManager, key: &str) -> 
     guard
 }
 
-/// Asserts that no command but a connection's pings comes to the server for a second, from two seconds after `call` on.
+/// Asserts that, from two seconds after `call`, the server receives only pings for one second.
 async fn assert_quiet_after(call: impl AsyncFnOnce(&RedisServer, &LockManager) -> Result<()>) {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await.expect("the server takes managers");
+    let manager = connect(&server.url()).await.expect("the server accepts connections");
     let commands = || server.command_total() - server.command_count("ping");
 
     let outcome = within(LONG, "the call", call(&server, &manager)).await;
@@ -112,11 +112,11 @@ async fn assert_quiet_after(call: impl AsyncFnOnce(&RedisServer, &LockManager) -
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_at_once_that_its_lock_became_a_list() {
+async fn waiter_fails_in_time_if_its_lock_becomes_a_list() {
     let server = RedisServer::start();
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let (ours, theirs) =
-        (ours.expect("the server takes managers"), theirs.expect("the server takes managers"));
+        (ours.expect("the server accepts connections"), theirs.expect("the server accepts connections"));
     let _held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = theirs.lock("order:7").lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -127,8 +127,8 @@ async fn a_waiter_is_told_at_once_that_its_lock_became_a_list() {
     server.call(&["DEL", "dlock:order:7"]);
     server.call(&["LPUSH", "dlock:order:7", "x"]);
     let begun = Instant::now();
-    let told = waiter.await.expect("the waiter does not panic");
+    let reported = waiter.await.expect("the waiter does not panic");
 
-    assert!(matches!(told, Err(Error::WrongKind { .. })), "{told:?}");
+    assert!(matches!(reported, Err(Error::WrongKind { .. })), "{reported:?}");
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }

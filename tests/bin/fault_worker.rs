@@ -1,14 +1,16 @@
-//! A process that works under locks while servers, networks and processes fail, and notes what it sees: a worker of `tests/faults`.
+//! A process that works under locks during faults, and records what it observes: a worker of
+//! `tests/faults`.
 //!
 //! ```text
-//!  in:   base            counts what can leak, before the faults: counted
-//!        end             lets the work end, counts again: ended
+//!  in:   base            counts the resources that can leak, before the faults: counted
+//!        end             ends the work, counts again: ended
 //!        abort           panics in a process that aborts on panics
 //!  out:  ready NANOS -   EVENT NANOS -
 //! ```
 //!
-//! SIGTERM drains it, and the end of its input ends it. Its arguments: URL, file, port of the resource, name of the scene, seed, and
-//! `current` or `multi` for its runtime.
+//! SIGTERM drains the process, and the end of its input ends it. The arguments are the URL, the
+//! history file, the port of the resource, the name of the scene, the seed, and `current` or
+//! `multi` for the runtime.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -37,9 +39,9 @@ fn main() {
         panic!("the arguments are URL FILE PORT SCENE SEED RUNTIME")
     };
     let history = Arc::new(Writer::open(Path::new(file)).expect("the history can be written"));
-    let said = Arc::clone(&history);
+    let recorder = Arc::clone(&history);
     std::panic::set_hook(Box::new(move |panic| {
-        said.note(0, "", What::Said { text: format!("panic: {panic}") });
+        recorder.note(0, "", What::Said { text: format!("panic: {panic}") });
         if panic.payload().downcast_ref::<&str>() == Some(&ABORT) {
             std::process::abort();
         }
@@ -65,11 +67,11 @@ fn main() {
         let worker = Worker { manager, history, resource, calls: counter, stop, base };
         Arc::new(worker).serve(seed).await;
     });
-    // A runtime that is dropped would wait for what blocks on it.
+    // Dropping the runtime would wait for blocked threads.
     runtime.shutdown_background();
 }
 
-/// Connects, however long the server takes where so many processes share few cores.
+/// Connects with up to 10 s of retries, because many processes share few cores.
 async fn connect(url: &str) -> LockManager {
     let began = Moment::now();
     loop {
@@ -118,7 +120,8 @@ impl Worker {
                         say("counted");
                     }
                     Some("abort") => {
-                        // Nothing of it runs from here on, though the system takes a while to be done with it.
+                        // The process makes no progress from here on, although its end takes the
+                        // system a while.
                         self.history.note(0, "", What::Stopped);
                         std::panic::panic_any(ABORT)
                     }
@@ -140,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Takes one lock again and again.
+    /// Acquires one lock repeatedly.
     async fn work(self: Arc<Self>, task: u32, key: &'static str, longest: u64, mut dice: Dice) {
         while !self.stop.load(Ordering::SeqCst) {
             let wait = [0, 150, 2_000, 2_000][usize::try_from(dice.below(4)).unwrap_or_default()];
@@ -155,7 +158,8 @@ impl Worker {
                 call: self.calls.fetch_add(1, Ordering::SeqCst),
                 hold,
                 polls: AtomicU64::new(0),
-                // Should it be over before the first look: later than its call it was.
+                // If the hold ends before the first check, its deadline was later than the start of
+                // the call.
                 state: Mutex::new(State { deadline: Moment::now(), ..State::default() }),
             };
             turn.note(What::Try { call: turn.call, limit });
@@ -167,14 +171,14 @@ impl Worker {
             let state = turn.state();
             let pause = if state.entered { dice.millis(0, 10) } else { dice.millis(5, 30) };
             tokio::time::sleep(pause).await;
-            // Somebody else has the lock by now, most likely: what comes now is late.
+            // Another process probably holds the lock by now, so this write is stale.
             if let Some(token) = state.token.filter(|_| dice.percent(50)) {
                 turn.write(token).await;
             }
         }
     }
 
-    /// Waits until nothing is more than it was, for as long as something may still end in the background, and counts.
+    /// Waits up to 3 s until no count exceeds its initial value, and records the counts.
     async fn settle(&self) {
         let base = self.base.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let began = Moment::now();
@@ -189,8 +193,9 @@ impl Worker {
     }
 }
 
-/// Counts what this process has at most, once nothing has become more for a while: where so many share few cores it has answered calls
-/// long before it is connected to every server of a quorum.
+/// Returns the highest counts, once none has risen for 500 ms.
+///
+/// On a busy machine, a process ends calls long before it is connected to every server of a quorum.
 async fn count_when_steady() -> BTreeMap<String, u64> {
     let (began, mut grew) = (Moment::now(), Moment::now());
     let mut most = count();
@@ -206,7 +211,7 @@ async fn count_when_steady() -> BTreeMap<String, u64> {
     most
 }
 
-/// Counts what this process has of things that can leak.
+/// Counts the resources of this process that can leak.
 fn count() -> BTreeMap<String, u64> {
     let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, |entries| entries.count() as u64);
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
@@ -218,14 +223,14 @@ fn count() -> BTreeMap<String, u64> {
     counts.map(|(what, count)| (what.to_owned(), count)).into()
 }
 
-/// One call, and the hold that it gets.
+/// One call and its hold.
 struct Turn<'a> {
     worker: &'a Worker,
     task: u32,
     key: &'static str,
     call: u64,
     hold: Duration,
-    /// How often the library has polled the body.
+    /// The number of times that the library has polled the body.
     polls: AtomicU64,
     state: Mutex<State>,
 }
@@ -235,7 +240,7 @@ struct State {
     entered: bool,
     exited: bool,
     token: Option<u64>,
-    /// Until when the hold was believed at the last look.
+    /// The deadline of the hold at the last check.
     deadline: Moment,
 }
 
@@ -260,7 +265,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Holds a guard, and looks by itself whether it is still held.
+    /// Holds a guard, and checks whether the lock is still held.
     async fn acquire(&self, lock: Lock) {
         match lock.acquire().await {
             Ok(guard) => {
@@ -270,7 +275,7 @@ impl Turn<'_> {
                     () = self.body(&guard, true) => {}
                 }
                 if self.state().exited {
-                    // A failure is in the history by what comes after it.
+                    // The later events of the history show a failed release.
                     let _ = guard.release().await;
                 }
             }
@@ -284,7 +289,7 @@ impl Turn<'_> {
         let (call, mut seen) = (self.call, self.polls.load(Ordering::Relaxed));
         self.note_at(enter, What::Outcome { call, answer: Answered::Granted, text: String::new() });
         self.note_at(enter, What::Enter { call, deadline });
-        // The resource knows the new holder before anything is read from it.
+        // The resource learns of the new holder before it is used.
         if let Ok(token) = guard.fencing_token().await {
             let token = token.get();
             self.change(|state| state.token = Some(token));
@@ -298,7 +303,8 @@ impl Turn<'_> {
             }
             let (at, deadline) = self.look(guard);
             self.change(|state| state.deadline = deadline);
-            // What follows at once is of the same poll, for which the library has looked at the clock once.
+            // Steps without an await are in the same poll, for which the library has checked the
+            // clock once.
             let polls = self.polls.load(Ordering::Relaxed);
             if looks || polls > seen {
                 seen = polls;
@@ -316,7 +322,7 @@ impl Turn<'_> {
         self.note(What::Exit { call });
     }
 
-    /// Returns the time, and until when the hold is believed.
+    /// Returns the current time and the deadline of the hold.
     fn look(&self, guard: &LockGuard) -> (Moment, Moment) {
         let first = Moment::now();
         let mut before = first;
@@ -324,10 +330,11 @@ impl Turn<'_> {
             let remaining = guard.remaining();
             let after = Moment::now();
             if remaining.is_zero() {
-                // It was over at the first look already, or in between: what was known before is the deadline.
+                // The hold ended before or during this check, so the last known deadline applies.
                 return (first, self.state().deadline);
             }
-            // Else this thread was held up between the two looks, and their sum says nothing.
+            // Otherwise, this thread was delayed between the two readings, and their sum is
+            // meaningless.
             if after.since(before) < Duration::from_millis(1) {
                 return (first, before + remaining);
             }
@@ -336,7 +343,7 @@ impl Turn<'_> {
     }
 
     async fn write(&self, token: u64) {
-        // A resource that does not answer is not what is tested.
+        // A resource that does not reply is not under test.
         let Ok(written) = self.worker.resource.write(self.key, token).await else { return };
         let (call, turn, accepted, highest) = (self.call, written.turn, written.accepted, written.highest);
         self.note(What::Write { call, token, turn, accepted, highest });
@@ -347,7 +354,7 @@ impl Turn<'_> {
         self.note(What::Outcome { call, answer, text: format!("{error} / {error:?}") });
     }
 
-    /// Where a hold was lost before its body began, that is what the call is answered.
+    /// Records a loss. If the body has not begun, it is the result of the call.
     fn lost<C: Display + Debug>(&self, cause: &C) {
         let (call, text) = (self.call, format!("{cause} / {cause:?}"));
         self.note(if self.state().entered {
@@ -374,7 +381,7 @@ impl Turn<'_> {
     }
 }
 
-/// What the library logs, into the history.
+/// Writes the log of the library to the history.
 struct Log(Arc<Writer>);
 
 impl<'a> MakeWriter<'a> for Log {
@@ -401,21 +408,23 @@ impl Write for Line<'_> {
 
 fn say(event: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more when the test has ended; so do we, then.
+    // When the test has ended, nothing reads the output, and this process ends, too.
     let _ = writeln!(out, "{event} {} -", Moment::now().nanos()).and_then(|()| out.flush());
 }
 
-/// The locks that all processes want, and for how many milliseconds at most each is held: one is handed over often, one is renewed.
+/// The locks of all processes, and the maximum hold time of each in milliseconds.
+///
+/// One lock changes hands often, and the other is renewed.
 const TASKS: &[(&str, u64)] = &[("often", 40), ("long", 700)];
-/// Within this a call ends that does not wait: the response timeout of the scenes' URLs, in milliseconds.
+/// The limit of a call that does not wait: the response timeout of the URLs, in milliseconds.
 const RESPONSE: u64 = 200;
 const CONNECTED: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
-/// How long bodies may run on after a SIGTERM.
+/// How long bodies may continue after a SIGTERM.
 const DRAIN: Duration = Duration::from_millis(300);
-/// Connections are made one after the other at times, and never so far apart but where a server is away.
+/// Connections are established one after the other, at most this far apart unless a server is down.
 const STEADY: Duration = Duration::from_millis(500);
-/// What is given up in the background is closed after about a second at the latest, and then for a response timeout.
+/// Background work ends after about a second and a response timeout.
 const SETTLED: Duration = Duration::from_secs(3);
-/// What a process panics with that is to abort.
+/// The panic payload that makes the process abort.
 const ABORT: &str = "a panic that aborts";

@@ -1,6 +1,7 @@
-//! A process that takes locks when it is told to: the other side of `dlock_tests::process`, where its commands are listed.
+//! A process that runs lock commands of `dlock_tests::process`, which lists them.
 //!
-//! Called with the URL. Commands run side by side, so that one key's waiting delays no other's.
+//! The argument is the URL. Commands run concurrently, so that waiting for one key does not delay
+//! others.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -83,7 +84,8 @@ impl Worker {
     async fn acquire(&self, key: &str, lease: Duration, wait: Duration) {
         match self.lock(key, lease, wait).acquire().await {
             Ok(guard) => {
-                // Stamped first: whoever reads it measures the hand-over, not our map. Said last: the next command needs the map.
+                // The timestamp is taken first, because tests measure the hand-off. The event is
+                // sent last, because the next command needs the map.
                 let at = Moment::now();
                 locked(&self.held).insert(key.to_owned(), guard);
                 say_at(at, "acquired", key, "");
@@ -92,14 +94,17 @@ impl Worker {
         }
     }
 
-    /// Runs a body that notes the time whenever it is polled; a failure's detail ends with its last poll, in nanoseconds.
+    /// Runs a body that records the time of every poll.
+    ///
+    /// The details of a failure end with the time of the last poll, in nanoseconds.
     async fn run(&self, key: &str, lease: Duration, wait: Duration) {
         let end = self.body(key);
         let last_poll = Arc::new(AtomicU64::new(0));
         let noted = Arc::clone(&last_poll);
         let body = async move |_guard: &LockGuard| {
             let note = || noted.store(Moment::now().nanos(), Ordering::SeqCst);
-            // Noted first: whoever reads this may freeze us in the midst of this poll, and it began in time.
+            // Recorded first: the test may freeze this process during this poll, which began in
+            // time.
             note();
             say("entered", key, "");
             loop {
@@ -132,7 +137,7 @@ impl Worker {
         match self.take(key) {
             Some(guard) => {
                 let outcome = act(&guard).await;
-                // Said last: the next command needs the map.
+                // The event is sent last, because the next command needs the map.
                 locked(&self.held).insert(key.to_owned(), guard);
                 tell(event, key, outcome);
             }
@@ -160,7 +165,7 @@ fn say(event: &str, key: &str, detail: &str) {
 
 fn say_at(at: Moment, event: &str, key: &str, detail: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more when the test has ended; so do we, then.
+    // When the test has ended, nothing reads the output, and this process ends, too.
     let _ = writeln!(out, "{event} {} {key} {detail}", at.nanos()).and_then(|()| out.flush());
 }
 

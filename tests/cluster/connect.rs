@@ -1,4 +1,4 @@
-//! What `connect` finds, and what it says when it does not.
+//! Connecting to a cluster: what `connect` checks, and its errors.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -18,16 +18,16 @@ async fn connect(url: &str) -> Result<LockManager, Error> {
     within(SOON, "the outcome of connecting", LockManager::connect(url)).await
 }
 
-/// A server of a cluster that has met no other.
-fn lonely_server() -> RedisServer {
+/// A node that has joined no other node.
+fn standalone_node() -> RedisServer {
     RedisServer::builder().of_a_cluster(Duration::from_secs(2)).start()
 }
 
 #[track_caller]
-fn assert_config(refused: Result<LockManager, Error>, cure: &str) {
+fn assert_config(refused: Result<LockManager, Error>, remedy: &str) {
     match refused {
         Err(Error::Config { part, problem, .. }) => {
-            assert!(&*part == "server" && problem.contains(cure), "{part}: {problem}");
+            assert!(&*part == "server" && problem.contains(remedy), "{part}: {problem}");
         }
         other => panic!("{other:?}"),
     }
@@ -52,7 +52,7 @@ async fn servers_that_are_all_away_are_unavailable_and_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_none_of_a_cluster_is_told_with_its_cure() {
+async fn standalone_server_error_names_the_redis_scheme() {
     let server = RedisServer::start();
 
     assert_config(
@@ -62,19 +62,21 @@ async fn a_server_that_is_none_of_a_cluster_is_told_with_its_cure() {
 }
 
 #[tokio::test]
-async fn a_cluster_whose_slots_nobody_serves_is_told_with_its_cure() {
-    let server = lonely_server();
+async fn cluster_with_unserved_slots_is_unavailable() {
+    let server = standalone_node();
     let url = format!("redis+cluster://127.0.0.1:{}", server.port());
 
-    assert_unavailable(connect(&url).await, "nobody serves 16384 of its slots");
+    assert_unavailable(connect(&url).await, "no primary serves 16384 of its slots");
     server.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16382"]);
-    assert_unavailable(connect(&url).await, "nobody serves 1 of its slots");
+    assert_unavailable(connect(&url).await, "no primary serves 1 of its slots");
 }
 
 #[tokio::test]
-async fn one_server_of_a_cluster_that_is_addressed_as_if_it_were_all_is_told_with_its_cure() {
+async fn cluster_node_error_names_the_cluster_scheme() {
     let fleet = ClusterFleet::start();
-    let manager = connect(&fleet.server(fleet.masters()[0]).url()).await.expect("it lets everybody in");
+    let manager = connect(&fleet.server(fleet.masters()[0]).url())
+        .await
+        .expect("a node of a cluster accepts connections");
 
     let refused = manager.lock(fleet.key_in(1, "order")).acquire().await;
 
@@ -82,7 +84,7 @@ async fn one_server_of_a_cluster_that_is_addressed_as_if_it_were_all_is_told_wit
     assert!(problem.contains("write `redis+cluster://host:port`"), "{problem}");
 }
 
-/// Returns how many clients each master has, beside replicas and the one that asks.
+/// Returns the number of clients of each master, without replicas and this test's own connection.
 fn clients(fleet: &ClusterFleet) -> Vec<usize> {
     let count = |port: &u16| {
         let list = fleet.server(*port).call(&["CLIENT", "LIST", "TYPE", "normal"]);
@@ -123,7 +125,7 @@ async fn a_master_is_connected_to_when_a_key_of_its_slots_is_used() {
 }
 
 #[tokio::test]
-async fn a_manager_that_has_used_no_key_is_ready() {
+async fn a_manager_without_a_used_key_is_ready() {
     let fleet = ClusterFleet::start();
     let manager = connect(&fleet.url_with("")).await.expect("it is up");
 
@@ -131,7 +133,7 @@ async fn a_manager_that_has_used_no_key_is_ready() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_the_first_of_its_manager_on_a_master_is_granted_its_lock() {
+async fn first_waiter_of_a_manager_on_a_master_is_granted() {
     let fleet = ClusterFleet::start();
     for part in 0..3 {
         let key = fleet.key_in(part, "order");
@@ -152,7 +154,7 @@ async fn a_waiter_that_is_the_first_of_its_manager_on_a_master_is_granted_its_lo
 }
 
 #[tokio::test]
-async fn a_lock_whose_slot_moves_to_an_unused_master_is_held_on() {
+async fn hold_survives_the_move_of_its_slot_to_an_unused_master() {
     let fleet = ClusterFleet::start();
     let manager = connect(&fleet.url_with("")).await.expect("it is up");
     let key = fleet.key_in(0, "order");
@@ -161,7 +163,7 @@ async fn a_lock_whose_slot_moves_to_an_unused_master_is_held_on() {
 
     fleet.begin_to_move(slot, fleet.masters()[2]);
     fleet.finish_the_move(slot, fleet.masters()[2]);
-    tokio::time::sleep(Duration::from_secs(3)).await; // longer than the lease: it is renewed where it is now
+    tokio::time::sleep(Duration::from_secs(3)).await; // longer than the lease: it is renewed on the new master
     let checked = guard.check();
     let released = guard.release().await;
 
@@ -186,10 +188,10 @@ async fn a_master_that_is_away_is_unavailable_for_its_keys_alone() {
     assert!(others.iter().all(|other| matches!(other, Ok(Some(_)))), "{others:?}");
 }
 
-/// Two servers that each say that the other serves every slot. Returns the first and the second.
-fn liars() -> [HostileServer; 2] {
+/// Two servers that each report the other as the owner of every slot.
+fn redirecting_servers() -> [HostileServer; 2] {
     let ports: Arc<OnceLock<[u16; 2]>> = Arc::default();
-    let liar = |other: usize| {
+    let server = |other: usize| {
         let ports = Arc::clone(&ports);
         HostileServer::start(move |request| {
             let Some(ports) = ports.get() else { return Answer::Close };
@@ -199,30 +201,30 @@ fn liars() -> [HostileServer; 2] {
             of_a_cluster(request, ports[0])
         })
     };
-    let liars = [liar(1), liar(0)];
-    ports.set([liars[0].port(), liars[1].port()]).expect("they are set once");
-    liars
+    let redirecting_servers = [server(1), server(0)];
+    ports.set([redirecting_servers[0].port(), redirecting_servers[1].port()]).expect("they are set once");
+    redirecting_servers
 }
 
 #[tokio::test]
-async fn servers_that_send_a_request_to_and_fro_are_given_up() {
-    let liars = liars();
-    let manager = connect(&format!("redis+cluster://127.0.0.1:{}", liars[0].port())).await;
-    let manager = manager.expect("they say that they are a cluster");
+async fn redirect_loop_between_servers_is_unavailable() {
+    let redirecting_servers = redirecting_servers();
+    let manager = connect(&format!("redis+cluster://127.0.0.1:{}", redirecting_servers[0].port())).await;
+    let manager = manager.expect("their replies are those of a cluster");
 
     let refused = within(SOON, "the refusal", manager.lock("order:7").acquire()).await;
 
     let Err(Error::Unavailable { reason, .. }) = &refused else { panic!("{refused:?}") };
     assert!(reason.contains("serves its slot"), "{reason}");
-    let sent: usize = liars.iter().map(|liar| liar.count("SET")).sum();
+    let sent: usize = redirecting_servers.iter().map(|server| server.count("SET")).sum();
     assert!((2..=6).contains(&sent), "{sent}");
 }
 
-/// The guide on operating, of which the user of this test is taken.
+/// The guide on operating, which documents the user of this test.
 const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_callback() {
+async fn documented_user_suffices_in_a_cluster_with_a_callback() {
     let fleet = ClusterFleet::start_with(|server| server.password("sesame").line("masterauth sesame"));
     let line = OPERATING.lines().find(|line| line.starts_with("ACL SETUSER dlock "));
     let words: Vec<_> = line.expect("the guide has the line").split(' ').collect();
@@ -238,10 +240,10 @@ async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_c
     assert_config(connect(&url).await, "write `:password@` or `user:password@` before the host");
     assert_config(connect(&with_user).await, "allow it `+cluster|info +cluster|slots +asking +role`");
     allow_all(&["ACL", "SETUSER", "dlock", "+cluster|info", "+cluster|slots", "+asking", "+role"]);
-    let ours = connect(&with_user).await.expect("the user may do what is needed");
+    let ours = connect(&with_user).await.expect("the user has the permissions");
     let give = || async { Ok(Credentials::new("dlock", "password")) };
     let theirs =
-        LockManager::builder(&url).credentials(give).connect().await.expect("so he may by a callback");
+        LockManager::builder(&url).credentials(give).connect().await.expect("the callback returns the user");
 
     let [here, there] = [0, 1].map(|part| fleet.key_in(part, "order"));
     let old = ours.lock(&*here).lease(LONG).acquire().await.expect("the lock is free");
@@ -251,7 +253,7 @@ async fn the_documented_user_may_do_all_that_locks_in_a_cluster_need_also_by_a_c
         .lock(format!("new{{dlock:{here}}}"))
         .acquire()
         .await
-        .expect("it is asked for where the slot goes");
+        .expect("it is acquired on the new master");
     let other = theirs.lock(&*there).acquire().await.expect("the lock is free");
     for guard in [old, new, other] {
         guard.release().await.expect("it was held");
@@ -266,10 +268,10 @@ async fn every_server_is_reached_over_tls() {
         server.line("tls-cluster yes").line("tls-replication yes")
     });
     let url = fleet.servers()[0].tls_url().replace("rediss://", "rediss+cluster://");
-    // The first call on a master waits for the connection to it.
+    // The first call on a master waits for its connection.
     let url = format!("{url}{}response_timeout=5s", if url.contains('?') { '&' } else { '?' });
     let manager =
-        LockManager::builder(&url).tls_ca(authority.pem()).connect().await.expect("we know its authority");
+        LockManager::builder(&url).tls_ca(authority.pem()).connect().await.expect("its authority is trusted");
 
     for key in fleet.keys_on_each("order") {
         let held = manager.lock(&*key).lease(LONG).acquire().await.expect("the lock is free");

@@ -1,4 +1,4 @@
-//! Masters that fall while locks are in use.
+//! Failovers while locks are in use.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
     let mut managers = Vec::new();
     for _ in 0..MANAGERS {
         let manager = LockManager::connect(&fleet.url_with("")).await;
-        managers.push(manager.expect("the cluster takes managers"));
+        managers.push(manager.expect("the cluster accepts connections"));
     }
     let work = Work::start(&managers, |prefix| fleet.keys_on_each(prefix));
 
@@ -32,7 +32,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
         for other in
             (0..known.len()).filter(|other| known[*other] != fleet.masters()[*other] && *other != part)
         {
-            println!("part {other} has another master, unasked");
+            println!("part {other} has another master without an injected fault");
             fail_overs.push((other, FailOver { end: None, broken: begun, switched: Moment::now() }));
         }
         let switch = fleet.switched().await;
@@ -42,7 +42,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
         work.until_entered(Moment::now(), 50).await;
         fail_overs.push((part, FailOver { end: Some(end), broken, switched: switch.at }));
         println!(
-            "{end:?}: {:?} until the election, {:?} until all work goes on, {:?} in all",
+            "{end:?}: {:?} until the election, {:?} until all work resumes, {:?} in all",
             switch.at.since(broken),
             resumed.since(switch.at),
             broken.elapsed()
@@ -58,14 +58,14 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
     for part in 0..fleet.masters().len() {
         let history = history.of(|key| fleet.part(key) == part);
         let of_part: Vec<_> = fail_overs.iter().filter(|(of, _)| *of == part).map(|(_, one)| *one).collect();
-        ended += judge::nothing_is_believed_beyond_its_lease(&history, &of_part);
+        ended += judge::no_hold_outlives_its_lease(&history, &of_part);
         overlaps += judge::overlaps_only_across_a_fail_over(&history, &of_part);
     }
     for (_, fail_over) in fail_overs.iter().filter(|(_, fail_over)| fail_over.end.is_some()) {
         longest = longest.max(judge::work_goes_on_within_a_second(&history, *fail_over));
     }
     println!(
-        "{} fail-overs, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work goes on after {longest:?} at most",
+        "{} failovers, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work resumes after {longest:?} at most",
         fail_overs.len(),
         history.holds.len(),
     );
@@ -75,7 +75,8 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
 async fn a_fail_over_of_the_only_master_in_use_is_followed() {
     for end in [End::Kill, End::Pause] {
         let mut fleet = ClusterFleet::start();
-        let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");
+        let manager =
+            LockManager::connect(&fleet.url_with("")).await.expect("the cluster accepts connections");
         let key = fleet.key_in(1, "order");
         drop(manager.lock(&*key).acquire().await.expect("it is free"));
 
@@ -89,9 +90,9 @@ async fn a_fail_over_of_the_only_master_in_use_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_due() {
+async fn hold_missing_on_the_new_master_is_lost_before_renewal() {
     let mut fleet = ClusterFleet::start();
-    let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");
+    let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster accepts connections");
     let [lost, kept] = [0, 1].map(|part| fleet.key_in(part, "order"));
     let kept = manager.lock(&*kept).lease(LONG).acquire().await.expect("the lock is free");
 

@@ -1,8 +1,8 @@
-//! Locks over a Redis Cluster: three masters and a replica of each, all real, on ports of this machine.
+//! Locks on a real Redis Cluster: three masters with one replica each, on local ports.
 //!
-//! `fail_over` breaks masters while locks are in use and judges the history: one fail-over of each kind (killed, frozen and later
-//! resumed, ordered). `moves` moves slots with locks in them. The long forms take as many as they are told, about five seconds for a
-//! fail-over:
+//! `fail_over` breaks masters while locks are in use, and checks the history: by default, one
+//! failover of each kind (kill, freeze and resume, `CLUSTER FAILOVER`). `moves` migrates slots with
+//! locks in them. Environment variables set the counts of long runs. A failover takes about 5 s.
 //!
 //! ```text
 //! DLOCK_FAIL_OVERS=50 DLOCK_MIGRATIONS=50 cargo test -p dlock-tests --test cluster -- --nocapture

@@ -1,4 +1,4 @@
-//! Slots that move from one master to another while locks in them are in use.
+//! Slots that migrate between masters while their locks are in use.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
     let fleet = ClusterFleet::start();
     let mut managers = Vec::new();
     for number in 0..MANAGERS {
-        // One of them relies on what the replicas have, too, over a connection of its own.
+        // One manager also waits for replicas, over a separate connection.
         let acks = u8::from(number == 2);
         let manager = LockManager::builder(&fleet.url_with("")).replica_acks(acks).connect().await;
-        managers.push(manager.expect("the cluster takes managers"));
+        managers.push(manager.expect("the cluster accepts connections"));
     }
     let work = Work::start(&managers, |prefix| vec![fleet.key_in(0, prefix)]);
     let keys = ["shared", "own:0", "long:1"].map(|prefix| fleet.key_in(0, prefix));
@@ -32,7 +32,7 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
         let to = *masters.iter().cycle().skip_while(|port| **port != from).nth(1).expect("there are others");
         let begun = Moment::now();
         fleet.begin_to_move(slot, to);
-        // Holds come and go while the slot is between two masters, for a moment or for longer than a request may take.
+        // The slot stays between two masters for 50 ms, or longer than a request may take.
         let between = if number % 3 == 2 { WAIT } else { Duration::from_millis(50) };
         tokio::time::sleep(between).await;
         fleet.finish_the_move(slot, to);
@@ -54,13 +54,13 @@ async fn locks_move_with_their_slots_and_never_two_hold_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_no_replica_is_sent_on_as_it_is() {
+async fn requests_without_acks_follow_redirects() {
     let fleet = ClusterFleet::start();
-    let (key, never_looks) = (fleet.key_in(0, "moved"), fleet.url_with("?grant_lease=30s&poll_interval=30s"));
-    let connect = || LockManager::builder(&never_looks).replica_acks(1).connect();
-    let ours = connect().await.expect("the cluster takes managers");
-    let theirs = connect().await.expect("the cluster takes managers");
-    let held = ours.lock(&*key).wait(WAIT).acquire().await.expect("nobody holds");
+    let (key, never_polls) = (fleet.key_in(0, "moved"), fleet.url_with("?grant_lease=30s&poll_interval=30s"));
+    let connect = || LockManager::builder(&never_polls).replica_acks(1).connect();
+    let ours = connect().await.expect("the cluster accepts connections");
+    let theirs = connect().await.expect("the cluster accepts connections");
+    let held = ours.lock(&*key).wait(WAIT).acquire().await.expect("the lock is free");
     let waiting = tokio::spawn({
         let lock = theirs.lock(&*key).wait(Duration::from_secs(20));
         async move { lock.acquire().await }
@@ -70,13 +70,13 @@ async fn what_waits_for_no_replica_is_sent_on_as_it_is() {
     let (slot, to) = (fleet.slot(&key), fleet.masters()[1]);
     fleet.begin_to_move(slot, to);
     fleet.finish_the_move(slot, to);
-    held.fencing_token().await.expect("it is held where it has moved");
-    // Back again: whoever knows of the last move only is sent on once more.
+    held.fencing_token().await.expect("it is held on the new master");
+    // Move it back: a client that knows only the last move is redirected again.
     let to = fleet.masters()[0];
     fleet.begin_to_move(slot, to);
     fleet.finish_the_move(slot, to);
-    held.release().await.expect("it is held where it has moved");
+    held.release().await.expect("it is held on the new master");
 
-    let next = within(Duration::from_secs(2), "the next turn", waiting).await.expect("no panic");
+    let next = within(Duration::from_secs(2), "the grant", waiting).await.expect("no panic");
     next.expect("it was handed over").release().await.expect("it was held");
 }

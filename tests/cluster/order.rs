@@ -1,4 +1,4 @@
-//! Requests on one key while their slot moves.
+//! The order of requests for one key while their slot moves.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -10,7 +10,7 @@ use dlock_tests::{Answer, HostileServer, Proxy, Request, within};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// What a server of a cluster says in which the one on `port` serves every slot.
+/// Replies like a node of a cluster in which the server on `port` serves every slot.
 pub(crate) fn of_a_cluster(request: &Request, port: u16) -> Answer {
     let text = match (request.name(), &*request.word(1).to_uppercase()) {
         ("CLUSTER", "INFO") => "$18\r\ncluster_state:ok\r\n\r\n".to_owned(),
@@ -21,11 +21,11 @@ pub(crate) fn of_a_cluster(request: &Request, port: u16) -> Answer {
     Answer::Raw(text.into_bytes())
 }
 
-/// The port of the server that serves all slots, as every server says that is asked.
+/// The port of the server that owns all slots, as every stub reports it.
 type Owner = Arc<AtomicU16>;
 
-/// A server that says of each request, once it may, that all slots belong to the one on `port`. Returns it with the network before it,
-/// which is who serves until then.
+/// A stub that redirects each `EVALSHA` to `port`, after a message on `may` or 5 s. Returns it with
+/// its proxy, which owns all slots until then.
 fn old_master(port: u16, owner: &Owner, may: Receiver<()>) -> (HostileServer, Proxy) {
     let may = Mutex::new(may);
     let all = Arc::clone(owner);
@@ -34,7 +34,7 @@ fn old_master(port: u16, owner: &Owner, may: Receiver<()>) -> (HostileServer, Pr
             return of_a_cluster(request, all.load(Ordering::SeqCst));
         }
         let _ = may.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SOON);
-        all.store(port, Ordering::SeqCst); // whoever asks for the map from now on must not be sent back here
+        all.store(port, Ordering::SeqCst); // slot maps must no longer point to this server
         let slot = 15_123;
         Answer::Raw(format!("-MOVED {slot} 127.0.0.1:{port}\r\n").into_bytes())
     });
@@ -44,14 +44,15 @@ fn old_master(port: u16, owner: &Owner, may: Receiver<()>) -> (HostileServer, Pr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_sends_on() {
+async fn new_request_does_not_overtake_redirected_requests() {
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&order);
     let owner = Owner::default();
     let all = Arc::clone(&owner);
     let new = HostileServer::start(move |request| {
         if request.name() == "EVALSHA" {
-            noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(3)); // the key: they are numbered
+            // The key, which ends with the request's number.
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.word(3));
             return Answer::Raw(b":0\r\n".to_vec());
         }
         of_a_cluster(request, all.load(Ordering::SeqCst))
@@ -59,10 +60,10 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
     let (answer, may) = channel();
     let (_old, network) = old_master(new.port(), &owner, may);
     let url = format!("redis+cluster://127.0.0.1:{}?response_timeout=5s", network.port());
-    let manager = LockManager::connect(&url).await.expect("it says that it is a cluster");
+    let manager = LockManager::connect(&url).await.expect("its replies are those of a cluster");
     let ask = |number: u32| {
         let (manager, key) = (manager.clone(), format!("{{dlock:order:7}}:{number}")); // all in one slot
-        tokio::spawn(async move { manager.inspect(key).await.expect("it is answered") })
+        tokio::spawn(async move { manager.inspect(key).await.expect("the server replies") })
     };
     let arrived = |count| {
         let new = &new;
@@ -73,22 +74,22 @@ async fn what_comes_in_while_a_slot_moves_does_not_overtake_what_its_old_master_
         }
     };
 
-    let mut asked = Vec::new();
+    let mut pending = Vec::new();
     for number in 1..=2 {
         let seen = network.on_request(b"EVALSHA");
-        asked.push(ask(number));
+        pending.push(ask(number));
         within(SOON, "the request at the old master", seen).await;
     }
-    answer.send(()).expect("the old master listens");
+    answer.send(()).expect("the channel is open");
     within(SOON, "the first at the new master", arrived(1)).await;
-    asked.push(ask(3));
+    pending.push(ask(3));
     let overtaken = tokio::time::timeout(Duration::from_millis(100), arrived(2)).await;
-    answer.send(()).expect("the old master listens");
-    for asked in asked {
-        within(SOON, "an answer", asked).await.expect("no panic");
+    answer.send(()).expect("the channel is open");
+    for pending in pending {
+        within(SOON, "an answer", pending).await.expect("no panic");
     }
 
-    assert!(overtaken.is_err(), "the third came before the second was sent on");
+    assert!(overtaken.is_err(), "the third request arrived before the second was redirected");
     let order = order.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(order.len() == 3 && order.is_sorted(), "{order:?}");
 }

@@ -1,4 +1,4 @@
-//! Which certificates are accepted if a cluster announces addresses.
+//! Accepted certificates for the addresses that a cluster announces.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use dlock_tests::{Authority, ClusterFleet, within};
 const LONG: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a cluster whose first server has a certificate for `first`, and the others for `others`. It announces 127.0.0.1.
+/// Starts a cluster that announces 127.0.0.1. The first server's certificate is for `first`, the
+/// others' for `others`.
 fn fleet_of(authority: &Authority, first: &str, others: &str) -> ClusterFleet {
     let started = Cell::new(0);
     ClusterFleet::start_with(|server| {
@@ -19,7 +20,7 @@ fn fleet_of(authority: &Authority, first: &str, others: &str) -> ClusterFleet {
     })
 }
 
-/// Returns a URL with one server, reached as `host`, and with `options`.
+/// Returns a URL with `options` that reaches one server as `host`.
 fn url(fleet: &ClusterFleet, host: &str, options: &str) -> String {
     let port = fleet.servers()[0].known_port();
     format!("rediss+cluster://{}{host}:{port}{options}", fleet.servers()[0].access())
@@ -37,7 +38,7 @@ async fn lock_on_each(fleet: &ClusterFleet, manager: &LockManager) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_announced_address_may_have_a_certificate_for_the_urls_name() {
+async fn announced_address_accepts_a_certificate_for_the_url_host() {
     let Some(authority) = Authority::of_servers() else { return };
     let fleet = fleet_of(&authority, "localhost", "localhost");
 
@@ -51,17 +52,17 @@ async fn an_announced_address_may_have_a_certificate_for_the_urls_name() {
         ("127.0.0.1", "", "give one by `tls_name`"),
         ("127.0.0.1", "?tls_name=cache.example", "not for `127.0.0.1` or `cache.example`"),
     ] {
-        let error = connect(&url(&fleet, host, options), &authority).await.expect_err("no name is right");
+        let error = connect(&url(&fleet, host, options), &authority).await.expect_err("no name matches");
         assert!(error.to_string().contains(words), "{host}{options}: {error}");
     }
-    // The name alone is not enough.
+    // A trusted name does not replace a trusted authority.
     let by_another = connect(&url(&fleet, "localhost", ""), &Authority::new()).await;
     let error = by_another.expect_err("its authority is not trusted").to_string();
-    assert!(error.contains("signed by nobody whom we trust"), "{error}");
+    assert!(error.contains("not signed by a trusted authority"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_announced_address_with_a_certificate_for_another_name_is_refused() {
+async fn announced_address_rejects_a_certificate_for_another_name() {
     let Some(authority) = Authority::of_servers() else { return };
     let fleet = fleet_of(&authority, "localhost", "cache.example");
 
@@ -76,13 +77,13 @@ async fn an_announced_address_with_a_certificate_for_another_name_is_refused() {
         }
         Err(error) => refusals.push(error),
     }
-    let told = refusals.iter().map(ToString::to_string).find(|text| text.contains("cache.example"));
-    let told = told.unwrap_or_else(|| panic!("{refusals:?}"));
+    let reported = refusals.iter().map(ToString::to_string).find(|text| text.contains("cache.example"));
+    let reported = reported.unwrap_or_else(|| panic!("{refusals:?}"));
     for words in [
         "not for `127.0.0.1` or `localhost`",
         "the cluster announced this address",
         "`cluster-announce-hostname`",
     ] {
-        assert!(told.contains(words), "`{words}` is not in: {told}");
+        assert!(reported.contains(words), "`{words}` is not in: {reported}");
     }
 }

@@ -1,4 +1,4 @@
-//! At most one holds.
+//! Mutual exclusion: a lock has at most one holder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ contract![
     two_managers_exclude_each_other,
     two_tasks_of_one_manager_exclude_each_other,
     different_keys_do_not_exclude_each_other,
-    trying_gives_none_while_another_holds,
-    a_lock_can_be_taken_again_and_again,
+    try_acquire_returns_none_while_the_lock_is_held,
+    a_lock_can_be_acquired_repeatedly,
     many_contenders_never_overlap,
 ];
 
@@ -48,7 +48,7 @@ async fn different_keys_do_not_exclude_each_other(world: World) {
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-async fn trying_gives_none_while_another_holds(world: World) {
+async fn try_acquire_returns_none_while_the_lock_is_held(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let held = hold(&first, "order:7").await;
 
@@ -60,7 +60,7 @@ async fn trying_gives_none_while_another_holds(world: World) {
     assert!(afterwards.is_some());
 }
 
-async fn a_lock_can_be_taken_again_and_again(world: World) {
+async fn a_lock_can_be_acquired_repeatedly(world: World) {
     let manager = world.manager().await;
 
     for _ in 0..50 {
@@ -72,21 +72,21 @@ async fn a_lock_can_be_taken_again_and_again(world: World) {
 
 async fn many_contenders_never_overlap(world: World) {
     let inside = Arc::new(AtomicUsize::new(0));
-    let turns = Arc::new(AtomicUsize::new(0));
+    let runs = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for _ in 0..3 {
         let manager = world.manager().await;
         for _ in 0..6 {
-            let (lock, inside, turns) =
-                (manager.lock("hot").lease(LONG).wait(LONG), Arc::clone(&inside), Arc::clone(&turns));
+            let (lock, inside, runs) =
+                (manager.lock("hot").lease(LONG).wait(LONG), Arc::clone(&inside), Arc::clone(&runs));
             tasks.push(tokio::spawn(async move {
                 for _ in 0..5 {
-                    let guard = lock.acquire().await.expect("its turn comes");
+                    let guard = lock.acquire().await.expect("the lock is granted");
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.expect("it was held");
-                    turns.fetch_add(1, Ordering::SeqCst);
+                    runs.fetch_add(1, Ordering::SeqCst);
                 }
             }));
         }
@@ -96,5 +96,5 @@ async fn many_contenders_never_overlap(world: World) {
         task.await.expect("no contender panics");
     }
 
-    assert_eq!(turns.load(Ordering::SeqCst), 3 * 6 * 5);
+    assert_eq!(runs.load(Ordering::SeqCst), 3 * 6 * 5);
 }

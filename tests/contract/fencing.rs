@@ -1,4 +1,4 @@
-//! Fencing tokens: issued while held, rising from holder to holder.
+//! Fencing tokens: issued while the lock is held, and rising from holder to holder.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{LEASE, hold};
 
 contract![
     fencing_tokens_rise_from_holder_to_holder,
-    a_guard_asked_twice_gives_one_fencing_token,
+    a_guard_returns_the_same_fencing_token_twice,
     a_lost_guard_gets_no_fencing_token,
     no_lock_is_the_fencing_counter_of_another,
 ];
@@ -29,7 +29,7 @@ async fn fencing_tokens_rise_from_holder_to_holder(world: World) {
     assert!(tokens.iter().all(|token| token.get() < 1 << 53), "{tokens:?}");
 }
 
-async fn a_guard_asked_twice_gives_one_fencing_token(world: World) {
+async fn a_guard_returns_the_same_fencing_token_twice(world: World) {
     let manager = world.manager().await;
     let held = hold(&manager, "order:7").await;
 
@@ -39,7 +39,7 @@ async fn a_guard_asked_twice_gives_one_fencing_token(world: World) {
     assert_eq!(first, second);
 }
 
-/// Each pair is a lock and what a user could type who wants the name of its counter.
+/// Each pair is a lock and a key that looks like the name of its fencing counter.
 async fn no_lock_is_the_fencing_counter_of_another(world: World) {
     let manager = world.manager().await;
     for (key, item) in

@@ -1,4 +1,4 @@
-//! How long a hold lasts: its lease, the watchdog, extensions.
+//! How long a lock is held: the lease, the watchdog, and extensions.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{LEASE, LONG, is_held};
 contract![
     the_lease_of_a_leaked_guard_ends,
     the_watchdog_keeps_a_lease_alive_for_five_leases,
-    a_guard_that_nobody_looks_at_is_renewed,
+    an_unused_guard_is_renewed,
     a_lease_that_is_not_renewed_is_lost_at_its_end,
     an_extended_lease_lasts_longer,
     an_extension_after_the_loss_is_refused,
@@ -46,15 +46,15 @@ async fn the_watchdog_keeps_a_lease_alive_for_five_leases(world: World) {
     assert!(!is_held(&world, "order:7").await);
 }
 
-async fn a_guard_that_nobody_looks_at_is_renewed(world: World) {
+async fn an_unused_guard_is_renewed(world: World) {
     let manager = world.manager().await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
     world.let_pass(LEASE * 2).await;
-    let believed = held.check();
+    let checked = held.check();
     let released = held.release().await;
 
-    assert!(believed.is_ok(), "{believed:?}");
+    assert!(checked.is_ok(), "{checked:?}");
     assert!(released.is_ok(), "{released:?}");
 }
 

@@ -1,4 +1,4 @@
-//! A lost hold: the body stops, the guard tells, nobody else's hold is touched.
+//! A lost lock: the body stops, the guard reports the loss, and the new holder is not disturbed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use super::{LEASE, NotesDrop, hold, is_held};
 
 contract![
     a_lost_lease_stops_the_body,
-    a_guard_tells_of_its_loss,
-    the_release_of_a_stolen_lock_leaves_the_thief_alone,
-    a_dropped_guard_of_a_stolen_lock_leaves_the_thief_alone,
-    a_second_loss_is_not_healed_by_waiting,
+    a_guard_reports_its_loss,
+    release_of_a_stolen_lock_keeps_its_new_holder,
+    drop_of_a_stolen_lock_keeps_its_new_holder,
+    a_lost_lock_is_not_reacquired_in_the_background,
 ];
 
 async fn a_lost_lease_stops_the_body(world: World) {
@@ -44,7 +44,7 @@ async fn a_lost_lease_stops_the_body(world: World) {
     assert!(took < LEASE, "{took:?}");
 }
 
-async fn a_guard_tells_of_its_loss(world: World) {
+async fn a_guard_reports_its_loss(world: World) {
     let manager = world.manager().await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
@@ -56,30 +56,30 @@ async fn a_guard_tells_of_its_loss(world: World) {
     assert!(matches!(held.check(), Err(Error::Lost { .. })), "{:?}", held.check());
 }
 
-async fn the_release_of_a_stolen_lock_leaves_the_thief_alone(world: World) {
+async fn release_of_a_stolen_lock_keeps_its_new_holder(world: World) {
     let manager = world.manager().await;
     let held = hold(&manager, "order:7").await;
     let _thief = world.steal("order:7").await;
 
-    // Whether a release after a loss is an error is the guard's affair.
+    // This test is not about the result of a release after a loss.
     let _ = held.release().await;
 
     assert!(is_held(&world, "order:7").await);
 }
 
-async fn a_dropped_guard_of_a_stolen_lock_leaves_the_thief_alone(world: World) {
+async fn drop_of_a_stolen_lock_keeps_its_new_holder(world: World) {
     let manager = world.manager().await;
     let held = hold(&manager, "order:7").await;
     let _thief = world.steal("order:7").await;
 
     drop(held);
-    // Whatever the drop sends goes before this, over the same connection.
+    // The release that the drop sends precedes this request on the same connection.
     let _other = hold(&manager, "order:8").await;
 
     assert!(is_held(&world, "order:7").await);
 }
 
-async fn a_second_loss_is_not_healed_by_waiting(world: World) {
+async fn a_lost_lock_is_not_reacquired_in_the_background(world: World) {
     let manager = world.manager().await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
     world.delete("order:7").await;
@@ -88,5 +88,5 @@ async fn a_second_loss_is_not_healed_by_waiting(world: World) {
     world.let_pass(LEASE * 2).await;
 
     assert!(matches!(held.check(), Err(Error::Lost { .. })), "{:?}", held.check());
-    assert!(!is_held(&world, "order:7").await, "the watchdog took the lock again");
+    assert!(!is_held(&world, "order:7").await, "the watchdog reacquired the lock");
 }

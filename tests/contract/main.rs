@@ -1,7 +1,8 @@
-//! The contract of every backend: one suite, run in memory under paused time and over a real Redis.
+//! The contract of every backend: one suite that runs in memory under paused time, and over a real
+//! Redis.
 //!
-//! Each file lists its tests first; each test gets a world with nothing in it. A "manager" stands for a process: two of one world
-//! share nothing but the backend.
+//! Each file lists its tests first. Each test gets an empty backend. A manager represents a
+//! process: two managers of one test share only the backend.
 
 mod exclusion;
 mod fencing;
@@ -21,11 +22,11 @@ use std::time::Duration;
 use dlock_runtime::{Error, LockGuard, LockManager};
 use dlock_tests::world::World;
 
-/// Long enough that no test sees its end by accident.
+/// Long enough that it never ends within a test.
 const LONG: Duration = Duration::from_secs(30);
 /// A lease whose end a test waits for.
 const LEASE: Duration = Duration::from_millis(600);
-/// What a wake-up may take on a busy machine, far below every poll and lease of these tests.
+/// The longest acceptable wake-up on a busy machine, far below every poll interval and lease here.
 const PROMPT: Duration = Duration::from_millis(500);
 
 /// Holds `key` until the guard is dropped.
@@ -33,10 +34,10 @@ async fn hold(manager: &LockManager, key: &str) -> LockGuard {
     manager.lock(key).lease(LONG).acquire().await.expect("the lock is free")
 }
 
-/// Returns whether `key` is held by anybody, seen from a process of its own: a manager and a task that inherit nothing.
+/// Returns `true` if `key` is held, as seen by a manager and a task that inherit nothing.
 async fn is_held(world: &World, key: &'static str) -> bool {
     let lock = world.manager().await.lock(key).lease(LONG);
-    let stranger = tokio::spawn(async move {
+    let outsider = tokio::spawn(async move {
         match lock.try_acquire().await.expect("the backend answers") {
             Some(guard) => {
                 guard.release().await.expect("the backend answers");
@@ -45,23 +46,23 @@ async fn is_held(world: &World, key: &'static str) -> bool {
             None => true,
         }
     });
-    stranger.await.expect("the stranger does not panic")
+    outsider.await.expect("the task does not panic")
 }
 
-/// Waits for `key` with much patience in a task of its own.
+/// Waits for `key` in a new task, for up to 30 seconds.
 fn wait_for(manager: &LockManager, key: &str) -> tokio::task::JoinHandle<Result<LockGuard, Error>> {
     let lock = manager.lock(key).lease(LONG).wait(LONG);
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// Gives a task that has just been spawned its first poll.
+/// Lets a task that has just been spawned run until its first wait.
 async fn let_it_begin() {
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Notes when it is dropped.
+/// Records that it was dropped.
 struct NotesDrop(Arc<AtomicBool>);
 
 impl Drop for NotesDrop {

@@ -1,4 +1,4 @@
-//! A manager: its shutdown, and which one an annotated function uses.
+//! Managers: shutdown, and the manager that an annotated function uses.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::{LONG, hold, let_it_begin, wait_for};
 contract![
     a_shut_down_manager_refuses_new_work,
     shutting_down_releases_what_is_held,
-    a_waiter_is_told_of_the_shutdown,
-    a_shutdown_waits_for_who_was_handed_the_lock,
+    a_shutdown_ends_a_wait,
+    a_shutdown_waits_for_a_task_with_a_handed_off_lock,
     an_annotated_function_uses_the_manager_it_runs_with,
 ];
 
@@ -42,7 +42,7 @@ async fn shutting_down_releases_what_is_held(world: World) {
     assert!(held.check().is_err());
 }
 
-async fn a_waiter_is_told_of_the_shutdown(world: World) {
+async fn a_shutdown_ends_a_wait(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let _held = hold(&first, "order:7").await;
     let waiter = wait_for(&second, "order:7");
@@ -52,10 +52,10 @@ async fn a_waiter_is_told_of_the_shutdown(world: World) {
     let outcome = waiter.await.expect("the waiter does not panic");
 
     assert!(matches!(outcome, Err(Error::Shutdown { .. })), "{outcome:?}");
-    world.until_nobody_waits("order:7").await;
+    world.until_no_waiter("order:7").await;
 }
 
-async fn a_shutdown_waits_for_who_was_handed_the_lock(world: World) {
+async fn a_shutdown_waits_for_a_task_with_a_handed_off_lock(world: World) {
     let manager = world.manager().await;
     let first = hold(&manager, "order:7").await;
     let waiter = wait_for(&manager, "order:7");
@@ -68,7 +68,7 @@ async fn a_shutdown_waits_for_who_was_handed_the_lock(world: World) {
     assert!(second.check().is_ok(), "it may finish");
     drop(second);
 
-    assert!(tokio::time::timeout(LONG / 2, shutdown).await.is_ok(), "nobody holds anything any more");
+    assert!(tokio::time::timeout(LONG / 2, shutdown).await.is_ok(), "no lock is held");
 }
 
 async fn an_annotated_function_uses_the_manager_it_runs_with(world: World) {

@@ -1,4 +1,4 @@
-//! `run`: the body's value, its ways out, and calls inside it.
+//! `Lock::run`: the value of the body, the ways in which it ends, and nested calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,20 +13,20 @@ use tokio::time::Instant;
 use super::{LEASE, LONG, PROMPT, is_held};
 
 contract![
-    the_body_of_run_gives_its_value_and_the_lock_is_free_after_it,
+    run_returns_the_value_of_its_body_and_releases,
     a_panicking_body_releases,
     a_cancelled_run_releases,
     a_nested_run_of_the_same_key_joins,
     siblings_in_one_hold_exclude_each_other,
-    a_nested_call_without_a_wait_waits_for_a_sibling_that_ends,
-    a_nested_call_without_a_wait_is_contended_within_the_lease_when_its_sibling_never_ends,
+    a_nested_call_without_wait_waits_for_its_sibling,
+    a_nested_call_is_contended_if_its_sibling_does_not_end,
     a_spawned_task_does_not_inherit_the_hold,
     acquire_inside_run_on_the_same_key_is_reentrant,
     a_run_that_is_not_reentrant_does_not_join,
     two_keys_taken_crosswise_are_a_deadlock,
 ];
 
-async fn the_body_of_run_gives_its_value_and_the_lock_is_free_after_it(world: World) {
+async fn run_returns_the_value_of_its_body_and_releases(world: World) {
     let manager = world.manager().await;
 
     let value = manager
@@ -112,7 +112,7 @@ async fn siblings_in_one_hold_exclude_each_other(world: World) {
     assert!(matches!(outcomes, Ok((Ok(()), Ok(()), Ok(())))), "{outcomes:?}");
 }
 
-async fn a_nested_call_without_a_wait_waits_for_a_sibling_that_ends(world: World) {
+async fn a_nested_call_without_wait_waits_for_its_sibling(world: World) {
     let manager = world.manager().await;
     let lock = manager.lock("order:7").lease(LONG);
     let sibling = async || lock.run(async |_guard| tokio::task::yield_now().await).await;
@@ -122,9 +122,7 @@ async fn a_nested_call_without_a_wait_waits_for_a_sibling_that_ends(world: World
     assert!(matches!(outcomes, Ok((Ok(()), Ok(())))), "{outcomes:?}");
 }
 
-async fn a_nested_call_without_a_wait_is_contended_within_the_lease_when_its_sibling_never_ends(
-    world: World,
-) {
+async fn a_nested_call_is_contended_if_its_sibling_does_not_end(world: World) {
     let manager = world.manager().await;
     let lock = manager.lock("order:7").lease(LEASE);
     let endless = async || lock.run(async |_guard| std::future::pending::<()>().await).await;

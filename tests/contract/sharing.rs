@@ -1,4 +1,5 @@
-//! With `yield_to_foreign=on` a lock that our family has had for long is left to others for a while.
+//! With `yield_to_foreign=on`, a lock that dlock processes have held for long is left free for a
+//! while.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use tokio::time::Instant;
 
 use super::{PROMPT, hold, is_held, wait_for};
 
-// Where locks stand as Redisson's, nobody who polls shares them.
+// With `layout=redisson`, a lock is not yielded to clients that poll.
 contract![@ordered
-    who_waits_elsewhere_leaves_a_lock_that_was_had_for_long_to_others,
-    who_waits_in_the_same_process_leaves_it_to_others_too,
-    who_comes_back_at_once_leaves_it_to_others_too,
-    what_a_family_has_had_for_long_is_known_to_who_was_granted_it,
-    by_default_a_lock_that_one_of_ours_waits_for_is_never_free,
+    a_waiter_of_another_process_yields_after_a_long_hold,
+    a_waiter_of_the_same_process_yields_after_a_long_hold,
+    an_immediate_reacquire_yields_after_a_long_hold,
+    the_time_of_consecutive_holds_is_added_up,
+    by_default_a_lock_with_a_waiter_is_never_free,
 ];
 
-async fn who_waits_elsewhere_leaves_a_lock_that_was_had_for_long_to_others(world: World) {
+async fn a_waiter_of_another_process_yields_after_a_long_hold(world: World) {
     let (first, second) = (sharing(&world).await, sharing(&world).await);
     let held = hold(&first, KEY).await;
     let waiter = wait_for(&second, KEY);
@@ -34,7 +35,7 @@ async fn who_waits_elsewhere_leaves_a_lock_that_was_had_for_long_to_others(world
     assert_away(released);
 }
 
-async fn who_waits_in_the_same_process_leaves_it_to_others_too(world: World) {
+async fn a_waiter_of_the_same_process_yields_after_a_long_hold(world: World) {
     let manager = sharing(&world).await;
     let held = hold(&manager, KEY).await;
     let waiter = wait_for(&manager, KEY);
@@ -49,7 +50,7 @@ async fn who_waits_in_the_same_process_leaves_it_to_others_too(world: World) {
     assert_away(released);
 }
 
-async fn who_comes_back_at_once_leaves_it_to_others_too(world: World) {
+async fn an_immediate_reacquire_yields_after_a_long_hold(world: World) {
     let manager = sharing(&world).await;
     let held = hold(&manager, KEY).await;
     world.let_pass(LONG_HOLD).await;
@@ -57,14 +58,14 @@ async fn who_comes_back_at_once_leaves_it_to_others_too(world: World) {
     let released = Instant::now();
     held.release().await.expect("it was held");
     let tried = manager.lock(KEY).try_acquire().await.expect("the backend answers");
-    tried.expect("one that will not wait asks at once").release().await.expect("it was held");
+    tried.expect("a single try is not delayed").release().await.expect("it was held");
     let granted = wait_for(&manager, KEY).await.expect("the waiter does not panic");
 
     assert!(granted.is_ok(), "{granted:?}");
     assert_away(released);
 }
 
-async fn what_a_family_has_had_for_long_is_known_to_who_was_granted_it(world: World) {
+async fn the_time_of_consecutive_holds_is_added_up(world: World) {
     let (first, second) = (sharing(&world).await, sharing(&world).await);
     let held = hold(&first, KEY).await;
     let waiter = wait_for(&second, KEY);
@@ -79,11 +80,11 @@ async fn what_a_family_has_had_for_long_is_known_to_who_was_granted_it(world: Wo
     held.release().await.expect("it was held");
     let free = !is_held(&world, KEY).await;
 
-    assert!(free, "each has had it for less than 500 ms, and both together for longer");
+    assert!(free, "each held it for less than 500 ms, and both together for longer");
     assert!(waiter.await.expect("the waiter does not panic").is_ok());
 }
 
-async fn by_default_a_lock_that_one_of_ours_waits_for_is_never_free(world: World) {
+async fn by_default_a_lock_with_a_waiter_is_never_free(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let held = hold(&first, KEY).await;
     let waiter = wait_for(&second, KEY);
@@ -98,7 +99,7 @@ async fn by_default_a_lock_that_one_of_ours_waits_for_is_never_free(world: World
 }
 
 async fn sharing(world: &World) -> LockManager {
-    // A waiter that nobody told that the lock was freed would find out after half of this.
+    // A waiter that misses the notification of the release finds out after half of `grant_lease`.
     let url = world.url_with("yield_to_foreign=on&grant_lease=10s");
     LockManager::connect(&url).await.expect("the world takes managers")
 }
@@ -112,5 +113,5 @@ fn assert_away(released: Instant) {
 
 const KEY: &str = "order:7";
 
-/// Longer than a family has a lock without a break.
+/// Longer than dlock processes hold a lock without a gap before they yield it.
 const LONG_HOLD: Duration = Duration::from_millis(550);

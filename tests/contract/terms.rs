@@ -1,4 +1,5 @@
-//! What a call asks of its hold beside the lease: `max_hold` ends it, `min_hold` keeps it from others after its turn.
+//! `max_hold` and `min_hold`: the first ends a hold, the second keeps the lock after its call has
+//! ended.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,27 +13,27 @@ use tokio::time::Instant;
 use super::{LEASE, LONG, PROMPT, is_held, wait_for};
 
 contract![
-    a_body_is_stopped_when_its_max_hold_is_over_and_the_lock_is_free,
-    a_body_that_finishes_runs_on_after_its_max_hold,
+    max_hold_stops_the_body_and_frees_the_lock,
+    a_body_with_on_lost_finish_continues_after_max_hold,
     neither_a_renewal_nor_an_extension_outlasts_max_hold,
-    a_lock_whose_guard_is_leaked_is_free_a_lease_after_its_max_hold,
-    no_body_begins_beside_one_that_is_stopped,
-    a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody,
-    a_call_that_is_cancelled_before_its_body_begins_keeps_nothing,
+    a_leaked_lock_is_free_a_lease_after_its_max_hold,
+    no_body_begins_before_a_stopped_body_has_ended,
+    force_release_ends_min_hold_for_all_processes,
+    a_call_cancelled_before_its_body_has_no_min_hold,
     no_body_begins_after_its_hold_is_lost,
-    no_guard_is_given_after_its_hold_is_lost,
-    a_lock_is_kept_though_its_body_outlives_its_lease,
-    a_max_hold_that_is_not_reached_changes_nothing,
-    a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then,
-    who_does_not_wait_is_told_how_long_a_lock_is_kept,
-    an_at_least_that_is_over_changes_nothing,
-    a_lock_is_kept_after_an_error_a_panic_and_a_cancellation,
-    a_lock_is_kept_after_its_max_hold,
-    a_lock_that_was_stolen_is_left_to_the_thief,
-    a_lock_is_kept_though_its_manager_is_shut_down,
-    a_lock_is_kept_though_its_manager_goes_with_its_guard,
-    an_at_least_shorter_than_the_lease_ends_the_lease,
-    terms_that_contradict_each_other_are_refused,
+    no_guard_is_returned_after_its_hold_is_lost,
+    min_hold_applies_if_the_body_outlives_its_lease,
+    an_unreached_max_hold_has_no_effect,
+    min_hold_ends_with_a_grant_to_the_waiters,
+    a_single_try_returns_the_rest_of_min_hold,
+    an_elapsed_min_hold_has_no_effect,
+    min_hold_applies_after_error_panic_and_cancellation,
+    min_hold_applies_after_max_hold,
+    min_hold_does_not_affect_the_holder_of_a_stolen_lock,
+    min_hold_applies_after_a_shutdown,
+    min_hold_applies_after_its_manager_is_dropped,
+    a_min_hold_below_the_lease_shortens_the_lease,
+    contradicting_options_are_rejected,
 ];
 
 const MAX: Duration = Duration::from_millis(900);
@@ -41,7 +42,7 @@ async fn never(lock: &Lock) -> Result<(), Error> {
     lock.run(async |_guard| std::future::pending().await).await
 }
 
-async fn a_body_is_stopped_when_its_max_hold_is_over_and_the_lock_is_free(world: World) {
+async fn max_hold_stops_the_body_and_frees_the_lock(world: World) {
     let manager = world.manager().await;
     let waiting = world.manager().await;
 
@@ -58,20 +59,20 @@ async fn a_body_is_stopped_when_its_max_hold_is_over_and_the_lock_is_free(world:
     assert!(next.as_ref().is_ok_and(|next| (MAX..MAX + PROMPT).contains(next)), "{next:?}");
 }
 
-async fn a_body_that_finishes_runs_on_after_its_max_hold(world: World) {
+async fn a_body_with_on_lost_finish_continues_after_max_hold(world: World) {
     let manager = world.manager().await;
 
     let lock = manager.lock("order:7").lease(LEASE).max_hold(LEASE).on_lost(OnLost::Finish);
     let seen = lock
         .run(async |guard| {
             world.let_pass(LEASE + Duration::from_millis(50)).await;
-            let ours = is_held(&world, "order:7").await;
+            let still_held = is_held(&world, "order:7").await;
             world.let_pass(LEASE * 2).await;
-            (guard.check(), ours, is_held(&world, "order:7").await)
+            (guard.check(), still_held, is_held(&world, "order:7").await)
         })
         .await;
 
-    // Nobody is let in beside it before the lease is over, and everybody is after that.
+    // The lock stays held until the lease expires, and is free after that.
     assert!(
         matches!(seen, Ok((Err(Error::Lost { cause: LossCause::MaxHold, .. }), true, false))),
         "{seen:?}"
@@ -87,13 +88,13 @@ async fn neither_a_renewal_nor_an_extension_outlasts_max_hold(world: World) {
     let cause = guard.lost().await;
 
     assert_eq!(cause, LossCause::MaxHold);
-    assert!(is_held(&world, "order:7").await, "whoever has the guard may still use what it guards");
+    assert!(is_held(&world, "order:7").await, "the owner of the guard may still use what it protects");
     drop(guard);
     world.until_free("order:7").await;
     assert!(!is_held(&world, "order:7").await);
 }
 
-async fn a_lock_whose_guard_is_leaked_is_free_a_lease_after_its_max_hold(world: World) {
+async fn a_leaked_lock_is_free_a_lease_after_its_max_hold(world: World) {
     let manager = world.manager().await;
     let lock = manager.lock("order:7").lease(LEASE / 2).max_hold(LEASE);
     std::mem::forget(lock.acquire().await.expect("it is free"));
@@ -110,7 +111,7 @@ struct Alive<'a>(&'a AtomicUsize);
 
 impl<'a> Alive<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {
-        assert_eq!(count.fetch_add(1, Ordering::SeqCst), 0, "a body begins beside one that is alive");
+        assert_eq!(count.fetch_add(1, Ordering::SeqCst), 0, "a body begins while another is alive");
         Self(count)
     }
 }
@@ -121,7 +122,7 @@ impl Drop for Alive<'_> {
     }
 }
 
-async fn no_body_begins_beside_one_that_is_stopped(world: World) {
+async fn no_body_begins_before_a_stopped_body_has_ended(world: World) {
     let manager = world.manager().await;
     let alive = AtomicUsize::new(0);
     let (entered, has_entered) = oneshot::channel();
@@ -143,7 +144,7 @@ async fn no_body_begins_beside_one_that_is_stopped(world: World) {
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
 }
 
-async fn a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody(world: World) {
+async fn force_release_ends_min_hold_for_all_processes(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let job = manager.lock("job").min_hold(LONG);
     job.run(async |_guard| ()).await.expect("it is free");
@@ -154,12 +155,12 @@ async fn a_lock_that_is_taken_from_its_job_by_force_is_free_for_everybody(world:
     assert!(matches!(&again, Ok(Some(_))), "{again:?}");
 }
 
-async fn a_call_that_is_cancelled_before_its_body_begins_keeps_nothing(world: World) {
+async fn a_call_cancelled_before_its_body_has_no_min_hold(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let held = other.lock("job").acquire().await.expect("it is free");
     let lock = manager.lock("job").min_hold(LONG).wait(LONG);
 
-    // Polled until it waits, granted without being polled again, and dropped then.
+    // Polled until it waits, granted without another poll, and then dropped.
     let mut waiting = Box::pin(lock.acquire());
     let first = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_ready())).await;
     world.until_waiting("job", 1).await;
@@ -183,7 +184,7 @@ async fn no_body_begins_after_its_hold_is_lost(world: World) {
     assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
 }
 
-async fn no_guard_is_given_after_its_hold_is_lost(world: World) {
+async fn no_guard_is_returned_after_its_hold_is_lost(world: World) {
     let lock = world.manager().await.lock("job").lease(LEASE).max_hold(LEASE).wait(LONG);
 
     let late = granted_long_ago(&world, lock.acquire()).await;
@@ -191,7 +192,8 @@ async fn no_guard_is_given_after_its_hold_is_lost(world: World) {
     assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
 }
 
-/// What a call for "job" says that is polled until it waits, granted, and polled again only after its turn is over.
+/// Returns the result of a call for "job" that is granted the lock, and polled only after its hold
+/// ends.
 async fn granted_long_ago<T>(world: &World, call: impl Future<Output = T>) -> T {
     let held = world.manager().await.lock("job").acquire().await.expect("it is free");
     let mut call = std::pin::pin!(call);
@@ -203,7 +205,7 @@ async fn granted_long_ago<T>(world: &World, call: impl Future<Output = T>) -> T 
     call.await
 }
 
-async fn a_lock_is_kept_though_its_body_outlives_its_lease(world: World) {
+async fn min_hold_applies_if_the_body_outlives_its_lease(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
     let lock = manager.lock("job").lease(LEASE / 2).max_hold(LEASE).min_hold(MAX * 2).on_lost(OnLost::Finish);
@@ -219,7 +221,7 @@ async fn a_lock_is_kept_though_its_body_outlives_its_lease(world: World) {
     assert!(next.as_ref().is_ok_and(|next| (MAX * 2..MAX * 2 + PROMPT).contains(next)), "{next:?}");
 }
 
-async fn a_max_hold_that_is_not_reached_changes_nothing(world: World) {
+async fn an_unreached_max_hold_has_no_effect(world: World) {
     let manager = world.manager().await;
 
     let value = manager.lock("order:7").lease(LEASE).max_hold(LONG).run(async |_guard| 7).await;
@@ -228,7 +230,7 @@ async fn a_max_hold_that_is_not_reached_changes_nothing(world: World) {
     assert!(!is_held(&world, "order:7").await);
 }
 
-async fn a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then(world: World) {
+async fn min_hold_ends_with_a_grant_to_the_waiters(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
 
@@ -248,7 +250,7 @@ async fn a_lock_is_kept_until_its_at_least_is_over_and_handed_over_then(world: W
     }
 }
 
-async fn who_does_not_wait_is_told_how_long_a_lock_is_kept(world: World) {
+async fn a_single_try_returns_the_rest_of_min_hold(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     first.lock("job").min_hold(LONG).run(async |_guard| ()).await.expect("it is free");
 
@@ -261,7 +263,7 @@ async fn who_does_not_wait_is_told_how_long_a_lock_is_kept(world: World) {
     }
 }
 
-async fn an_at_least_that_is_over_changes_nothing(world: World) {
+async fn an_elapsed_min_hold_has_no_effect(world: World) {
     let manager = world.manager().await;
 
     let lock = manager.lock("job").lease(LONG).min_hold(Duration::from_millis(30));
@@ -270,7 +272,7 @@ async fn an_at_least_that_is_over_changes_nothing(world: World) {
     assert!(!is_held(&world, "job").await);
 }
 
-async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) {
+async fn min_hold_applies_after_error_panic_and_cancellation(world: World) {
     let manager = world.manager().await;
     let of = |key| manager.lock(key).lease(LEASE).min_hold(LONG);
 
@@ -281,7 +283,7 @@ async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) 
     let panicked = panicked.await;
     let cancelled = tokio::time::timeout(LEASE / 2, never(&of("cancelled"))).await;
     drop(of("dropped").acquire().await);
-    // Longer than the lease: it is the rest of `min_hold` that keeps them.
+    // Longer than the lease: only the rest of `min_hold` keeps these locks.
     world.let_pass(LEASE * 2).await;
 
     assert!(matches!(failed, Ok(Err(_))) && panicked.is_err() && cancelled.is_err());
@@ -290,7 +292,7 @@ async fn a_lock_is_kept_after_an_error_a_panic_and_a_cancellation(world: World) 
     }
 }
 
-async fn a_lock_is_kept_after_its_max_hold(world: World) {
+async fn min_hold_applies_after_max_hold(world: World) {
     let manager = world.manager().await;
 
     let stopped = never(&manager.lock("job").max_hold(LEASE).min_hold(LONG)).await;
@@ -299,7 +301,7 @@ async fn a_lock_is_kept_after_its_max_hold(world: World) {
     assert!(is_held(&world, "job").await);
 }
 
-async fn a_lock_that_was_stolen_is_left_to_the_thief(world: World) {
+async fn min_hold_does_not_affect_the_holder_of_a_stolen_lock(world: World) {
     let manager = world.manager().await;
     let lock = manager.lock("job").lease(LONG).min_hold(LEASE);
     let guard = lock.acquire().await.expect("it is free");
@@ -308,10 +310,10 @@ async fn a_lock_that_was_stolen_is_left_to_the_thief(world: World) {
     drop(guard);
     world.let_pass(LEASE * 2).await;
 
-    assert!(is_held(&world, "job").await, "the thief's time was cut");
+    assert!(is_held(&world, "job").await, "the thief's lease was shortened");
 }
 
-async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {
+async fn min_hold_applies_after_a_shutdown(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
     manager.lock("ended").lease(LEASE).min_hold(MAX).run(async |_guard| ()).await.expect("it is free");
@@ -338,7 +340,7 @@ async fn a_lock_is_kept_though_its_manager_is_shut_down(world: World) {
     assert!((MAX..MAX + PROMPT * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
-async fn a_lock_is_kept_though_its_manager_goes_with_its_guard(world: World) {
+async fn min_hold_applies_after_its_manager_is_dropped(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
     let guard = manager.lock("job").lease(LONG).min_hold(MAX).acquire().await.expect("it is free");
@@ -351,7 +353,7 @@ async fn a_lock_is_kept_though_its_manager_goes_with_its_guard(world: World) {
     assert!((MAX..MAX + PROMPT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
-async fn an_at_least_shorter_than_the_lease_ends_the_lease(world: World) {
+async fn a_min_hold_below_the_lease_shortens_the_lease(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
     first.lock("job").lease(LONG).min_hold(MAX).run(async |_guard| ()).await.expect("it is free");
@@ -363,7 +365,7 @@ async fn an_at_least_shorter_than_the_lease_ends_the_lease(world: World) {
     assert!((MAX..MAX + PROMPT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
-async fn terms_that_contradict_each_other_are_refused(world: World) {
+async fn contradicting_options_are_rejected(world: World) {
     let manager = world.manager().await;
     let lock = || manager.lock("order:7").lease(LONG);
 

@@ -1,4 +1,4 @@
-//! Who waits is woken, served in order, told when its patience is used up, and leaves no trace.
+//! Waiters are woken, served in order, rejected when their limit is used up, and leave no trace.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ contract![
     a_release_wakes_a_waiter_of_another_manager,
     a_dropped_guard_releases,
     tasks_of_one_manager_are_served_in_their_order,
-    used_up_retries_give_contended_with_every_attempt_counted,
-    an_acquire_with_neither_retry_nor_wait_tries_once,
-    a_used_up_wait_gives_contended_at_its_end,
-    a_wait_without_end_waits,
+    exhausted_retries_return_contended_with_attempts,
+    an_acquire_without_retry_and_wait_tries_once,
+    an_elapsed_wait_returns_contended,
+    an_unlimited_wait_is_granted,
     a_dropped_waiter_leaves_no_trace;
     in_order: waiters_of_several_managers_are_served_in_their_order,
 ];
@@ -53,13 +53,13 @@ async fn a_dropped_guard_releases(world: World) {
 async fn waiters_of_several_managers_are_served_in_their_order(world: World) {
     let first = world.manager().await;
     let held = hold(&first, "order:7").await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (send, mut served) = mpsc::unbounded_channel();
     for number in 1..=4 {
         let lock = world.manager().await.lock("order:7").lease(LONG).wait(LONG);
-        let tell = tell.clone();
+        let send = send.clone();
         tokio::spawn(async move {
-            let guard = lock.acquire().await.expect("its turn comes");
-            tell.send(number).expect("the test listens");
+            let guard = lock.acquire().await.expect("the lock is granted");
+            send.send(number).expect("the test listens");
             guard.release().await.expect("it was held");
         });
         world.until_waiting("order:7", number).await;
@@ -68,7 +68,7 @@ async fn waiters_of_several_managers_are_served_in_their_order(world: World) {
     held.release().await.expect("it was held");
     let mut order = Vec::new();
     for _ in 1..=4 {
-        order.push(told.recv().await.expect("every waiter is served"));
+        order.push(served.recv().await.expect("every waiter is served"));
     }
 
     assert_eq!(order, [1, 2, 3, 4]);
@@ -77,13 +77,13 @@ async fn waiters_of_several_managers_are_served_in_their_order(world: World) {
 async fn tasks_of_one_manager_are_served_in_their_order(world: World) {
     let manager = world.manager().await;
     let held = hold(&manager, "order:7").await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (send, mut served) = mpsc::unbounded_channel();
     for number in 1..=4 {
         let lock = manager.lock("order:7").lease(LONG).wait(LONG);
-        let tell = tell.clone();
+        let send = send.clone();
         tokio::spawn(async move {
-            let guard = lock.acquire().await.expect("its turn comes");
-            tell.send(number).expect("the test listens");
+            let guard = lock.acquire().await.expect("the lock is granted");
+            send.send(number).expect("the test listens");
             guard.release().await.expect("it was held");
         });
         let_it_begin().await;
@@ -92,13 +92,13 @@ async fn tasks_of_one_manager_are_served_in_their_order(world: World) {
     held.release().await.expect("it was held");
     let mut order = Vec::new();
     for _ in 1..=4 {
-        order.push(told.recv().await.expect("every task is served"));
+        order.push(served.recv().await.expect("every task is served"));
     }
 
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-async fn used_up_retries_give_contended_with_every_attempt_counted(world: World) {
+async fn exhausted_retries_return_contended_with_attempts(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let _held = hold(&first, "order:7").await;
     let (least, most) = (Duration::from_millis(5), Duration::from_millis(20));
@@ -114,7 +114,7 @@ async fn used_up_retries_give_contended_with_every_attempt_counted(world: World)
     }
 }
 
-async fn an_acquire_with_neither_retry_nor_wait_tries_once(world: World) {
+async fn an_acquire_without_retry_and_wait_tries_once(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let _held = hold(&first, "order:7").await;
 
@@ -125,7 +125,7 @@ async fn an_acquire_with_neither_retry_nor_wait_tries_once(world: World) {
     assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
 }
 
-async fn a_used_up_wait_gives_contended_at_its_end(world: World) {
+async fn an_elapsed_wait_returns_contended(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let _held = hold(&first, "order:7").await;
     let wait = Duration::from_millis(400);
@@ -138,7 +138,7 @@ async fn a_used_up_wait_gives_contended_at_its_end(world: World) {
     assert!(took >= wait && took < wait + Duration::from_millis(100), "{took:?}");
 }
 
-async fn a_wait_without_end_waits(world: World) {
+async fn an_unlimited_wait_is_granted(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let held = hold(&first, "order:7").await;
     let lock = second.lock("order:7").lease(LONG).wait(Duration::MAX);
@@ -158,7 +158,7 @@ async fn a_dropped_waiter_leaves_no_trace(world: World) {
     world.until_waiting("order:7", 1).await;
 
     dropped.abort();
-    world.until_nobody_waits("order:7").await;
+    world.until_no_waiter("order:7").await;
     let waiter = wait_for(&third, "order:7");
     world.until_waiting("order:7", 1).await;
     let started = Instant::now();

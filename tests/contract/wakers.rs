@@ -1,6 +1,7 @@
-//! Wakers that do what an application's may do: panic, or let go of another lock.
+//! Wakers that do what those of an application may do: panic, or release another lock.
 //!
-//! What can hang here hangs a thread, so each test runs on one of its own, on a runtime whose clock is not paused.
+//! A failure here blocks a thread. Therefore each test has a thread with a runtime whose clock is
+//! not paused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -20,15 +21,15 @@ contract![a_waker_that_panics_does_not_hang_the_next_acquire, a_waker_that_drops
 async fn a_waker_that_panics_does_not_hang_the_next_acquire(world: World) {
     on_a_thread(world, async |world| {
         let (first, second) = (world.manager().await, world.manager().await);
-        for (who_waits, behind_it) in [(&first, 0), (&second, 1)] {
+        for (waiting, behind_it) in [(&first, 0), (&second, 1)] {
             let held = hold(&first, "order:7").await;
-            let lock = who_waits.lock("order:7").lease(LONG).wait(LONG);
+            let lock = waiting.lock("order:7").lease(LONG).wait(LONG);
             let mut waiter = Box::pin(lock.acquire());
             let panics = Arc::new(Panics::default());
             assert!(poll_with(&Waker::from(Arc::clone(&panics)), waiter.as_mut()).is_pending());
             world.until_waiting("order:7", behind_it).await;
 
-            // Where the panic comes out is not the matter.
+            // It does not matter where the panic surfaces.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(held)));
             within(LIMIT, "the waker's panic", panics.until_it_has()).await;
             drop(waiter);
@@ -37,7 +38,7 @@ async fn a_waker_that_panics_does_not_hang_the_next_acquire(world: World) {
                 for key in ["order:8", "order:7"] {
                     let acquire = async { manager.lock(key).lease(LONG).wait(PROMPT).acquire().await };
                     let granted = within(LIMIT, &format!("the acquire of {key}"), acquire).await;
-                    // Released and not dropped: the next manager asks but once.
+                    // Released, not dropped: the next manager tries only once.
                     let granted = granted.unwrap_or_else(|error| panic!("{key}: {error:?}"));
                     within(LIMIT, "the release", granted.release()).await.expect("it is held");
                 }
@@ -56,7 +57,8 @@ async fn a_waker_that_drops_a_guard_does_not_hang(world: World) {
         let drops = Arc::new(Drops(Mutex::new(Some(dropped))));
         assert!(poll_with(&Waker::from(drops), waiter.as_mut()).is_pending());
 
-        // The wait ends while the runtime stands still, so that in memory the next call is what finds it ended.
+        // The wait ends while the runtime is blocked, so that in memory the next call finds it
+        // ended.
         std::thread::sleep(Duration::from_millis(50));
         let next = manager.lock("order:9").lease(LONG).acquire().await;
         let freed = manager.lock("order:8").lease(LONG).wait(PROMPT).acquire().await;

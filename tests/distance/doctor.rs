@@ -1,4 +1,4 @@
-//! What the doctor says of a server that is far away.
+//! Findings of the doctor for a distant server.
 
 use dlock_runtime::doctor;
 use dlock_runtime::doctor::Severity;
@@ -21,13 +21,13 @@ async fn doctor_names_the_option_that_is_too_short_for_the_round_trip() {
 
         let latency = report.findings().iter().find(|finding| finding.check() == "latency");
         let latency = latency.unwrap_or_else(|| panic!("{round_trip} ms: {report}"));
-        let advice = latency.what_to_do().unwrap_or_default();
+        let advice = latency.remedy().unwrap_or_default();
         let is_advised = |option: &&str| advice.contains(&format!("raise {option}"));
         let named: Vec<_> =
             ["`response_timeout`", "`lease`", "`grant_lease`"].into_iter().filter(is_advised).collect();
         assert_eq!(named, raised, "{round_trip} ms, {options}: {latency}");
         assert!(latency.severity() > Severity::Ok && latency.found().contains("p99 "), "{latency}");
-        assert!(report.was_examined(), "{report}");
-        let _ = far.server.port(); // it lives to the end
+        assert!(report.is_reachable(), "{report}");
+        let _ = far.server.port(); // keeps the server alive until here
     }
 }

@@ -1,4 +1,4 @@
-//! What one process does with a server far away: it connects, renews, and connects again.
+//! One process and a distant server: connecting, renewing, and reconnecting.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ async fn renewals_keep_leases_of_several_round_trips() {
     let all = [(480, 2_400), (300, 2_000), (100, 1_000)].map(|(round_trip, lease)| async move {
         let far = Far::start(millis(round_trip));
         let manager = LockManager::connect(&far.proxy.url_with("?response_timeout=2s")).await;
-        let manager = manager.expect("the server takes managers");
+        let manager = manager.expect("the server accepts connections");
         let keys: Vec<_> = (0..50).map(|key| format!("order:{key}")).collect();
         let locks: Vec<_> = keys.iter().map(|key| manager.lock(&**key).lease(millis(lease))).collect();
 
-        // Held for several leases: that is how long a loss has to show.
+        // A loss would show within one lease. The locks are held for three.
         let held = locks.iter().map(|lock| lock.run(async |_| tokio::time::sleep(millis(lease * 3)).await));
         let ended: Vec<_> = within(LONG, "the bodies", join_all(held)).await;
 
@@ -31,7 +31,7 @@ async fn locks_outlive_a_connection_that_is_cut_far_away() {
     let far = Far::start(millis(400));
     let manager = LockManager::connect(&far.proxy.url_with("?response_timeout=2s"))
         .await
-        .expect("the server takes managers");
+        .expect("the server accepts connections");
     let keys: Vec<_> = (0..50).map(|key| format!("order:{key}")).collect();
     let locks: Vec<_> =
         keys.iter().map(|key| manager.lock(&**key).lease(Duration::from_secs(3)).wait(LONG)).collect();
@@ -39,7 +39,7 @@ async fn locks_outlive_a_connection_that_is_cut_far_away() {
 
     far.proxy.reset_all();
     let lost = guards.iter().map(|guard| guard.as_ref().expect("it was free").lost());
-    // Two leases: each has to be renewed on the new connection.
+    // Two leases: each lock must be renewed on the new connection.
     let first_lost =
         tokio::time::timeout(Duration::from_secs(6), futures_util::future::select_all(lost.map(Box::pin)));
 
@@ -47,33 +47,35 @@ async fn locks_outlive_a_connection_that_is_cut_far_away() {
 }
 
 #[tokio::test]
-async fn call_through_a_new_connection_is_served_at_any_distance_below_the_timeout() {
+async fn new_connection_works_at_any_distance_below_the_timeout() {
     for round_trip in [100, 300, 400] {
         let far = Far::start(millis(round_trip));
-        let manager = LockManager::connect(&far.proxy.url()).await.expect("the server takes managers");
+        let manager = LockManager::connect(&far.proxy.url()).await.expect("the server accepts connections");
 
         let guard = manager.lock("order:7").acquire().await.expect("the lock is free");
         guard.release().await.expect("it is held");
 
-        manager.ready().await.expect("it answers");
+        manager.ready().await.expect("it replies");
         within(Duration::from_secs(5), "the shutdown", manager.shutdown(millis(100))).await;
     }
 }
 
-/// A server that stalls after a hand-over, so that nothing confirms the grant: the loss says which option to raise.
+/// The server stalls after a hand-off, so the grant is not confirmed. The loss names the option to
+/// raise.
 #[tokio::test]
 async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
     let far = Far::start_near();
-    let connect = async |url: String| LockManager::connect(&url).await.expect("the server takes managers");
+    let connect =
+        async |url: String| LockManager::connect(&url).await.expect("the server accepts connections");
     let (holder, waiter) = (connect(far.server.url()).await, connect(far.proxy.url()).await);
     let guard = holder.lock("order:7").acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").wait(LONG);
-    let turn = tokio::spawn(async move {
+    let waiting = tokio::spawn(async move {
         let guard = lock.acquire().await.expect("it is handed over");
         (guard.lost().await, guard.check())
     });
     let queued = async {
-        while holder.inspect("order:7").await.expect("it answers").is_none_or(|seen| seen.waiters() == 0) {
+        while holder.inspect("order:7").await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
             tokio::task::yield_now().await;
         }
     };
@@ -81,9 +83,12 @@ async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
 
     far.proxy.hold_requests(); // no confirmation arrives
     drop(guard);
-    let (cause, checked) = within(LONG, "the loss", turn).await.expect("no panic");
+    let (cause, checked) = within(LONG, "the loss", waiting).await.expect("no panic");
 
     assert_eq!(cause, LossCause::GrantUnconfirmed);
-    let told = checked.expect_err("it is lost").to_string();
-    assert!(told.contains("not confirmed in time") && told.contains("raise `grant_lease`"), "{told}");
+    let reported = checked.expect_err("it is lost").to_string();
+    assert!(
+        reported.contains("not confirmed in time") && reported.contains("raise `grant_lease`"),
+        "{reported}"
+    );
 }

@@ -1,4 +1,5 @@
-//! A server that is far away, up to a `response_timeout` of round trip: no turn is lost while it is healthy.
+//! Servers whose round trip is up to the `response_timeout`: no hold is lost while the server is
+//! healthy.
 //!
 //! See also: `trips`, which counts round trips.
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use dlock_tests::{Proxy, RedisServer};
 
-/// A server behind a network that takes half of `round_trip` each way.
+/// A server behind a proxy that adds `round_trip`, half of it each way.
 struct Far {
     server: RedisServer,
     proxy: Proxy,

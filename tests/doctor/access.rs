@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or do not let us do what locks need.
+//! Servers that are unreachable, or that deny permissions.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ async fn a_wrong_and_a_missing_password_are_found_and_not_printed() {
         let report = examine(&format!("redis://{access}{address}")).await;
 
         assert_finds(&report, "connection", Danger, said);
-        assert!(!report.was_examined() && report.findings().len() == 1, "{report}");
+        assert!(!report.is_reachable() && report.findings().len() == 1, "{report}");
         assert!(!format!("{report} {report:?}").contains("hunter2"), "{report:?}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_and_one_that_does_not_answer_are_found_in_time() {
+async fn unreachable_and_silent_servers_are_found_in_time() {
     let mut server = RedisServer::start();
     let url = server.url();
 
@@ -38,11 +38,11 @@ async fn a_server_that_is_away_and_one_that_does_not_answer_are_found_in_time() 
     assert_finds(&frozen, "connection", Danger, "did not answer in time");
     assert!(took < Duration::from_secs(6), "{took:?}");
     assert_finds(&away, "connection", Danger, "refused");
-    assert!(!away.was_examined(), "{away}");
+    assert!(!away.is_reachable(), "{away}");
 }
 
 #[tokio::test]
-async fn a_server_that_answers_late_is_found_though_every_answer_may_take_a_minute() {
+async fn slow_server_is_found_in_time_despite_long_timeouts() {
     let server = RedisServer::start();
     let proxy = dlock_tests::Proxy::in_front_of(&server);
     proxy.delay_replies(Duration::from_millis(150));
@@ -67,14 +67,14 @@ async fn a_url_that_cannot_be_used_is_an_error() {
 
 const REFUSED: &str = "refused the user or the password";
 
-/// Gives a server the user of the guide, without the rule `but` and with `more`, and returns his URL.
+/// Creates the documented user without the rule `but` and with `more`, and returns its URL.
 fn documented_user(server: &RedisServer, but: &str, more: &[&str]) -> String {
     acl::give_user(server, acl::USER, &[but], more);
     format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port())
 }
 
 #[tokio::test]
-async fn the_documented_user_may_do_all_that_locks_need_and_what_he_may_not_read_is_a_note() {
+async fn documented_user_suffices_and_unreadable_settings_are_notes() {
     let server = well_configured().start();
 
     let report = examine(&documented_user(&server, "", &[])).await;
@@ -83,7 +83,7 @@ async fn the_documented_user_may_do_all_that_locks_need_and_what_he_may_not_read
     for check in ["version", "eviction", "persistence", "replication"] {
         let finding = worst(&report, check);
         assert!(finding.found().contains("NOPERM"), "{finding}");
-        assert!(finding.what_to_do().is_some_and(|advice| advice.contains("by hand")), "{finding}");
+        assert!(finding.remedy().is_some_and(|advice| advice.contains("by hand")), "{finding}");
     }
     for check in ["clock", "commands", "channel"] {
         assert_eq!(worst(&report, check).severity(), Fine, "{report}");
@@ -92,7 +92,7 @@ async fn the_documented_user_may_do_all_that_locks_need_and_what_he_may_not_read
 }
 
 #[tokio::test]
-async fn a_user_who_may_read_settings_has_no_note() {
+async fn user_with_access_to_settings_has_no_note() {
     let server = well_configured().start();
 
     let report = examine(&documented_user(&server, "", &["+info", "+config|get"])).await;
@@ -101,7 +101,7 @@ async fn a_user_who_may_read_settings_has_no_note() {
 }
 
 #[tokio::test]
-async fn each_command_that_is_taken_from_the_documented_user_is_found_by_its_name() {
+async fn each_command_denied_to_the_documented_user_is_named() {
     let server = well_configured().start();
     for rule in acl::documented_user(acl::USER).filter(|word| word.starts_with('+')) {
         let url = documented_user(&server, rule, &[]);
@@ -116,7 +116,7 @@ async fn each_command_that_is_taken_from_the_documented_user_is_found_by_its_nam
 
         let finding = worst(&report, check);
         assert!(finding.severity() >= least, "{rule}: {report}");
-        assert!(finding.what_to_do().is_some_and(|advice| advice.contains(rule)), "{rule}: {report}");
+        assert!(finding.remedy().is_some_and(|advice| advice.contains(rule)), "{rule}: {report}");
     }
 }
 
@@ -134,12 +134,12 @@ async fn keys_and_channels_that_are_not_allowed_are_found() {
     assert_finds(&no_counters, "commands", Fine, "");
     assert_finds(&no_channels, "channel", Warning, "NOPERM");
     assert_finds(&other_namespace, "commands", Danger, "NOPERM");
-    let advice = worst(&other_namespace, "commands").what_to_do().unwrap_or_default();
+    let advice = worst(&other_namespace, "commands").remedy().unwrap_or_default();
     assert!(advice.contains("~shop:*"), "{advice}");
 }
 
 #[tokio::test]
-async fn what_the_options_of_a_url_need_is_tried_too() {
+async fn requirements_of_url_options_are_examined() {
     let server = well_configured().start();
     let user = documented_user(&server, "", &[]);
 
@@ -152,7 +152,7 @@ async fn what_the_options_of_a_url_need_is_tried_too() {
 
     assert_finds(&acks, "commands", Danger, "`WAIT`");
     assert_finds(&no_replicas, "replication", Danger, "`replica_acks` asks for 1");
-    assert_finds(&redisson, "commands", Danger, "`taking a lock`");
+    assert_finds(&redisson, "commands", Danger, "`acquiring a lock`");
     assert_finds(&redisson, "channel", Warning, "NOPERM");
     assert_at_worst(&fine, Fine);
     assert!(not_tracking.findings().iter().all(|finding| finding.check() != "tracking"), "{not_tracking}");

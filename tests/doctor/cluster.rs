@@ -1,4 +1,4 @@
-//! Clusters, found by some of their servers.
+//! Clusters, examined from some of their servers.
 
 use dlock_runtime::doctor::Severity::{Danger, Ok as Fine, Warning};
 use dlock_runtime::doctor::{Finding, Report};
@@ -8,7 +8,7 @@ use dlock_tests::{ClusterFleet, RedisServer, acl};
 use super::{assert_finds, examine};
 
 #[tokio::test]
-async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers() {
+async fn all_servers_of_a_cluster_are_examined() {
     let mut fleet = ClusterFleet::start();
     let url = fleet.url_with("");
     let count = |report: &Report, check: &str, said: &str| {
@@ -30,14 +30,14 @@ async fn a_cluster_is_examined_from_those_that_are_named_to_all_of_its_servers()
         (3, 3),
         "{whole}"
     );
-    assert_finds(&with_a_stranger, "cluster", Warning, "is none of a cluster");
+    assert_finds(&with_a_stranger, "cluster", Warning, "is not part of a cluster");
     let unreached = broken.findings().iter().filter(|at| at.check() == "connection");
     let unreached = unreached.filter(|at| at.server().is_some_and(|at| at.ends_with(&lost.to_string())));
     assert!(unreached.map(Finding::severity).max() >= Some(Warning), "{broken}");
 }
 
 #[tokio::test]
-async fn what_tells_a_java_of_releases_is_tried() {
+async fn sharded_publish_for_redisson_is_examined() {
     let fleet = ClusterFleet::start();
     let of_cluster = ["+cluster|info", "+cluster|slots", "+asking", "+role"];
     let allow = |more: &[&'static str]| {
@@ -66,6 +66,6 @@ async fn a_cluster_without_slots_is_found() {
 
     let report = examine(&format!("redis+cluster://127.0.0.1:{}", node.port())).await;
 
-    assert_finds(&report, "cluster", Danger, "nobody serves 16384 of its slots");
-    assert!(!report.was_examined(), "{report}");
+    assert_finds(&report, "cluster", Danger, "no primary serves 16384 of its slots");
+    assert!(!report.is_reachable(), "{report}");
 }

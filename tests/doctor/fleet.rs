@@ -1,4 +1,4 @@
-//! Sentinels, and the servers that they watch, seen together.
+//! Sentinels and their monitored servers, examined together.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
 #[tokio::test]
 async fn a_sentinel_alone_and_a_master_without_replicas_are_found() {
     let master = RedisServer::start();
-    // Two must agree, and there is one.
+    // The quorum is two, and there is only one sentinel.
     let sentinel = start_sentinel(master.port());
 
     let report = examine(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port())).await;
@@ -49,7 +49,7 @@ async fn a_sentinel_alone_and_a_master_without_replicas_are_found() {
     assert_finds(&report, "replication", Warning, "no replica");
     assert_finds(&no_such_master, "sentinel", Warning, "knows no master `other`");
     assert_finds(&no_such_master, "sentinels", Danger, "0 of 1");
-    assert!(!no_such_master.was_examined(), "{no_such_master}");
+    assert!(!no_such_master.is_reachable(), "{no_such_master}");
 }
 
 #[tokio::test]
@@ -82,9 +82,9 @@ async fn a_clock_that_goes_wrong_is_found_here_and_between_servers() {
     let behind = examine(&url).await;
 
     assert_finds(&right, "clocks", Fine, "");
-    assert_finds(&ahead, "clock", Note, "ahead of ours");
+    assert_finds(&ahead, "clock", Note, "ahead of this machine's");
     assert_finds(&ahead, "clocks", Warning, "ahead of that of");
-    assert_finds(&behind, "clock", Warning, "behind ours");
+    assert_finds(&behind, "clock", Warning, "behind this machine's");
     assert_finds(&behind, "clocks", Danger, "ahead of that of");
     assert_eq!(worst(&behind, "connection").severity(), Fine, "{behind}");
 }

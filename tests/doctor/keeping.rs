@@ -1,4 +1,4 @@
-//! Servers that do not keep what they are given.
+//! Servers whose configuration can lose data.
 
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::RedisServer;
@@ -31,7 +31,7 @@ async fn a_server_that_is_full_is_found_and_refuses_a_lock() {
 }
 
 #[tokio::test]
-async fn what_a_restart_loses_is_found() {
+async fn data_loss_by_a_restart_is_found() {
     let server = RedisServer::builder().line("appendonly no").start();
     let set = async |name, value| {
         server.call(&["CONFIG", "SET", name, value]);
@@ -47,9 +47,9 @@ async fn what_a_restart_loses_is_found() {
 #[tokio::test]
 async fn a_disk_that_fails_is_found() {
     let server = RedisServer::builder().line("save 3600 1").line("dbfilename there.rdb").start();
-    // A folder in the place of the file: it cannot be replaced by one.
+    // A directory replaces the file, so the server cannot write it.
     let folder = server.socket().with_file_name("there.rdb");
-    std::fs::create_dir_all(folder.join("full")).expect("a folder can be made");
+    std::fs::create_dir_all(folder.join("full")).expect("the directory can be created");
     server.call(&["SET", "key", "value"]);
     server.call(&["BGSAVE"]);
     let failed = async {

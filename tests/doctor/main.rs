@@ -1,6 +1,7 @@
-//! `doctor` against real servers: each fault is shown by the finding that names it, and a server without one shows none.
+//! `doctor` against real servers: each fault has its finding, and a healthy server has no note.
 //!
-//! How findings are judged is tested with `dlock_runtime::doctor`, and the program `dlock` with its package.
+//! See also: `dlock_runtime::doctor` for the tests of severities, and the package of `dlock` for
+//! its command line.
 
 mod access;
 mod cluster;
@@ -14,7 +15,7 @@ use dlock_runtime::doctor::{Finding, Report, Severity};
 use dlock_tests::RedisServer;
 use dlock_tests::server::RedisServerBuilder;
 
-/// A server as the guide would have it.
+/// A server that is configured as the guide recommends.
 fn well_configured() -> RedisServerBuilder {
     RedisServer::builder()
         .line("maxmemory 256mb")
@@ -34,24 +35,24 @@ fn worst<'a>(report: &'a Report, check: &str) -> &'a Finding {
     of_check.max_by_key(|finding| finding.severity()).unwrap_or_else(|| panic!("no {check} in {report}"))
 }
 
-/// Checks the worst finding of a check, and that it says what to do, where something is to be done.
+/// Asserts the severity and text of the worst finding of `check`, and that each fault has a remedy.
 #[track_caller]
 fn assert_finds(report: &Report, check: &str, severity: Severity, said: &str) {
     let finding = worst(report, check);
     assert_eq!(finding.severity(), severity, "{report}");
     assert!(finding.found().contains(said), "{said}: {finding}");
-    assert_eq!(finding.what_to_do().is_some(), severity > Severity::Ok, "{finding}");
+    assert_eq!(finding.remedy().is_some(), severity > Severity::Ok, "{finding}");
 }
 
-/// Checks that nothing is worse than `severity` but how soon answers come, which is this machine's affair.
+/// Asserts that no finding exceeds `severity`, except latency, which depends on this machine.
 #[track_caller]
 fn assert_at_worst(report: &Report, severity: Severity) {
     let worse = report.findings().iter().find(|at| at.severity() > severity && at.check() != "latency");
-    assert!(worse.is_none() && report.was_examined(), "{report}");
+    assert!(worse.is_none() && report.is_reachable(), "{report}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_well_configured_has_not_so_much_as_a_note() {
+async fn well_configured_server_has_no_note() {
     let server = well_configured().start();
 
     let report = examine(&server.url()).await;

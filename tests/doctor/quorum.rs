@@ -1,4 +1,4 @@
-//! Servers that vote.
+//! Quorums of servers.
 
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::{RedisServer, acl};
@@ -28,7 +28,7 @@ async fn a_quorum_is_examined_server_by_server_and_by_its_votes() {
 }
 
 #[tokio::test]
-async fn what_a_quorum_needs_besides_is_found_where_the_documented_user_may_not() {
+async fn missing_permissions_for_a_quorum_are_found() {
     let servers = [(); 3].map(|()| well_configured().start());
     let give = |more: &[&str]| servers.iter().for_each(|server| acl::give_user(server, acl::USER, &[], more));
     let url = url(&format!("{}:{}@", acl::USER, acl::PASSWORD), &servers);

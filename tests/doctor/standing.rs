@@ -1,4 +1,4 @@
-//! Servers that are no place for locks.
+//! Servers whose role makes them unsuitable for locks.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_node_of_a_cluster_is_found() {
 }
 
 #[tokio::test]
-async fn a_sentinel_is_found_and_asked_nothing_more() {
+async fn a_sentinel_is_found_and_not_examined_further() {
     let sentinel = RedisServer::builder().sentinel().start();
 
     let report = examine(&sentinel.url()).await;
@@ -52,5 +52,5 @@ async fn locks_in_memory_are_a_note() {
     let report = examine("memory://").await;
 
     assert_finds(&report, "scope", Note, "no server");
-    assert!(report.was_examined() && report.findings().len() == 1, "{report}");
+    assert!(report.is_reachable() && report.findings().len() == 1, "{report}");
 }

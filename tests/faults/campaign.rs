@@ -1,4 +1,4 @@
-//! Many scenes side by side, and what they add up to.
+//! Runs many scenes side by side, and sums up their results.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use dlock_tests::{RedisServer, WallClock};
 use crate::rows;
 use crate::scene::{Report, Shared, play};
 
-/// What is asked for.
+/// The parameters of a campaign.
 pub(crate) struct Order {
     faults: usize,
     from: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Reads it from the environment.
+    /// Reads the parameters from the environment.
     pub(crate) fn from_environment() -> Self {
         let number =
             |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
@@ -44,9 +44,10 @@ impl Order {
 ///
 /// # Panics
 ///
-/// Panics if a judge saw anything, if a row that may lose locks never did, or if one of many never befell anything.
+/// Panics if a judge found a violation, if a row that may lose locks never did, or if a row was
+/// never played in a campaign with enough scenes.
 pub(crate) fn run(order: &Order) {
-    assert!(order.faults > 0 && order.side_by_side > 0, "no faults are asked for: that proves nothing");
+    assert!(order.faults > 0 && order.side_by_side > 0, "the campaign has no faults, which proves nothing");
     let resource = RedisServer::builder().start();
     let clocks = WallClock::new().map_err(|reason| println!("SKIPPED: faults of clocks: {reason}")).ok();
     let mut rows = rows::all();
@@ -165,22 +166,22 @@ impl Totals {
         }
         assert!(
             self.failed.is_empty(),
-            "{} scenes fail; each is told above, with its seed",
+            "{} scenes fail; each is printed above, with its seed",
             self.failed.len()
         );
-        assert_eq!(self.refused, self.attempted, "stale writes were taken");
-        assert!(self.count() > 0 && self.holds > 0, "nothing befell anybody");
-        // Each seed begins with the next row.
+        assert_eq!(self.refused, self.attempted, "stale writes were accepted");
+        assert!(self.count() > 0 && self.holds > 0, "no fault was injected");
+        // Consecutive seeds start with consecutive rows.
         let never: Vec<_> = rows.iter().filter(|row| !self.faults.contains_key(**row)).collect();
-        assert!(self.scenes < rows.len() || never.is_empty(), "rows that befell nobody: {never:?}");
-        // The body is polled without a look at the clock if that happens again and again.
+        assert!(self.scenes < rows.len() || never.is_empty(), "rows that were never played: {never:?}");
+        // More late polls would mean that the body is polled without a check of the clock.
         let excused = self.excused.len();
         assert!(excused <= 1 + self.long_stops / 10, "late polls after stops: {:?}", self.excused);
-        // Each of them is judged by its lease, which says little of a waiter that is woken late each time.
+        // Each release is judged by its lease, which would hide that every waiter is woken late.
         let woken = of_hundred(&self.after_releases, 99).unwrap_or_default();
         assert!(
             woken <= NEXT + late,
-            "after a release the next enters within {woken:?} only, 99 times of 100"
+            "the 99th percentile of the time from a release to the next entry is {woken:?}"
         );
         let mut all = 0;
         for (row, count) in self.faults.iter().filter(|(row, _)| row.ends_with('c')) {
@@ -203,14 +204,14 @@ fn told(report: &Report) -> String {
     format!("{} violations after {}{file}{}", report.violations.len(), rows.join(", "), first.concat())
 }
 
-/// How the scene is played again: which rows there are decides what a seed picks.
+/// Returns the command that repeats a scene. The set of rows affects what a seed selects.
 fn again(seed: u64) -> String {
     let row = std::env::var("DLOCK_FAULTS_ROW").map(|row| format!(" DLOCK_FAULTS_ROW={row}"));
     let row = row.unwrap_or_default();
     format!("\n  again: DLOCK_FAULTS_SEED={seed}{row} cargo test -p dlock-tests --test faults -- --nocapture")
 }
 
-/// Returns how many there are, the longest, and the 99th of a hundred and the one in the middle.
+/// Returns the number of times, and their median, 99th percentile, and maximum.
 fn figures(times: &[Duration]) -> String {
     match (of_hundred(times, 50), of_hundred(times, 99), times.iter().max()) {
         (Some(median), Some(ninety_ninth), Some(max)) => {
@@ -222,7 +223,7 @@ fn figures(times: &[Duration]) -> String {
     }
 }
 
-/// Returns the time that so many of a hundred do not exceed.
+/// Returns the percentile `many` of the times.
 fn of_hundred(times: &[Duration], many: usize) -> Option<Duration> {
     let mut sorted = times.to_vec();
     sorted.sort();
@@ -240,12 +241,17 @@ fn version(server: &RedisServer) -> String {
     }
 }
 
-/// Within which time of a release the next who waits is in, 99 times of 100 (J5): beside what a thread may be scheduled late.
+/// The longest acceptable 99th percentile of the time from a release to the next entry (J5).
+///
+/// The scheduling delay is added to it.
 const NEXT: Duration = Duration::from_millis(50);
 
-/// How late a thread may be scheduled where so many processes share two cores. What must not be is far longer, or is judged without slack.
+/// The scheduling delay of a thread if this many processes share two cores.
+///
+/// Violations are far longer, or are judged without slack.
 const LATE: Duration = Duration::from_millis(200);
-/// After so many faults of a row that may lose locks, one has to be seen that does: of each row, one in ten does at least.
+/// After this many faults of a row that may lose locks, one must have lost a lock. At least one in
+/// ten does.
 const SEEN_IN: usize = 80;
-/// And after so many of all such rows together, of which one in three does.
+/// After this many faults of all such rows, one must have lost a lock. One in three does.
 const SEEN_IN_ANY: usize = 20;

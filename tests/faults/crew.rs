@@ -1,4 +1,5 @@
-//! The processes of a scene: each over ways of its own to the servers, with a runtime and a place for its connections of its own.
+//! The processes of a scene. Each has its own proxies to the servers, runtime, and kind of
+//! connections.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +12,11 @@ use tokio::runtime::Runtime;
 
 use super::ground::Ground;
 
-/// One process at work.
+/// A running worker process.
 pub(crate) struct Member {
-    /// Its ways to the servers.
+    /// The proxies between the process and the servers.
     pub(crate) ways: Vec<Proxy>,
-    /// Its clocks, where there is a compiler for what moves them.
+    /// The clocks of the process, if the C compiler for their library is available.
     pub(crate) clock: Option<Arc<WallClock>>,
     worker: Worker,
     number: usize,
@@ -23,7 +24,7 @@ pub(crate) struct Member {
     slept: Duration,
 }
 
-/// What all processes of a scene share.
+/// The data that all processes of a scene share.
 pub(crate) struct Common {
     pub(crate) ground: Ground,
     pub(crate) folder: PathBuf,
@@ -35,7 +36,7 @@ pub(crate) struct Common {
 }
 
 impl Member {
-    /// Starts the process with this number.
+    /// Starts the process with the number `number`.
     pub(crate) fn start(common: &Common, servers: &[RedisServer], number: usize) -> Self {
         let ways: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
         let clock = common.clocks.as_ref().map(|clock| clock.another());
@@ -43,25 +44,27 @@ impl Member {
         Self { ways, clock, worker, number, lives: 0, slept: Duration::ZERO }
     }
 
-    /// Returns its process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.worker.pid()
     }
 
-    /// Stops it for as long as `during` takes, and notes both ends.
+    /// Stops the process and records that.
     pub(crate) fn stop(&self, common: &Common) {
-        // Noted before: what it does until it stands still is within the stop.
+        // Recorded first: until it is stopped, the process may still act.
         common.history.note_of(self.pid(), What::Stopped);
         self.worker.pause();
     }
 
-    /// Lets it go on.
+    /// Resumes the process and records that.
     pub(crate) fn go_on(&self, common: &Common) {
         self.worker.resume();
         common.history.note_of(self.pid(), What::Continued);
     }
 
-    /// Moves its monotonic clock, as if it had slept for so long; whether it can be moved.
+    /// Moves the monotonic clock as if the process had slept for `time`.
+    ///
+    /// Returns `false` if the process has no clock that can be moved.
     pub(crate) fn has_slept(&mut self, time: Duration) -> bool {
         let Some(clock) = &self.clock else { return false };
         self.slept += time;
@@ -69,23 +72,23 @@ impl Member {
         true
     }
 
-    /// Kills it.
+    /// Kills the process and records that.
     pub(crate) fn kill(&mut self, common: &Common) {
         let pid = self.pid();
-        // It is dead before that is known to us.
+        // The process is dead before `kill` returns.
         common.history.note_of(pid, What::Stopped);
         self.worker.kill();
         common.history.note_of(pid, What::Gone { killed: true });
     }
 
-    /// Has it abort, and waits until it has.
+    /// Makes the process abort, and waits until it has ended.
     pub(crate) fn abort(&mut self, common: &Common) {
         self.worker.send("abort");
         self.until_ended();
         common.history.note_of(self.pid(), What::Gone { killed: true });
     }
 
-    /// Asks it to end, and waits until it has; how long that took.
+    /// Requests the end of the process, and waits for it. Returns how long that took.
     pub(crate) fn drain(&mut self, common: &Common) -> Duration {
         let asked = Moment::now();
         self.worker.terminate();
@@ -94,24 +97,24 @@ impl Member {
         asked.elapsed()
     }
 
-    /// Starts another process in its place.
+    /// Starts a new process with the same number.
     pub(crate) fn replace(&mut self, common: &Common) {
         self.lives += 1;
         self.worker = launch(common, &self.ways, self.clock.as_deref(), self.number, self.lives);
     }
 
-    /// Has it count what can leak, before the faults.
+    /// Makes the process count its resources before the faults.
     pub(crate) fn base(&mut self, common: &Common) {
         self.worker.send("base");
         common.runtime.block_on(self.worker.event("counted", "-"));
     }
 
-    /// Asks it to end its work.
+    /// Requests the end of the work.
     pub(crate) fn ask_to_end(&mut self) {
         self.worker.send("end");
     }
 
-    /// Waits until its work has ended.
+    /// Waits until the work has ended.
     pub(crate) fn until_work_ended(&mut self, common: &Common) {
         common.runtime.block_on(self.worker.event("ended", "-"));
     }
@@ -127,7 +130,7 @@ impl Member {
 
 fn launch(common: &Common, ways: &[Proxy], clock: Option<&WallClock>, number: usize, life: u32) -> Worker {
     let Common { ground, folder, resource, seed, runtime, .. } = common;
-    // Every kind of runtime, and every place for connections, is in most scenes.
+    // Most scenes have every kind of runtime and of connection.
     let io = if (number as u64 + seed).is_multiple_of(2) { "thread" } else { "runtime" };
     let flavor = if (number as u64 + seed / 2).is_multiple_of(2) { "current" } else { "multi" };
     let mut command = Command::new(env!("CARGO_BIN_EXE_fault-worker"));
@@ -139,13 +142,13 @@ fn launch(common: &Common, ways: &[Proxy], clock: Option<&WallClock>, number: us
         &format!("{}", seed * 97 + number as u64),
         flavor,
     ]);
-    // A process that panics is to end at once: looking up the names of a backtrace takes it a second.
+    // A process that panics must end at once, and the symbols of a backtrace take it a second.
     command.env("RUST_BACKTRACE", "0");
     if let Some(clock) = clock {
         clock.give_to(&mut command);
     }
     runtime.block_on(async {
-        // A process starts while things may be broken for others; it waits for its own connection only.
+        // Faults may be active, but this process only waits for its own connection.
         Worker::spawn_as(&mut command).await
     })
 }

@@ -1,35 +1,33 @@
-//! What a scene plays on: servers with one kind of settings, and the URL that processes are given.
-//!
-//! Not here: what befalls them.
+//! The environment of a scene: servers with a configuration, and the URL for the processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_tests::{Proxy, RedisServer, WallClock};
 
-/// The kinds of ground.
+/// The kinds of environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ground {
-    /// One server that keeps nothing on a disk.
+    /// One server without persistence.
     Plain,
-    /// One server that has every write on the disk before it answers.
+    /// One server that writes to the disk before it replies.
     Durable,
-    /// One server that brings its writes to the disk once a second.
+    /// One server that writes to the disk once a second.
     EverySecond,
     /// One server whose wall clock can be stepped.
     Clock,
-    /// Three servers that know nothing of each other.
+    /// Three independent servers.
     Quorum,
 }
 
 impl Ground {
-    /// All grounds on which rows of one server play.
+    /// All environments for rows that need one server.
     pub(crate) const SINGLE: &[Self] = &[Self::Plain, Self::Durable, Self::EverySecond, Self::Clock];
-    /// All grounds.
+    /// All environments.
     pub(crate) const ALL: &[Self] =
         &[Self::Plain, Self::Durable, Self::EverySecond, Self::Clock, Self::Quorum];
 
-    /// Starts its servers.
+    /// Starts the servers.
     pub(crate) fn start(self, clock: Option<&Arc<WallClock>>) -> Vec<RedisServer> {
         let build = || {
             let builder = RedisServer::builder().line(&format!("user {USER} on >{PASSWORD} ~* &* +@all"));
@@ -43,22 +41,22 @@ impl Ground {
         (0..self.servers()).map(|_| build().start()).collect()
     }
 
-    /// Returns how many servers it has.
+    /// Returns the number of servers.
     pub(crate) fn servers(self) -> usize {
         if self == Self::Quorum { 3 } else { 1 }
     }
 
-    /// Returns for how long its servers must be up before their word counts.
+    /// Returns how long the servers must be up before their votes count.
     pub(crate) fn age(self) -> Duration {
-        // A server tells its age in whole seconds, of which one is not believed.
+        // Uptimes are in whole seconds, so one more second is needed.
         if self == Self::Quorum { LEASE + Duration::from_millis(1_700) } else { Duration::ZERO }
     }
 
-    /// Returns the URL of servers behind these proxies; `io` is `thread` or `runtime`.
+    /// Returns the URL of the servers behind these proxies. `io` is `thread` or `runtime`.
     pub(crate) fn url(self, ways: &[Proxy], io: &str) -> String {
         let scheme = if self == Self::Quorum { "redis+quorum" } else { "redis" };
         let hosts: Vec<_> = ways.iter().map(|way| format!("127.0.0.1:{}", way.port())).collect();
-        // A quorum has no queue, and so nothing is granted.
+        // A quorum has no queue, and therefore no grants.
         let grant = if self == Self::Quorum {
             String::new()
         } else {
@@ -74,7 +72,7 @@ impl Ground {
 
 /// The lease of all locks.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
-/// The user that locks are taken as.
+/// The user for locks.
 pub(crate) const USER: &str = "worker";
-/// His password, which nobody may say.
+/// The password of the user, which no output may contain.
 pub(crate) const PASSWORD: &str = "sesame-of-the-faults";

@@ -1,21 +1,23 @@
-//! Real faults in bulk: rows of the fault list, befalling processes that work under locks, over real servers; and judges of what they saw.
+//! Real faults in bulk: rows of the fault list against real servers, and judges of the recorded
+//! histories.
 //!
-//! A *fault* is one injection into the running work of three processes, which hand two locks to and fro, over a server or a quorum of
-//! its own. A *scene* is a handful of faults, one after the other or two at once, which a seed picks; many scenes run side by side, since
-//! they wait far more than they compute. Rows that end in `c` may lose locks: over all their runs that must be seen, and the guarded
-//! resource must refuse every stale write all the same.
+//! A *fault* is one injection into the work of three processes, which hand two locks around, over a
+//! separate server or quorum. A *scene* is a few faults, in sequence or two at once, selected by a
+//! seed. Many scenes run side by side, because they wait far more than they compute. Rows that end
+//! in `c` may lose locks: the campaign must observe that, and the guarded resource must reject
+//! every stale write nevertheless.
 //!
 //! ```text
-//! DLOCK_FAULTS=2000 cargo test -p dlock-tests --test faults -- --nocapture         so many faults; 250 unless given
-//! DLOCK_FAULTS_SEED=7 cargo test -p dlock-tests --test faults -- --nocapture       the scene of one seed
-//! DLOCK_FAULTS_FROM=1000 ..                                                        the first seed; else 1
-//! DLOCK_FAULTS_ROW=P1 ..                                                           one row alone: a seed picks among it and nothing else
-//! DLOCK_FAULTS_SCENES=4 ..                                                         so many side by side; else 12
+//! DLOCK_FAULTS=2000 cargo test -p dlock-tests --test faults -- --nocapture         the number of faults; default: 250
+//! DLOCK_FAULTS_SEED=7 cargo test -p dlock-tests --test faults -- --nocapture       only the scene of this seed
+//! DLOCK_FAULTS_FROM=1000 ..                                                        the first seed; default: 1
+//! DLOCK_FAULTS_ROW=P1 ..                                                           only this row
+//! DLOCK_FAULTS_SCENES=4 ..                                                         the number of scenes side by side; default: 12
 //! ```
 //!
 //! A scene that fails leaves its history in a file, and prints its path.
 //!
-//! Not here: fail-overs of Sentinel and Cluster, which have suites of their own.
+//! See also `tests/sentinel` and `tests/cluster` for failovers.
 
 mod campaign;
 mod crew;

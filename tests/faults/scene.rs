@@ -1,4 +1,4 @@
-//! One scene: processes begin to work, faults befall them one after the other or two at once, the work ends, and the judges look.
+//! One scene: processes work, faults are injected, and the judges check the history.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use crate::ground::{Ground, LEASE, PASSWORD};
 use crate::rows::{Broken, Kind, Row};
 use crate::stage::Stage;
 
-/// What all scenes share.
+/// The data that all scenes share.
 pub(crate) struct Shared {
-    /// The rows that are played.
+    /// The rows to select from.
     pub(crate) rows: Vec<Row>,
     /// The port of the guarded resource.
     pub(crate) resource: u16,
-    /// Clocks that can be stepped, where there is a compiler.
+    /// Clocks that can be stepped, if a C compiler is available.
     pub(crate) clocks: Option<Arc<WallClock>>,
-    /// How late a thread may be scheduled.
+    /// The longest acceptable scheduling delay of a thread.
     pub(crate) late: Duration,
 }
 
-/// What came of a scene.
+/// The results of a scene.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) faults: BTreeMap<&'static str, usize>,
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) stale: fencing::Stale,
     pub(crate) after_crashes: Vec<Duration>,
     pub(crate) after_releases: Vec<Duration>,
-    /// Polls after their deadline that a stop excuses, and the stops that were long enough for one.
+    /// Polls after their deadline that a stop excuses.
     pub(crate) excused: Vec<String>,
     pub(crate) long_stops: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) fn play(seed: u64, shared: &Shared) -> Report {
     if let Err(complaint) = begun {
         stage.complaints.push(format!("before any fault: {complaint}"));
     }
-    // Each process has waited and been renewed by now, and has the connections for both.
+    // By now, each process has waited and renewed, and has the connections for both.
     std::thread::sleep(WARM);
     let Stage { crew, common, .. } = &mut stage;
     for member in crew {
@@ -94,14 +94,14 @@ pub(crate) fn play(seed: u64, shared: &Shared) -> Report {
     report
 }
 
-/// Makes a folder in memory, where there is one: nobody who notes something waits for a disk that others use.
+/// Creates a folder in memory, if possible, so that recording does not wait for a shared disk.
 fn folder() -> std::io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("dlock-faults-");
     builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
 }
 
-/// Starts servers and processes.
+/// Starts the servers and the processes.
 fn set(seed: u64, ground: Ground, folder: PathBuf, shared: &Shared, dice: Dice) -> Stage {
     let clock = shared.clocks.as_ref().filter(|_| ground == Ground::Clock).map(|clocks| clocks.another());
     let servers = ground.start(clock.as_ref());
@@ -115,12 +115,12 @@ fn set(seed: u64, ground: Ground, folder: PathBuf, shared: &Shared, dice: Dice) 
     Stage::new(common, servers, clock, crew, dice)
 }
 
-/// Returns the rows that can befall this ground.
+/// Returns the rows that apply to this environment.
 fn fitting(ground: Ground, shared: &Shared, is_meant: impl Fn(&Row) -> bool) -> Vec<Row> {
     shared.rows.iter().filter(|row| row.grounds.contains(&ground) && is_meant(row)).copied().collect()
 }
 
-/// Returns a row, and sometimes one that befalls something else at the same time.
+/// Returns a row, and sometimes a second one with another target.
 fn pair(first: Row, ground: Ground, shared: &Shared, dice: &mut Dice) -> Vec<Row> {
     let others = fitting(ground, shared, |row| row.kind != first.kind);
     if others.is_empty() || !dice.percent(PAIRS) {
@@ -129,10 +129,10 @@ fn pair(first: Row, ground: Ground, shared: &Shared, dice: &mut Dice) -> Vec<Row
     vec![first, *dice.pick(&others)]
 }
 
-/// Has rows befall the stage: all begin, and then each is healed when it is time.
+/// Begins all faults, and then ends each in time.
 fn befall(stage: &mut Stage, rows: &[Row]) {
     let mut broken: Vec<(&'static str, Broken)> = Vec::new();
-    // What befalls processes comes last, and is healed first: they are signalled while they are there.
+    // Faults of processes begin last and end first, because signals need a running process.
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| row.kind == Kind::Process);
     for row in rows {
@@ -147,9 +147,9 @@ fn befall(stage: &mut Stage, rows: &[Row]) {
     stage.replace_the_dead();
 }
 
-/// Waits until each lock was had again and its resource written to.
+/// Waits until each lock was acquired again and its resource was written to.
 fn goes_on(stage: &mut Stage, resource: &Guarded, before: &[u64; KEYS.len()]) -> Result<(), String> {
-    // A write that was under way when this was asked proves nothing.
+    // A write that was in flight at the start proves nothing.
     let is_on =
         |stage: &mut Stage| turns(stage, resource).iter().zip(before).all(|(now, before)| *now >= before + 3);
     if stage.until(GOES_ON, is_on) {
@@ -162,7 +162,7 @@ fn turns(stage: &Stage, resource: &Guarded) -> [u64; KEYS.len()] {
     KEYS.map(|key| stage.common.runtime.block_on(resource.turns(key)).unwrap_or_default())
 }
 
-/// Ends the work, and counts what is left of it.
+/// Ends the work, and counts the remaining resources.
 fn end(stage: &mut Stage) {
     for member in &mut stage.crew {
         member.ask_to_end();
@@ -171,7 +171,7 @@ fn end(stage: &mut Stage) {
     for member in crew {
         member.until_work_ended(common);
     }
-    // What a process gave up may take a lock that nobody wants, for a lease, when it arrives.
+    // A delayed command of a call that was given up may acquire a lock for a lease when it arrives.
     if !stage.until(ARRIVES, |stage| stage.on_their_way() == 0) {
         stage.complaints.push(format!("{} parcels do not arrive", stage.on_their_way()));
     }
@@ -179,7 +179,7 @@ fn end(stage: &mut Stage) {
     stage.scan(true);
 }
 
-/// Has all judges look, and keeps the history where they saw something.
+/// Runs all judges, and keeps the history if they find a violation.
 fn look(stage: Stage, seed: u64, shared: &Shared, report: &mut Report) {
     let folder = stage.common.folder.clone();
     let complaints = stage.complaints.clone();
@@ -212,16 +212,19 @@ fn look(stage: Stage, seed: u64, shared: &Shared, report: &mut Report) {
 
 /// The locks of the processes.
 const KEYS: [&str; 2] = ["often", "long"];
-/// How many processes are at work.
+/// The number of processes.
 const CREW: usize = 3;
-/// How long the processes work before anything befalls them.
+/// How long the processes work before the first fault.
 const WARM: Duration = Duration::from_secs(1);
-/// How often something befalls a scene.
+/// The number of injections in a scene.
 const STRIKES: usize = 4;
-/// In so many of a hundred cases two faults meet.
+/// The percentage of injections with two faults at once.
 const PAIRS: u64 = 30;
-/// How long it may take after a fault until work goes on: connections are made again, a quorum's server counts again after a lease
-/// and two seconds, and on a machine that is too busy many answers are too late.
+/// The longest acceptable time from a fault until the work continues.
+///
+/// Clients reconnect, the vote of a quorum's server counts after a lease and two seconds, and on a
+/// busy machine many replies are late.
 const GOES_ON: Duration = Duration::from_secs(20);
-/// How long what is late may be on its way: no row makes it later than half a second.
+/// The longest acceptable time until delayed requests arrive. No row delays them by more than 500
+/// ms.
 const ARRIVES: Duration = Duration::from_secs(2);

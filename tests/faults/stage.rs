@@ -1,6 +1,7 @@
-//! What rows act on: the servers, the processes and the ways between them, with what a fault needs to be noted.
+//! The targets of rows: the servers, the processes, and the proxies between them.
 //!
-//! Two faults may meet: what one does to a server that the other has just killed comes to nothing, and is no error.
+//! Two faults may be active at once. An action on a server that the other fault has killed has no
+//! effect, and is not an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +13,20 @@ use dlock_tests::{Moment, RedisServer, WallClock};
 
 use super::crew::{Common, Member};
 
-/// One scene's servers and processes.
+/// The servers and the processes of a scene.
 pub(crate) struct Stage {
     pub(crate) common: Common,
     pub(crate) servers: Vec<RedisServer>,
-    /// The clock of the server, where it can be stepped.
+    /// The clock of the server, if it can be stepped.
     pub(crate) clock: Option<Arc<WallClock>>,
-    /// How far that clock is ahead of the system's, in nanoseconds.
+    /// The offset of that clock from the system's, in nanoseconds.
     pub(crate) offset: i64,
     pub(crate) crew: Vec<Member>,
     pub(crate) dice: Dice,
-    /// A connection to each server that was there before the fault.
+    /// A connection to each server, opened before the fault.
     admins: Vec<Option<Client>>,
     dead: Vec<usize>,
-    /// What the scene itself saw go wrong.
+    /// The errors that the scene itself detected.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ impl Stage {
         stage
     }
 
-    /// Asks a server over a connection that is kept.
+    /// Sends a command to a server over a persistent connection.
     pub(crate) fn ask(&mut self, at: usize, words: &[&str]) -> Option<Reply> {
         for _ in 0..2 {
             if self.admins[at].is_none() {
@@ -69,33 +70,36 @@ impl Stage {
         None
     }
 
-    /// Has a server do what breaks or heals it. What it refuses breaks nothing, and would be counted all the same.
+    /// Sends a command that begins or ends a fault.
+    ///
+    /// If the server rejects the command, there is no fault, although it would be counted. This is
+    /// an error.
     pub(crate) fn order(&mut self, at: usize, words: &[&str]) {
         if let Some(Reply::Error(text)) = self.ask(at, words)
             && !text.starts_with("BUSY")
         {
-            self.complaints.push(format!("server {at} refuses {}: {text}", words.join(" ")));
+            self.complaints.push(format!("server {at} rejects {}: {text}", words.join(" ")));
         }
     }
 
-    /// Notes that something is broken.
+    /// Records that a fault begins.
     pub(crate) fn fault(&self, row: &str, what: &str, to: &str) {
         let (row, what, to) = (row.to_owned(), what.to_owned(), to.to_owned());
         self.common.history.note_of(0, What::Fault { row, what, to });
     }
 
-    /// Notes that it works again.
+    /// Records that a fault ends.
     pub(crate) fn healed(&self, row: &str) {
         self.common.history.note_of(0, What::Heal { row: row.to_owned() });
     }
 
-    /// Returns one of the processes.
+    /// Returns a random process.
     pub(crate) fn anybody(&mut self) -> usize {
         let count = self.crew.len() as u64;
         usize::try_from(self.dice.below(count)).unwrap_or_default()
     }
 
-    /// Returns a process that holds a lock; anybody where nobody is seen to within a while.
+    /// Returns a process that holds a lock, or a random one if none does within 200 ms.
     pub(crate) fn holder(&mut self) -> usize {
         for _ in 0..20 {
             let history = History::read(&self.common.folder).expect("the history can be read");
@@ -111,34 +115,34 @@ impl Stage {
         self.anybody()
     }
 
-    /// Kills a process; another comes in its place when everything is healed.
+    /// Kills a process. It is replaced when the fault has ended.
     pub(crate) fn kill(&mut self, who: usize) {
         self.crew[who].kill(&self.common);
         self.dead.push(who);
     }
 
-    /// Notes that a process has ended otherwise.
+    /// Records that a process has ended in another way.
     pub(crate) fn is_gone(&mut self, who: usize) {
         self.dead.push(who);
     }
 
-    /// Starts another process in the place of each that is gone.
+    /// Replaces each process that has ended.
     pub(crate) fn replace_the_dead(&mut self) {
         for who in std::mem::take(&mut self.dead) {
             self.crew[who].replace(&self.common);
         }
     }
 
-    /// Notes all keys of all servers.
+    /// Records all keys of all servers.
     pub(crate) fn scan(&mut self, quiet: bool) {
         for at in 0..self.servers.len() {
             let Some(names) = self.ask(at, &["KEYS", "*"]).map(|reply| reply.texts()) else {
-                self.complaints.push(format!("server {at} does not say what stands in it"));
+                self.complaints.push(format!("server {at} does not list its keys"));
                 continue;
             };
             let mut keys = Vec::new();
             for name in names {
-                // One that ends in between is gone, and is no key without an end.
+                // A key that expires between the two commands is not a key without a TTL.
                 match self.ask(at, &["PTTL", &name]).and_then(|reply| reply.integer()) {
                     Some(-2) | None => {}
                     Some(ttl) => keys.push(Scanned { name, ttl }),
@@ -148,12 +152,12 @@ impl Stage {
         }
     }
 
-    /// Returns how many requests and replies are between the processes and the servers.
+    /// Returns the number of requests and replies in flight between the processes and the servers.
     pub(crate) fn on_their_way(&self) -> usize {
         self.crew.iter().flat_map(|member| &member.ways).map(|way| way.stats().on_their_way).sum()
     }
 
-    /// Waits until `is_so`, for at most `limit`; whether it came to be.
+    /// Waits until `is_so` returns `true`, for at most `limit`. Returns whether it did.
     pub(crate) fn until(&mut self, limit: Duration, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let began = Moment::now();
         while !is_so(self) {
@@ -166,5 +170,6 @@ impl Stage {
     }
 }
 
-/// How long a server may take that is not broken; one that is frozen is not asked for longer.
+/// The time limit for a reply. A working server replies within it, and a frozen one is not waited
+/// for.
 const ADMIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Floods on the connections for commands, and on the one on which replicas are waited for.
+//! Floods on the connections for commands, including the one that waits for replicas.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ async fn a_flood_on_the_connection_for_commands_ends_it() {
         let server = server(move |request| {
             matches!(request.name(), "SET" | "PING").then_some(Answer::Flood(first, again))
         });
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let (lock, ready) = assert_bounded(words, async {
             let lock = manager.lock("order:7").lease(LONG).acquire().await;
@@ -51,7 +51,7 @@ async fn replies_without_requests_are_dropped() {
     for again in ["+OK\r\n", ":1\r\n", ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n", "-ERR no\r\n"] {
         let server =
             server(move |request| (request.name() == "SET").then_some(Answer::UsualThenFlood("", again)));
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         assert_bounded(again, async {
             let begun = Instant::now();
@@ -72,7 +72,7 @@ async fn a_flood_on_the_connection_of_acknowledgements_ends_it() {
             ("WAIT", _) => Some(Answer::Flood(first, again)),
             _ => None,
         });
-        let manager = connect(&format!("{}?replica_acks=1", server.url())).await.expect("it may wait");
+        let manager = connect(&format!("{}?replica_acks=1", server.url())).await.expect("`WAIT` is allowed");
 
         let lock = assert_bounded(words, manager.lock("order:7").lease(LONG).acquire()).await;
 

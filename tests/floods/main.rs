@@ -1,6 +1,7 @@
-//! Servers that send without end: each connection has a bound, and what happens at the bound is reported.
+//! Servers that send without end: each connection has a limit, and reaching it is reported.
 //!
-//! A suite of its own, since it measures the memory of the whole process, one flood at a time, and reads all that is logged.
+//! This is a separate program, as it measures the memory of the whole process, one flood at a time,
+//! and reads the whole log.
 
 #![cfg(target_os = "linux")]
 
@@ -19,16 +20,16 @@ use dlock_tests::{Answer, HostileServer, Request, within};
 use tokio::sync::Notify;
 
 const LONG: Duration = Duration::from_secs(30);
-/// How much memory a client may take above what it had before.
+/// The bound of additional memory during a flood, in bytes.
 const MOST: usize = 64 << 20;
-/// For how long the memory of a client is watched that goes on beside a flood.
+/// How long the memory of a working client is measured during a flood.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// What is sent once and what is sent again and again, and what the reason for the end of the connection contains.
+/// The first bytes of a flood, its repeated bytes, and the expected reason of the disconnect.
 const FLOODS: [(&str, &str, &str); 5] = [
     ("$536870911\r\n", "a", "a reply of more than 64 KiB"),
     ("+", "a", "a reply of more than 64 KiB"),
-    ("", "*1\r\n", "lists inside of each other"),
+    ("", "*1\r\n", "nested lists"),
     ("*1000000000\r\n", ":1\r\n", "a reply of more than 1024 values"),
     (
         "*1000\r\n",
@@ -44,7 +45,7 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// Runs `what`, and asserts that the process takes at most 64 MB more meanwhile.
+/// Runs `what`, and asserts that the process uses at most 64 MiB more meanwhile.
 async fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> T {
     let before = resident_bytes();
     let mut most = before;
@@ -65,7 +66,7 @@ async fn connect(url: &str) -> Result<LockManager> {
     within(Duration::from_secs(20), &format!("connecting to {url}"), LockManager::connect(url)).await
 }
 
-/// Starts a server that keeps what `SET` writes, and answers some commands as `script` wants it.
+/// Starts a server that stores the values of `SET`. `script` overrides some replies.
 fn server(script: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> HostileServer {
     let kept = Mutex::new(HashMap::new());
     HostileServer::start(move |request| {
@@ -87,10 +88,10 @@ fn server(script: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -
     })
 }
 
-/// Everything that this process has logged from the level `warn` on.
+/// All log lines of this process at level `info` and above.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// Told of each line.
+/// Notified of each line.
 static LOGGED: Notify = Notify::const_new();
 
 struct Log;
@@ -115,11 +116,11 @@ fn install_log() {
             .with_ansi(false)
             .with_writer(|| Log)
             .finish();
-        tracing::subscriber::set_global_default(subscriber).expect("nobody else installs one");
+        tracing::subscriber::set_global_default(subscriber).expect("no other subscriber is installed");
     });
 }
 
-/// Returns once an event has told of the server at `port`, by its name and with these words.
+/// Waits until an event `event` that contains `words` has been logged for the server at `port`.
 async fn reported(port: u16, event: &str, words: &str) {
     let address = format!("127.0.0.1:{port}");
     let is_reported = || {

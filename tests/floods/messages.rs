@@ -1,4 +1,5 @@
-//! Floods on the connections that receive without asking: messages, messages of shards, and changes of keys.
+//! Floods on connections that receive unsolicited data: pub/sub, sharded pub/sub, and
+//! invalidations.
 
 use std::time::Duration;
 
@@ -12,20 +13,20 @@ const SHARD_MESSAGE: &str = ">3\r\n$8\r\nsmessage\r\n$8\r\ndlock:x1\r\n$16\r\nab
 const CHANGE: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\norder:7\r\n";
 const WAITED: &str = "more than 8 MiB of them waited";
 
-/// Holds a lock for as long as memory is watched, by renewals: its lease is shorter.
+/// Holds a lock during the whole measurement. Its lease is shorter, so it must be renewed.
 async fn hold(manager: &LockManager) -> Result<()> {
     let lock = manager.lock("order:7").lease(Duration::from_millis(900));
     within(WATCHED * 5, "a hold", lock.run(async |_| tokio::time::sleep(WATCHED).await)).await
 }
 
 #[tokio::test]
-async fn holds_are_renewed_beside_a_flood_on_the_connection_for_messages() {
+async fn holds_are_renewed_during_a_flood_of_messages() {
     let _alone = alone().await;
     for (first, again, words) in FLOODS.into_iter().chain([("", MESSAGE, WAITED)]) {
         let server = server(move |request| {
             (request.name() == "SUBSCRIBE").then_some(Answer::UsualThenFlood(first, again))
         });
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let held = assert_bounded(words, hold(&manager)).await;
 
@@ -36,19 +37,19 @@ async fn holds_are_renewed_beside_a_flood_on_the_connection_for_messages() {
 }
 
 #[tokio::test]
-async fn holds_are_renewed_beside_a_flood_of_changes() {
+async fn holds_are_renewed_during_a_flood_of_invalidations() {
     let _alone = alone().await;
     for (first, again, words) in FLOODS.into_iter().chain([("", CHANGE, WAITED)]) {
         let server = server(move |request| {
             let is_tracking = request.name() == "CLIENT" && request.word(1) == "TRACKING";
             is_tracking.then_some(Answer::UsualThenFlood(first, again))
         });
-        let manager = connect(&server.url()).await.expect("it greets like a Redis");
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
         let held = assert_bounded(words, hold(&manager)).await;
 
         assert!(held.is_ok(), "{words}: {held:?}");
-        // Changes are handled about as fast as they come.
+        // Invalidations are processed about as fast as they arrive.
         if words != WAITED {
             reported(server.port(), "dlock.disconnected", words).await;
         }
@@ -64,7 +65,7 @@ async fn a_flood_of_messages_of_shards_is_bounded() {
             is_of_shards.then_some(Answer::UsualThenFlood(first, again))
         });
         let url = format!("{}?layout=redisson&publish=both&tracking=off", server.url());
-        let manager = connect(&url).await.expect("it greets like a Redis");
+        let manager = connect(&url).await.expect("the handshake succeeds");
 
         assert_bounded(words, tokio::time::sleep(WATCHED / 2)).await;
 

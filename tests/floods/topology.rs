@@ -1,4 +1,5 @@
-//! Floods by those who say where locks are: sentinels and servers of a cluster; by one server of a quorum; and what `doctor` reads.
+//! Floods from sentinels, cluster nodes, and one server of a quorum, and floods in replies to
+//! `doctor`.
 
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ async fn a_server_of_a_cluster_that_floods_is_the_reason() {
 }
 
 #[tokio::test]
-async fn doctor_says_that_a_server_floods() {
+async fn doctor_reports_a_flooding_server() {
     let _alone = alone().await;
     for (first, again) in DESCRIPTIONS {
         for name in ["PING", "INFO"] {

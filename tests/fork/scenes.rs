@@ -1,6 +1,8 @@
-//! A process that is forked after it has connected: its requests fail at once, and its parent does not notice it.
+//! Locks in a process that is forked after it has connected.
 //!
-//! `DLOCK_FORK_RUNS=10` repeats the scene in which three processes take turns.
+//! Requests of the child fail immediately, without effects on its parent.
+//!
+//! `DLOCK_FORK_RUNS=10` repeats the scene in which three processes contend.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -18,12 +20,12 @@ use futures_util::task::noop_waker;
 use rustix::fs::{FlockOperation, flock};
 use tokio::runtime::{Builder, Runtime};
 
-/// A request that is refused at once takes microseconds; the machine may be busy.
+/// A request that is rejected immediately takes microseconds, but the machine may be busy.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Renewed three times in a second.
+/// Renewed three times per second.
 const LEASE: Duration = Duration::from_secs(1);
 
 const REASON: &str = "this process was forked after the lock manager had connected; connect after the fork";
@@ -36,13 +38,13 @@ fn connect(runtime: &Runtime, url: &str) -> LockManager {
     runtime.block_on(LockManager::connect(url)).expect("it runs")
 }
 
-/// Acquires a lock that nobody has.
+/// Acquires a free lock.
 fn hold(runtime: &Runtime, locks: &LockManager, key: &str) -> LockGuard {
     let lock = locks.lock(key).lease(LEASE);
     runtime.block_on(lock.acquire()).expect("it is free")
 }
 
-/// The ways to connect, over a server.
+/// Returns a URL for each kind of connection.
 fn urls(server: &RedisServer) -> Vec<String> {
     let options = ["", "?io=runtime", "?layout=redisson", "?tracking=off"];
     let urls = options.map(|options| format!("{}{options}", server.url()));
@@ -59,10 +61,10 @@ fn assert_ok(child: Child, scene: &str) {
     assert_eq!(child.report().trim(), "ok", "{scene}");
 }
 
-/// Polls a request once or twice: one that is refused at once is over then, whatever wakes it.
+/// Checks that a request is rejected immediately with the reason for forked processes.
 async fn refused<T: std::fmt::Debug>(what: &str, request: impl Future<Output = Result<T, Error>>) {
     let since = Instant::now();
-    let refused = tokio::time::timeout(SOON, request).await.unwrap_or_else(|_| panic!("{what} never ends"));
+    let refused = tokio::time::timeout(SOON, request).await.unwrap_or_else(|_| panic!("{what} does not end"));
     let took = since.elapsed();
     match refused {
         Err(Error::Unavailable { reason, .. }) => assert_eq!(&*reason, REASON, "{what}"),
@@ -76,7 +78,7 @@ async fn annotated() -> Result<(), Error> {
     panic!("a body starts")
 }
 
-/// Makes every request there is.
+/// Checks that every kind of request is rejected.
 async fn refuses_everything(locks: &LockManager, held: &LockGuard) {
     let lock = locks.lock("order:7").wait(Duration::from_secs(20));
     let retried = locks.lock("order:8").retry(100);
@@ -98,7 +100,7 @@ async fn refuses_everything(locks: &LockManager, held: &LockGuard) {
 }
 
 #[test]
-fn a_child_is_refused_at_once_and_told_to_connect_after_the_fork() {
+fn a_child_is_rejected_with_a_hint_to_connect_after_the_fork() {
     let server = RedisServer::start();
     for url in urls(&server) {
         let runtime = runtime();
@@ -113,12 +115,12 @@ fn a_child_is_refused_at_once_and_told_to_connect_after_the_fork() {
 
         assert_ok(child, &url);
         let held = held.take().expect("it is held here");
-        runtime.block_on(held.release()).expect("it is ours");
+        runtime.block_on(held.release()).expect("it is held");
     }
 }
 
 #[test]
-fn a_child_of_a_quorum_is_refused_at_once() {
+fn a_child_of_a_quorum_process_is_rejected_immediately() {
     let runtime = runtime();
     let fleet = runtime.block_on(QuorumFleet::start(3));
     let locks = runtime.block_on(fleet.manager(""));
@@ -133,41 +135,43 @@ fn a_child_of_a_quorum_is_refused_at_once() {
     assert_ok(child, "a quorum");
 }
 
-/// Checks that the parent's lock is held, renewed, told of, and released, over the connections that it had.
+/// Checks that the parent's lock is held, renewed, and released over the existing connections.
+///
+/// Also checks that waiters are woken in both directions.
 fn parent_goes_on(runtime: &Runtime, url: &str, held: LockGuard, locks: &LockManager, server: &RedisServer) {
     let connections = server.call(&["CLIENT", "LIST"]);
     let other = self::runtime();
     let others = connect(&other, url);
     runtime.block_on(async {
-        tokio::time::sleep(LEASE * 2).await; // two leases, of which each needs its renewals
+        tokio::time::sleep(LEASE * 2).await; // each of the two leases needs renewals
         held.check().expect("it is renewed");
         assert!(locks.inspect("order:1").await.expect("the server answers").is_some(), "it is held");
         locks.ready().await.expect("the server answers");
     });
     // A wake-up by message, in each direction.
-    let (waiter, (told, acquired)) = (others.lock("order:1").wait(SOON), std::sync::mpsc::channel());
+    let (waiter, (notify, acquired)) = (others.lock("order:1").wait(SOON), std::sync::mpsc::channel());
     let thread = std::thread::spawn(move || {
         other.block_on(async {
             let guard = waiter.acquire().await.expect("it is released");
-            told.send(Instant::now()).expect("the test listens");
+            notify.send(Instant::now()).expect("the test listens");
             tokio::time::sleep(Duration::from_millis(300)).await;
             drop(guard);
-            let _ = others.ready().await; // the release has left
+            let _ = others.ready().await; // the release has been sent
         });
     });
     let (since, until) = runtime.block_on(async {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        held.release().await.expect("it is ours");
+        held.release().await.expect("it is held");
         let since = Instant::now();
         let again = locks.lock("order:1").wait(SOON).acquire().await.expect("it is released");
-        again.release().await.expect("it is ours");
+        again.release().await.expect("it is held");
         (since, Instant::now())
     });
     let woken = acquired.recv_timeout(SOON).expect("the waiter is woken").saturating_duration_since(since);
     thread.join().expect("it ends");
     assert!(woken < AT_ONCE, "{woken:?}");
     assert!(until - since < SOON / 2, "{:?}", until - since);
-    // None was made anew meanwhile: their ids rise.
+    // No connection was re-established meanwhile: ids of connections increase.
     let known = ids(&format!("{connections:?}"));
     let now = ids(&format!("{:?}", server.call(&["CLIENT", "LIST"])));
     assert!(known.iter().filter(|id| now.contains(id)).count() >= 2, "{known:?} {now:?}");
@@ -178,14 +182,14 @@ fn ids(list: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_child_that_drops_what_it_inherits_leaves_the_parents_connections_alone() {
+fn a_child_that_drops_its_manager_keeps_parent_connections() {
     let server = RedisServer::start();
     for options in ["", "?io=runtime"] {
         let url = server.url() + options;
         let runtime = runtime();
         let locks = connect(&runtime, &url);
         let held = hold(&runtime, &locks, "order:1");
-        // The runtime, too: with `io=runtime` it has the connections.
+        // The child also drops the runtime, which owns the connections with `io=runtime`.
         let (held, locks, runtime) = match split() {
             Ok(child) => {
                 assert_ok(child, &url);
@@ -204,7 +208,7 @@ fn a_child_that_drops_what_it_inherits_leaves_the_parents_connections_alone() {
 }
 
 #[test]
-fn a_child_that_ends_as_a_program_leaves_the_parents_connections_alone() {
+fn a_child_that_exits_keeps_parent_connections() {
     let server = RedisServer::start();
     let url = server.url();
     let runtime = runtime();
@@ -219,11 +223,11 @@ fn a_child_that_ends_as_a_program_leaves_the_parents_connections_alone() {
     parent_goes_on(&runtime, &url, held, &locks, &server);
 }
 
-/// Polls a future until it is pending for something else than what it does at once.
+/// Polls a future until `waits` returns `true`.
 fn poll_until_it_waits<F: Future>(runtime: &Runtime, mut future: Pin<&mut F>, waits: impl Fn() -> bool) {
     let since = Instant::now();
     while !waits() {
-        assert!(since.elapsed() < SOON, "it does not come so far");
+        assert!(since.elapsed() < SOON, "it does not wait");
         runtime.block_on(async {
             assert!(poll(future.as_mut()).is_pending());
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -232,7 +236,7 @@ fn poll_until_it_waits<F: Future>(runtime: &Runtime, mut future: Pin<&mut F>, wa
 }
 
 #[test]
-fn a_call_that_waits_at_the_fork_gets_the_lock_in_the_parent_alone() {
+fn a_call_waiting_at_the_fork_is_granted_only_in_the_parent() {
     let server = RedisServer::start();
     for url in urls(&server) {
         let runtime = runtime();
@@ -246,7 +250,7 @@ fn a_call_that_waits_at_the_fork_gets_the_lock_in_the_parent_alone() {
         let (mut held, mut waiting) = (Some(held), Some(waiting));
         let child = fork(|| {
             let runtime = self::runtime();
-            held.take(); // hands nothing over
+            held.take(); // without a hand-off
             let mut waiting = waiting.take().expect("it is inherited");
             let polled = runtime.block_on(async { poll(waiting.as_mut()) });
             let Poll::Ready(Err(error)) = polled else { panic!("it goes on in the child") };
@@ -258,15 +262,15 @@ fn a_call_that_waits_at_the_fork_gets_the_lock_in_the_parent_alone() {
 
         assert_ok(child, &url);
         runtime.block_on(async {
-            held.take().expect("it is held here").release().await.expect("it is ours");
-            within(SOON, "the turn", waiting.take().expect("it waits here")).await.expect("it is its turn");
+            held.take().expect("it is held here").release().await.expect("it is held");
+            within(SOON, "the lock", waiting.take().expect("it waits here")).await.expect("it is granted");
         });
         assert!(started.get());
     }
 }
 
 #[test]
-fn a_body_that_runs_at_the_fork_goes_on_in_the_parent_alone() {
+fn a_body_running_at_the_fork_continues_only_in_the_parent() {
     let server = RedisServer::start();
     for url in urls(&server) {
         for on_lost in [OnLost::Abort, OnLost::Finish] {
@@ -307,14 +311,14 @@ fn a_body_that_runs_at_the_fork_goes_on_in_the_parent_alone() {
             runtime.block_on(async {
                 within(SOON, "the body", call.take().expect("it runs here")).await.expect("it has its lock");
                 let next = locks.lock("order:1").wait(SOON).acquire().await.expect("it was released");
-                next.release().await.expect("it is ours");
+                next.release().await.expect("it is held");
             });
         }
     }
 }
 
 #[test]
-fn a_body_that_forks_ends_as_lost_in_the_child_and_well_in_the_parent() {
+fn a_body_that_forks_is_lost_in_the_child_only() {
     let server = RedisServer::start();
     for url in urls(&server) {
         let runtime = runtime();
@@ -327,14 +331,14 @@ fn a_body_that_forks_ends_as_lost_in_the_child_and_well_in_the_parent() {
         }));
         let since = Instant::now();
         let ended = loop {
-            // By hand: in the child, the runtime would wait at the parent's epoll instance.
+            // Polled manually: in the child, the runtime would wait on the parent's epoll instance.
             if let Poll::Ready(ended) = runtime.block_on(async { poll(call.as_mut()) }) {
                 break ended;
             }
             assert!(since.elapsed() < SOON, "{url}");
             runtime.block_on(async { tokio::time::sleep(Duration::from_millis(2)).await });
         };
-        let nested = nested.take().expect("the body has come so far");
+        let nested = nested.take().expect("the body has run");
         match side.take().expect("the body has forked") {
             Ok(child) => {
                 assert_ok(child, &url);
@@ -351,7 +355,7 @@ fn a_body_that_forks_ends_as_lost_in_the_child_and_well_in_the_parent() {
     }
 }
 
-/// Notes that a body runs, by the lock of a file: where two of them overlap, the second does not get it.
+/// Records that a body runs, with a file lock that a second body at the same time does not acquire.
 fn body(file: &File, overlaps: &AtomicU32, bodies: &AtomicU32) {
     bodies.fetch_add(1, Ordering::SeqCst);
     if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -362,8 +366,10 @@ fn body(file: &File, overlaps: &AtomicU32, bodies: &AtomicU32) {
     flock(file, FlockOperation::Unlock).expect("it is locked");
 }
 
-/// Takes turns at one lock, with four tasks, for a while. Returns how many bodies ran, and how many of them beside another.
-fn take_turns(locks: &LockManager, path: &std::path::Path, time: Duration) -> (u32, u32) {
+/// Contends for one lock with four tasks for `time`.
+///
+/// Returns the number of bodies that ran, and the number of those that overlapped with another.
+fn contend(locks: &LockManager, path: &std::path::Path, time: Duration) -> (u32, u32) {
     let file = File::options().write(true).open(path).expect("the file is there");
     let (bodies, overlaps, until) = (AtomicU32::new(0), AtomicU32::new(0), Instant::now() + time);
     let task = || async {
@@ -381,9 +387,9 @@ fn take_turns(locks: &LockManager, path: &std::path::Path, time: Duration) -> (u
 }
 
 #[test]
-fn no_body_runs_under_the_lock_of_another_process_on_either_side() {
+fn no_body_runs_under_the_lock_of_another_process() {
     let server = RedisServer::start();
-    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("resource");
     File::create(&path).expect("the file can be made");
     let runs = std::env::var("DLOCK_FORK_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1);
@@ -391,15 +397,16 @@ fn no_body_runs_under_the_lock_of_another_process_on_either_side() {
         let runtime = runtime();
         let locks = connect(&runtime, &server.url());
         let time = Duration::from_secs(if runs > 1 { 3 } else { 2 });
-        let warm = take_turns(&locks, &path, Duration::from_millis(100)); // its connections are at work at the fork
-        let inherits = fork(|| format!("{:?}", take_turns(&locks, &path, time)));
-        // It has connected after the fork.
+        // The connections are in use at the fork.
+        let warm = contend(&locks, &path, Duration::from_millis(100));
+        let inherits = fork(|| format!("{:?}", contend(&locks, &path, time)));
+        // This process connects after the fork.
         let third = fork(|| {
             let runtime = self::runtime();
             let locks = connect(&runtime, &server.url());
-            format!("{:?}", take_turns(&locks, &path, time))
+            format!("{:?}", contend(&locks, &path, time))
         });
-        let (bodies, overlaps) = take_turns(&locks, &path, time);
+        let (bodies, overlaps) = contend(&locks, &path, time);
 
         assert_eq!(inherits.report().trim(), "(0, 0)", "run {run}: no body starts in the child");
         let third = third.report();
@@ -412,7 +419,7 @@ fn no_body_runs_under_the_lock_of_another_process_on_either_side() {
 }
 
 #[test]
-fn a_child_of_a_busy_process_is_refused_at_once_whatever_its_other_threads_had_locked() {
+fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
     const FORKS: u32 = 40;
     let server = RedisServer::start();
     let busy = Builder::new_multi_thread().worker_threads(3).enable_all().build().expect("a runtime");
@@ -427,7 +434,9 @@ fn a_child_of_a_busy_process_is_refused_at_once_whatever_its_other_threads_had_l
                 busy.spawn(async move {
                     while !is_over.load(Ordering::Relaxed) {
                         let lock = locks.lock(format!("hot:{}", number % 3)).wait(SOON);
-                        lock.run(async |_| tokio::task::yield_now().await).await.expect("its turn comes");
+                        lock.run(async |_| tokio::task::yield_now().await)
+                            .await
+                            .expect("the lock is granted");
                         drop(LockManager::connect("memory://busy").await);
                     }
                 })
@@ -443,7 +452,13 @@ fn a_child_of_a_busy_process_is_refused_at_once_whatever_its_other_threads_had_l
                     refused("check", async { held.as_ref().expect("it is inherited").check() }).await;
                     refused("inspect", locks.inspect("hot:1")).await;
                     let own = LockManager::connect("memory://busy").await.expect("no server is needed");
-                    own.lock("hot:0").acquire().await.expect("its own world").release().await.expect("ours");
+                    own.lock("hot:0")
+                        .acquire()
+                        .await
+                        .expect("a separate store")
+                        .release()
+                        .await
+                        .expect("it is held");
                 });
                 drop((held.take(), inherited.take()));
                 "ok".to_owned()
@@ -455,7 +470,7 @@ fn a_child_of_a_busy_process_is_refused_at_once_whatever_its_other_threads_had_l
             for task in tasks {
                 within(SOON, "a task", task).await.expect("no panic");
             }
-            held.take().expect("it is held here").release().await.expect("it is ours");
+            held.take().expect("it is held here").release().await.expect("it is held");
         });
     }
 }
@@ -467,7 +482,7 @@ async fn under_the_installed_manager() -> Result<u32, Error> {
 }
 
 #[test]
-fn a_child_may_connect_and_install_a_manager_of_its_own() {
+fn a_child_can_connect_and_install_its_own_manager() {
     let server = RedisServer::start();
     let (runtime, url) = (runtime(), server.url());
     runtime.block_on(dlock_runtime::init(&url)).expect("it runs");
@@ -491,7 +506,7 @@ fn a_child_may_connect_and_install_a_manager_of_its_own() {
 }
 
 #[test]
-fn a_world_in_memory_is_not_shared_with_a_child() {
+fn an_in_memory_store_is_not_shared_with_a_child() {
     let runtime = runtime();
     let locks = connect(&runtime, "memory://shared-by-name");
     let _held = hold(&runtime, &locks, "order:1");
@@ -502,7 +517,7 @@ fn a_world_in_memory_is_not_shared_with_a_child() {
         let second = connect(&runtime, "memory://shared-by-name");
         let guard = hold(&runtime, &own, "order:1");
         let other = runtime.block_on(second.lock("order:1").try_acquire()).expect("no server is needed");
-        assert!(other.is_none(), "one world for all who connect to its name");
+        assert!(other.is_none(), "one store for all managers that connect to its name");
         drop(guard);
         "ok".to_owned()
     });
@@ -511,7 +526,7 @@ fn a_world_in_memory_is_not_shared_with_a_child() {
 }
 
 #[test]
-fn tokens_of_a_child_that_connects_are_its_own() {
+fn a_child_that_connects_has_its_own_tokens() {
     let runtime = runtime();
     let locks = connect(&runtime, "memory://");
 

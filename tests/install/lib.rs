@@ -1,9 +1,10 @@
-//! Installs programs of ours in other languages, once for all processes that want them, below a folder that cargo has for such things.
+//! Installs helper programs in other languages, once for all processes, below cargo's target
+//! folder.
 //!
-//! They need their language's own tools, and the registry that these are set up for. Where one is missing, the caller is told in words,
-//! and is to say so and go on without.
+//! They need the tools of their language and its configured package registry. If one is
+//! unavailable, the caller gets the reason, and must print it and continue without the program.
 //!
-//! Not here: what the programs do, and how they are started (`dlock-tests`, `dlock-bench-rivals`).
+//! See also `dlock-tests` and `dlock-bench-rivals` for the programs and their use.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,35 +14,37 @@ use std::process::Command;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A program, and how it is made.
+/// A program and its installation steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Project<'a> {
-    /// Where its sources are. They are copied, since tools write beside them.
+    /// The folder of the sources. They are copied, because tools write next to them.
     pub source: &'a Path,
-    /// Where it goes.
+    /// The folder of the installation.
     pub folder: &'a Path,
-    /// The steps that need tools and a registry: words with a blank between them.
+    /// The steps that need tools and a registry. Words are separated by a space.
     pub fetches: &'a [&'a str],
-    /// The steps that need our own sources to be right.
+    /// The steps that fail only if the sources are wrong.
     pub builds: &'a [&'a str],
 }
 
 impl Project<'_> {
-    /// Installs it, unless it has been since its sources changed. Blocks meanwhile.
+    /// Installs the program, unless it is installed and its sources are unchanged. Blocks
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// Says what is missing where it cannot be fetched here.
+    /// Returns what is missing if the program cannot be installed.
     ///
     /// # Panics
     ///
-    /// Panics if our own sources cannot be built, or the folder cannot be written to.
+    /// Panics if the sources cannot be built, or if the folder cannot be written to.
     pub fn install(&self) -> Result<(), String> {
         let Self { source, folder, fetches, builds } = *self;
         fs::create_dir_all(folder).expect("cargo's folder can be written to");
-        // Other tests and other processes want the same; the lock ends with the file.
+        // Other tests and processes may install the same program. The lock is released when the
+        // file is closed.
         let guard = File::create(folder.join(".lock")).expect("the folder can be written to");
-        flock(&guard, FlockOperation::LockExclusive).expect("a file of ours can be locked");
+        flock(&guard, FlockOperation::LockExclusive).expect("the file can be locked");
 
         let wanted = copied(source, folder).expect("the sources can be copied");
         let stamp = folder.join(".installed");
@@ -53,31 +56,33 @@ impl Project<'_> {
             run(step)?;
         }
         for step in builds {
-            run(step).unwrap_or_else(|said| panic!("{said}"));
+            run(step).unwrap_or_else(|error| panic!("{error}"));
         }
         fs::write(stamp, wanted).expect("the folder can be written to");
         Ok(())
     }
 }
 
-/// Returns the folder that cargo builds into, as seen from a program that it has built.
+/// Returns cargo's target folder of the running program.
 #[must_use]
 pub fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
-    // Cargo marks it so, for programs that make backups.
+    // Cargo marks its target folder with this file for backup programs.
     let target = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
     target.map_or_else(std::env::temp_dir, Path::to_path_buf)
 }
 
-/// Runs one step of an installation in `folder`: a program of the path or, with a slash in its name, of the folder; and its arguments.
+/// Runs one step of an installation in `folder`.
+///
+/// The program is in `PATH` or, if its name contains a slash, in `folder`.
 ///
 /// # Errors
 ///
-/// Returns the first error that it says.
+/// Returns the first error message of the program.
 pub fn run(words: &[&str], folder: &Path) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let path = if program.contains('/') { folder.join(program) } else { program.into() };
-    // No toolchain is fetched that was not asked for, and none of cargo's own settings for who calls concern another project.
+    // The step must not download another toolchain, or use cargo's settings of the calling process.
     let output = Command::new(path)
         .args(arguments)
         .current_dir(folder)
@@ -90,17 +95,17 @@ pub fn run(words: &[&str], folder: &Path) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    // Maven complains on its standard output.
-    let said = [output.stderr, output.stdout].concat();
-    let said = String::from_utf8_lossy(&said);
-    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    // Maven writes its errors to standard output.
+    let output = [output.stderr, output.stdout].concat();
+    let output = String::from_utf8_lossy(&output);
+    let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
     let error =
         |line: &&str| ["error", "ERROR", "npm error", "[ERROR]"].iter().any(|word| line.starts_with(word));
     let last = lines.clone().next_back().unwrap_or_default();
     Err(format!("`{}` failed: {}", words.join(" "), lines.find(error).unwrap_or(last)))
 }
 
-/// Copies a folder where it differs, and returns all that stands in it.
+/// Copies the files of a folder that differ, and returns the content of all files.
 fn copied(source: &Path, folder: &Path) -> io::Result<String> {
     let mut all = String::new();
     let mut entries = fs::read_dir(source)?.collect::<io::Result<Vec<_>>>()?;

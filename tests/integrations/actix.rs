@@ -1,4 +1,4 @@
-//! actix-web: handlers as its users write them.
+//! actix-web: handlers in typical application style.
 
 use actix_web::{App, FromRequest, HttpMessage, HttpRequest, HttpResponse, HttpServer, Responder, post, web};
 use dlock_runtime::{Error, KeyBuilder, distributed_lock};
@@ -10,20 +10,20 @@ use crate::http::{Named, Service, answer, send, suite};
 suite!(serve);
 
 #[tokio::test]
-async fn a_client_that_hangs_up_frees_the_lock_at_once_where_half_closed_connections_are_off() {
+async fn disconnect_frees_the_lock_if_half_closed_is_off() {
     crate::http::a_client_that_hangs_up_frees_the_lock_at_once(serve_without_half_closed).await;
 }
 
-/// It takes the end of the client's side for a client that only has nothing more to say.
+/// By default, actix-web treats a closed client side as half-closed, and keeps the handler running.
 #[tokio::test]
-async fn by_default_the_handler_of_a_client_that_hangs_up_runs_to_its_end() {
+async fn disconnect_does_not_stop_the_handler_by_default() {
     let world = World::in_memory();
     let mut service = Service::start(world.url(), serve).await;
     let client = send(service.post("/orders/7"));
     let visit = service.visits.next().await;
 
     client.abort();
-    // The only worker has seen the end of the first connection when it answers over another.
+    // The single worker has processed the first disconnect before it serves another connection.
     let other = send(service.post("/orders/8"));
     service.visits.next().await.end();
     assert_eq!(answer(other).await.0, 200);
@@ -51,10 +51,10 @@ async fn every_error_type_of_actix_carries_a_lock_error() {
 }
 
 #[tokio::test]
-async fn extractors_write_what_they_wrap() {
+async fn extractors_format_their_inner_value() {
     let request = actix_web::test::TestRequest::default().to_http_request();
     request.extensions_mut().insert(8_u8);
-    let data = web::ReqData::<u8>::extract(&request).await.expect("it is there");
+    let data = web::ReqData::<u8>::extract(&request).await.expect("the extension is set");
     let key = KeyBuilder::new("").text("a:").part("path", &web::Path::from(7_u64));
     let key = key.text(":").part("query", &web::Query("a:b")).text(":").part("json", &web::Json(true));
     let key = key.text(":").part("form", &web::Form('x')).text(":").part("data", &web::Data::new("eu"));

@@ -1,4 +1,4 @@
-//! axum: handlers as its users write them.
+//! axum: handlers in typical application style.
 
 use axum::extract::{Form, Json, Path, Query, State};
 use axum::http::StatusCode;
@@ -45,7 +45,7 @@ async fn every_error_type_of_axum_carries_a_lock_error() {
 }
 
 #[test]
-fn extractors_write_what_they_wrap() {
+fn extractors_format_their_inner_value() {
     let key =
         KeyBuilder::new("").text("a:").part("path", &Path(7_u64)).text(":").part("query", &Query("a:b"));
     let key = key.text(":").part("json", &Json(true)).text(":").part("form", &Form('x'));
@@ -59,7 +59,8 @@ fn extractors_write_what_they_wrap() {
 #[tokio::test]
 async fn a_layer_finds_the_error_in_the_response() {
     let (door, _visits) = door();
-    let locks = dlock_runtime::LockManager::connect("memory://").await.expect("memory is always there");
+    let locks =
+        dlock_runtime::LockManager::connect("memory://").await.expect("the in-memory backend connects");
     let shop = Shop { locks, door };
 
     let refused = name(State(shop), Json(Named { id: String::new() })).await.into_response();
@@ -142,12 +143,12 @@ async fn bare_response(State(shop): State<Shop>, id: Path<u64>) -> Response {
     format!("order {}", *id).into_response()
 }
 
-async fn somebody_else(_: State<Shop>, _: Path<u64>) -> StatusCode {
+async fn fallback_status(_: State<Shop>, _: Path<u64>) -> StatusCode {
     std::future::ready(StatusCode::CONFLICT).await
 }
 
 #[axum::debug_handler]
-#[distributed_lock(key = "order:<id>", lease = "30s", manager = shop.locks, on_contended = fallback(somebody_else))]
+#[distributed_lock(key = "order:<id>", lease = "30s", manager = shop.locks, on_contended = fallback(fallback_status))]
 async fn bare_status(State(shop): State<Shop>, Path(id): Path<u64>) -> StatusCode {
     shop.door.visit().await;
     if id > 0 { StatusCode::CREATED } else { StatusCode::NOT_FOUND }

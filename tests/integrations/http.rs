@@ -1,12 +1,13 @@
-//! What every service over HTTP must do with the locks of its handlers: one suite, run on each framework.
+//! Behavior of every HTTP service whose handlers hold locks: one suite, which runs on each
+//! framework.
 //!
-//! Each framework serves these routes, and holds `order:<id>` while it answers:
+//! Each framework serves these routes, and holds `order:<id>` while it responds:
 //!
-//! | route | the id is in | lease |
+//! | route | source of the id | lease |
 //! |---|---|---|
 //! | `POST /orders/{id}` | the path | 30 s |
 //! | `POST /short/{id}` | the path | 600 ms |
-//! | `POST /names` | the field `id` of a JSON body; a text, which may be empty | 30 s |
+//! | `POST /names` | the field `id` of a JSON body, a string that may be empty | 30 s |
 
 use std::net::SocketAddr;
 
@@ -20,51 +21,51 @@ use tokio::task::JoinHandle;
 use crate::visit::{Visits, door};
 use crate::{PROMPT, Shop, assert_free_at_once};
 
-/// What a test asks for, or a handler is asked for.
+/// The body of some requests and responses.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Named {
     pub(crate) id: String,
 }
 
-/// A service on a port of its own, which ends with the runtime of its test.
+/// A service on its own port, which ends with the runtime of its test.
 pub(crate) struct Service {
     address: SocketAddr,
     pub(crate) visits: Visits,
 }
 
 impl Service {
-    /// Starts a service whose locks are at `url`. `serve` is the framework's.
+    /// Starts a service whose locks are at `url`. The framework provides `serve`.
     pub(crate) async fn start(url: &str, serve: fn(std::net::TcpListener, Shop)) -> Self {
-        let locks = dlock_runtime::LockManager::connect(url).await.expect("the locks can be reached");
+        let locks = dlock_runtime::LockManager::connect(url).await.expect("the lock server is reachable");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        listener.set_nonblocking(true).expect("a socket can be set to that");
+        listener.set_nonblocking(true).expect("the socket can be non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
         let (door, visits) = door();
         serve(listener, Shop { locks, door });
         Self { address, visits }
     }
 
-    /// Begins a request of a client with a connection of its own.
+    /// Builds a request on a new connection.
     pub(crate) fn post(&self, path: &str) -> RequestBuilder {
         reqwest::Client::new().post(format!("http://{}{path}", self.address))
     }
 }
 
-/// Sends a request in a task of its own; aborting it closes the connection.
+/// Sends a request in a new task. Aborting the task closes the connection.
 pub(crate) fn send(request: RequestBuilder) -> JoinHandle<Response> {
-    tokio::spawn(async move { request.send().await.expect("the service answers") })
+    tokio::spawn(async move { request.send().await.expect("the service responds") })
 }
 
-/// Waits for the answer, and takes it apart: status, `Retry-After`, text.
+/// Waits for the response, and returns its status, its `Retry-After`, and its text.
 pub(crate) async fn answer(response: JoinHandle<Response>) -> (u16, Option<String>, String) {
     let response =
-        within(PROMPT * 5, "the service answers", response).await.expect("the client does not panic");
+        within(PROMPT * 5, "the service responds", response).await.expect("the client does not panic");
     let retry_after =
         response.headers().get(RETRY_AFTER).map(|value| value.to_str().expect("digits").to_owned());
     (response.status().as_u16(), retry_after, response.text().await.expect("a text"))
 }
 
-/// Makes the suite tests of a framework.
+/// Generates the tests of the suite for one framework.
 macro_rules! suite {
     ($serve:path: $($test:ident)+) => {$(
         #[tokio::test]
@@ -75,10 +76,10 @@ macro_rules! suite {
     ($serve:path) => {
         $crate::http::suite! { $serve:
             a_handler_runs_while_its_lock_is_free
-            a_second_request_is_told_to_come_back
-            requests_without_locks_are_told_to_come_back
-            a_lost_lock_stops_the_handler_and_nobody_is_told_to_repeat_it
-            a_value_that_makes_no_key_is_the_mistake_of_the_request
+            contended_request_gets_retry_after
+            request_during_an_outage_gets_retry_after
+            lost_lock_stops_the_handler_without_retry_after
+            invalid_key_value_is_a_bad_request
         }
     };
 }
@@ -95,12 +96,12 @@ pub(crate) async fn a_handler_runs_while_its_lock_is_free(serve: fn(std::net::Tc
     }
 }
 
-pub(crate) async fn a_second_request_is_told_to_come_back(serve: fn(std::net::TcpListener, Shop)) {
+pub(crate) async fn contended_request_gets_retry_after(serve: fn(std::net::TcpListener, Shop)) {
     let mut service = Service::start("memory://", serve).await;
     let first = send(service.post("/orders/7"));
     let visit = service.visits.next().await;
 
-    let second = service.post("/orders/7").send().await.expect("the service answers");
+    let second = service.post("/orders/7").send().await.expect("the service responds");
     visit.end();
 
     let content = second.headers().get(CONTENT_TYPE).cloned();
@@ -113,7 +114,7 @@ pub(crate) async fn a_second_request_is_told_to_come_back(serve: fn(std::net::Tc
     assert_eq!(answer(first).await.0, 200);
 }
 
-pub(crate) async fn requests_without_locks_are_told_to_come_back(serve: fn(std::net::TcpListener, Shop)) {
+pub(crate) async fn request_during_an_outage_gets_retry_after(serve: fn(std::net::TcpListener, Shop)) {
     let mut redis = RedisServer::start();
     let service = Service::start(&redis.url(), serve).await;
     redis.kill();
@@ -124,9 +125,7 @@ pub(crate) async fn requests_without_locks_are_told_to_come_back(serve: fn(std::
     assert_eq!(refused, (503, Some("1".to_owned()), text.to_owned()));
 }
 
-pub(crate) async fn a_lost_lock_stops_the_handler_and_nobody_is_told_to_repeat_it(
-    serve: fn(std::net::TcpListener, Shop),
-) {
+pub(crate) async fn lost_lock_stops_the_handler_without_retry_after(serve: fn(std::net::TcpListener, Shop)) {
     let world = World::in_memory();
     let mut service = Service::start(world.url(), serve).await;
     let response = send(service.post("/short/7"));
@@ -138,9 +137,7 @@ pub(crate) async fn a_lost_lock_stops_the_handler_and_nobody_is_told_to_repeat_i
     assert_eq!(answer(response).await, (500, None, "the request could not be completed".to_owned()));
 }
 
-pub(crate) async fn a_value_that_makes_no_key_is_the_mistake_of_the_request(
-    serve: fn(std::net::TcpListener, Shop),
-) {
+pub(crate) async fn invalid_key_value_is_a_bad_request(serve: fn(std::net::TcpListener, Shop)) {
     let service = Service::start("memory://", serve).await;
 
     let refused = answer(send(service.post("/names").json(&Named { id: String::new() }))).await;
@@ -148,7 +145,7 @@ pub(crate) async fn a_value_that_makes_no_key_is_the_mistake_of_the_request(
     assert_eq!(refused, (400, None, "a value in the request is empty or cannot be used".to_owned()));
 }
 
-/// For the frameworks and settings that drop the handler of a client that has hung up.
+/// For frameworks and settings that drop the handler when its client disconnects.
 pub(crate) async fn a_client_that_hangs_up_frees_the_lock_at_once(serve: fn(std::net::TcpListener, Shop)) {
     let world = World::in_memory();
     let mut service = Service::start(world.url(), serve).await;

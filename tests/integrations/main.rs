@@ -1,11 +1,11 @@
-//! Annotated handlers in real servers of axum, actix-web and tonic, asked over real sockets.
+//! Annotated handlers in real axum, actix-web, and tonic servers over real sockets.
 //!
-//! | file | owns |
+//! | file | contents |
 //! |---|---|
-//! | `http` | what every service over HTTP must do: one suite, run on each framework |
-//! | `axum`, `actix` | the handlers in that framework, as its users stack and type them, and what is its own |
+//! | `http` | behavior of every HTTP service: one suite, which runs on each framework |
+//! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
-//! | `visit` | bodies of handlers that a test leads by the hand |
+//! | `visit` | handler bodies under the control of a test |
 
 mod actix;
 mod axum;
@@ -18,17 +18,17 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 use dlock_tests::world::World;
 
-/// What a wake-up may take on a busy machine, far below the lease of the handlers.
+/// The bound of one wake-up on a busy machine, far below the lease of the handlers.
 const PROMPT: Duration = Duration::from_secs(2);
 
-/// What handlers have in common: where the locks are, and who is told of a body that runs.
+/// The shared state of the handlers: the lock manager, and the channel that reports each body.
 #[derive(Clone)]
 struct Shop {
     locks: LockManager,
     door: visit::Door,
 }
 
-/// Asserts that `key`, whose holder is gone before its end, is there for the next at once.
+/// Asserts that `key`, whose holder was dropped, can be acquired well before its lease expires.
 async fn assert_free_at_once(world: &World, key: &str) {
     let begun = tokio::time::Instant::now();
     let next = world.manager().await.lock(key).wait(PROMPT * 10).acquire().await;

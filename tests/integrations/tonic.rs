@@ -1,4 +1,4 @@
-//! tonic: the methods of a service, by the service for health that needs no code generator.
+//! tonic: the methods of a service. The health service needs no code generator.
 //!
 //! `check` holds `order:<service>` for 30 s, `watch` for 600 ms.
 
@@ -33,7 +33,7 @@ async fn a_method_runs_while_its_lock_is_free() {
 }
 
 #[tokio::test]
-async fn a_second_call_is_told_to_come_back() {
+async fn contended_call_gets_pushback() {
     let mut service = Service::start("memory://").await;
     let first = service.check("7");
     let visit = service.visits.next().await;
@@ -41,27 +41,27 @@ async fn a_second_call_is_told_to_come_back() {
     let second = answer(service.check("7")).await.expect_err("the lock is held");
     visit.end();
 
-    let told = (second.code(), second.message(), pushback(&second));
+    let reported = (second.code(), second.message(), pushback(&second));
     let text = "another request is working on this: try again in a moment";
-    assert_eq!(told, (Code::Aborted, text, Some("1000")));
+    assert_eq!(reported, (Code::Aborted, text, Some("1000")));
     assert!(answer(first).await.is_ok());
 }
 
 #[tokio::test]
-async fn calls_without_locks_are_told_to_come_back() {
+async fn call_during_an_outage_gets_pushback() {
     let mut redis = RedisServer::start();
     let service = Service::start(&redis.url()).await;
     redis.kill();
 
     let refused = answer(service.check("7")).await.expect_err("there are no locks");
 
-    let told = (refused.code(), refused.message(), pushback(&refused));
+    let reported = (refused.code(), refused.message(), pushback(&refused));
     let text = "the service cannot do this right now: try again in a moment";
-    assert_eq!(told, (Code::Unavailable, text, Some("1000")));
+    assert_eq!(reported, (Code::Unavailable, text, Some("1000")));
 }
 
 #[tokio::test]
-async fn a_lost_lock_stops_the_method_and_nobody_is_told_to_repeat_it() {
+async fn lost_lock_stops_the_method_without_pushback() {
     let world = World::in_memory();
     let mut service = Service::start(world.url()).await;
     let call = service.watch("7");
@@ -71,18 +71,18 @@ async fn a_lost_lock_stops_the_method_and_nobody_is_told_to_repeat_it() {
 
     visit.until_dropped().await;
     let lost = answer(call).await.expect_err("the lock is lost");
-    let told = (lost.code(), lost.message(), pushback(&lost));
-    assert_eq!(told, (Code::Internal, "the request could not be completed", None));
+    let reported = (lost.code(), lost.message(), pushback(&lost));
+    assert_eq!(reported, (Code::Internal, "the request could not be completed", None));
 }
 
 #[tokio::test]
-async fn a_value_that_makes_no_key_is_the_mistake_of_the_call() {
+async fn invalid_key_value_is_an_invalid_argument() {
     let service = Service::start("memory://").await;
 
     let refused = answer(service.check("")).await.expect_err("there is no value");
 
-    let told = (refused.code(), refused.message(), pushback(&refused));
-    assert_eq!(told, (Code::InvalidArgument, "a value in the request is empty or cannot be used", None));
+    let reported = (refused.code(), refused.message(), pushback(&refused));
+    assert_eq!(reported, (Code::InvalidArgument, "a value in the request is empty or cannot be used", None));
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_client_that_hangs_up_frees_the_lock_at_once() {
 #[tokio::test]
 async fn the_error_is_the_source_of_the_status() {
     let (door, _visits) = door();
-    let locks = LockManager::connect("memory://").await.expect("memory is always there");
+    let locks = LockManager::connect("memory://").await.expect("the in-memory backend connects");
 
     let request = Request::new(HealthCheckRequest { service: String::new() });
     let refused = Orders(Shop { locks, door }).check(request).await.expect_err("there is no value");
@@ -136,7 +136,7 @@ impl Health for Orders {
     }
 }
 
-/// A server on a port of its own, which ends with the runtime of its test.
+/// A server on its own port, which ends with the runtime of its test.
 struct Service {
     url: String,
     visits: Visits,
@@ -146,7 +146,7 @@ type Call<T> = JoinHandle<Result<Response<T>, Status>>;
 
 impl Service {
     async fn start(url: &str) -> Self {
-        let locks = LockManager::connect(url).await.expect("the locks can be reached");
+        let locks = LockManager::connect(url).await.expect("the lock server is reachable");
         let port = "127.0.0.1:0".parse().expect("an address");
         let incoming = TcpIncoming::bind(port).expect("there is a free port");
         let url = format!("http://{}", incoming.local_addr().expect("a bound socket has an address"));
@@ -156,7 +156,7 @@ impl Service {
         Self { url, visits }
     }
 
-    /// Calls `check` in a task of its own; aborting it resets the stream.
+    /// Calls `check` in a new task. Aborting the task resets the stream.
     fn check(&self, service: &str) -> Call<HealthCheckResponse> {
         let (mut client, request) = (self.client(), HealthCheckRequest { service: service.to_owned() });
         tokio::spawn(async move { client.check(request).await })
@@ -167,14 +167,14 @@ impl Service {
         tokio::spawn(async move { client.watch(request).await })
     }
 
-    /// A client with a connection of its own.
+    /// Creates a client with its own connection.
     fn client(&self) -> HealthClient<Channel> {
         HealthClient::new(Endpoint::from_shared(self.url.clone()).expect("a URL").connect_lazy())
     }
 }
 
 async fn answer<T>(call: Call<T>) -> Result<Response<T>, Status> {
-    within(PROMPT * 5, "the service answers", call).await.expect("the client does not panic")
+    within(PROMPT * 5, "the service responds", call).await.expect("the client does not panic")
 }
 
 fn pushback(status: &Status) -> Option<&str> {

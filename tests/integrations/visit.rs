@@ -1,4 +1,5 @@
-//! Bodies of handlers that a test leads by the hand: they tell that they run, end when told to, and tell when they are dropped.
+//! Handler bodies under the control of a test: they report their start and drop, and end on
+//! request.
 
 use std::convert::Infallible;
 
@@ -7,11 +8,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::PROMPT;
 
-/// The side of the handlers.
+/// The handlers' side.
 #[derive(Clone)]
 pub(crate) struct Door(mpsc::UnboundedSender<Visit>);
 
-/// The side of the test: the bodies that run, in the order in which they started.
+/// The test's side: the running bodies, in the order in which they started.
 pub(crate) struct Visits(mpsc::UnboundedReceiver<Visit>);
 
 /// A body that has started.
@@ -28,27 +29,27 @@ pub(crate) fn door() -> (Door, Visits) {
 impl Door {
     /// Runs until the test ends the visit.
     pub(crate) async fn visit(&self) {
-        let (leave, told) = oneshot::channel();
+        let (leave, ended) = oneshot::channel();
         let (_here, gone) = oneshot::channel();
-        self.0.send(Visit { leave, gone }).expect("the test lives");
-        told.await.expect("the test ends what it has begun");
+        self.0.send(Visit { leave, gone }).expect("the test is running");
+        ended.await.expect("the test ends each visit");
     }
 }
 
 impl Visits {
     /// Waits for the next body to start.
     pub(crate) async fn next(&mut self) -> Visit {
-        within(PROMPT * 5, "a body starts", self.0.recv()).await.expect("the service lives")
+        within(PROMPT * 5, "a body starts", self.0.recv()).await.expect("the service is running")
     }
 }
 
 impl Visit {
-    /// Lets the body end.
+    /// Ends the body.
     pub(crate) fn end(self) {
         self.leave.send(()).expect("the body is alive");
     }
 
-    /// Waits for the body to be dropped before its end.
+    /// Waits until the body is dropped before its end.
     pub(crate) async fn until_dropped(self) {
         let Err(_) = within(PROMPT * 5, "the body is dropped", self.gone).await;
     }

@@ -1,4 +1,4 @@
-//! The server's wall clock steps (A1), or is another than its replica's (A4).
+//! The server's wall clock steps (A1), or differs from that of its replica (A4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, WallClock, acl};
 
 use super::replicas::{promote, until_replicated};
-use super::{Holder, KEY, NAME, assert_lost_and_fenced, assert_told};
+use super::{Holder, KEY, NAME, assert_loss_is_reported, assert_lost_and_fenced};
 
-/// Returns a clock that can be stepped, or says why there is none.
+/// Returns a clock that can be stepped, or prints why there is none.
 pub(super) fn clock() -> Option<Arc<WallClock>> {
     match WallClock::new() {
         Ok(clock) => Some(clock),
@@ -30,31 +30,31 @@ async fn a_clock_that_steps_forward_ends_leases() {
     clock.step_to(3_600);
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_back_keeps_dead_locks_for_longer_and_tokens_still_rise() {
+async fn a_step_back_extends_dead_locks_and_tokens_rise() {
     let Some(clock) = clock() else { return };
     let server = RedisServer::builder().wall_clock(&clock).start();
     let first = Holder::of(&server).await;
     let before = first.token;
     first.guard.release().await.expect("it is held");
 
-    server.call(&["SET", NAME, "of somebody who is dead", "PX", "300"]);
+    server.call(&["SET", NAME, "of a dead process", "PX", "300"]);
     clock.step_to(-3_600);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let left = server.call(&["EXISTS", NAME]);
     server.call(&["DEL", NAME]);
     let second = Holder::of(&server).await;
 
-    assert_eq!(left, Reply::Integer(1), "its 300 ms are over");
+    assert_eq!(left, Reply::Integer(1), "its 300 ms have expired");
     assert_eq!(second.token.get(), before.get() + 1);
 }
 
-/// The one case in which a later holder has a lower token: the guide names it.
+/// The only case in which a later holder has a lower token. The safety guide describes it.
 #[tokio::test]
-async fn a_counter_that_is_lost_while_the_clock_is_stepped_back_starts_below() {
+async fn a_counter_lost_during_a_step_back_starts_lower() {
     let Some(clock) = clock() else { return };
     let server = RedisServer::builder().wall_clock(&clock).start();
     let first = Holder::of(&server).await;
@@ -66,9 +66,9 @@ async fn a_counter_that_is_lost_while_the_clock_is_stepped_back_starts_below() {
     assert!(second.token < first.token, "{} {}", second.token, first.token);
 }
 
-/// A replica keeps *when* a key ends, not how long it lives.
+/// A replica stores the time at which a key expires, not its TTL.
 #[tokio::test]
-async fn a_promoted_replica_whose_clock_is_ahead_has_ended_the_leases_that_it_holds() {
+async fn a_promoted_replica_with_a_clock_ahead_expires_leases() {
     let Some(ahead) = clock() else { return };
     let master = RedisServer::start();
     let replica = RedisServer::builder()
@@ -84,9 +84,9 @@ async fn a_promoted_replica_whose_clock_is_ahead_has_ended_the_leases_that_it_ho
     assert_lost_and_fenced(&first, &replica.url()).await;
 }
 
-/// That a replica has acknowledged a lock says nothing of when it lets go of it.
+/// An acknowledgment of a replica does not cover the time at which it expires the lock.
 #[tokio::test]
-async fn a_lock_that_all_replicas_acknowledged_is_gone_where_the_promoted_one_is_ahead() {
+async fn an_acknowledged_lock_expires_on_a_replica_with_a_clock_ahead() {
     let Some(ahead) = clock() else { return };
     let master = RedisServer::builder().also_allow(acl::WITH_ACKS).start();
     let replica = RedisServer::builder()
@@ -102,9 +102,9 @@ async fn a_lock_that_all_replicas_acknowledged_is_gone_where_the_promoted_one_is
     assert_lost_and_fenced(&first, &replica.url()).await;
 }
 
-/// The other way round nothing is lost, but a lock of a dead holder lives for longer.
+/// In the opposite case no lock is lost, but the lock of a dead holder lives longer.
 #[tokio::test]
-async fn a_promoted_replica_whose_clock_is_behind_keeps_locks_for_longer() {
+async fn a_promoted_replica_with_a_clock_behind_extends_locks() {
     let Some(behind) = clock() else { return };
     let master = RedisServer::start();
     let replica = RedisServer::builder()
@@ -119,6 +119,6 @@ async fn a_promoted_replica_whose_clock_is_behind_keeps_locks_for_longer() {
 
     let other = LockManager::connect(&replica.url()).await.expect("the server takes managers");
     let seen = other.inspect(KEY).await.expect("the server answers").expect("it is held");
-    let left = seen.remaining().expect("it has an end");
+    let left = seen.remaining().expect("it has a TTL");
     assert!(left > Duration::from_secs(40), "{left:?}");
 }

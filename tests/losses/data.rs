@@ -1,4 +1,4 @@
-//! The server forgets a key that is alive (A2).
+//! The server loses a key that has not expired (A2).
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
 
-use super::{Holder, NAME, assert_kept, assert_lost_and_fenced, assert_told};
+use super::{Holder, NAME, assert_kept, assert_loss_is_reported, assert_lost_and_fenced};
 
 #[tokio::test]
 async fn a_restart_without_persistence_loses_all_locks() {
@@ -16,7 +16,7 @@ async fn a_restart_without_persistence_loses_all_locks() {
     server.restart();
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
 #[tokio::test]
@@ -27,21 +27,21 @@ async fn a_flush_loses_all_locks() {
     server.call(&["FLUSHALL"]);
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
 #[tokio::test]
-async fn a_deletion_by_hand_loses_the_lock_and_its_counter_still_rises() {
+async fn a_manual_deletion_loses_the_lock_and_tokens_rise() {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
 
     server.call(&["DEL", NAME]);
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
-/// A lock always has a time to live, so a policy that spares keys without one takes locks first.
+/// A lock always has a TTL, so a policy that evicts only keys with a TTL evicts locks first.
 #[tokio::test]
 async fn eviction_under_memory_pressure_loses_locks() {
     let server = RedisServer::builder().line("maxmemory-policy volatile-random").start();
@@ -55,14 +55,14 @@ async fn eviction_under_memory_pressure_loses_locks() {
     });
     server.call(&["CONFIG", "SET", "maxmemory", "0"]);
 
-    assert!(evicted, "the server found room for everything");
+    assert!(evicted, "the server evicted nothing");
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
-/// What `appendfsync everysec` has not brought to the disk when the machine dies.
+/// The tail is what `appendfsync everysec` has not written to the disk when the machine fails.
 #[tokio::test]
-async fn an_append_only_file_that_lacks_its_tail_loses_the_locks_in_it() {
+async fn a_truncated_append_only_file_loses_locks() {
     let mut server = RedisServer::builder().line("appendonly yes").line("appendfsync everysec").start();
     let whole = fs::metadata(append_only_file(&server)).expect("the file is there").len();
     let first = Holder::of(&server).await;
@@ -73,7 +73,7 @@ async fn an_append_only_file_that_lacks_its_tail_loses_the_locks_in_it() {
     server.restart();
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_restart_with_every_write_on_the_disk_keeps_locks() {
 }
 
 #[tokio::test]
-async fn forgotten_scripts_and_cut_connections_keep_locks() {
+async fn flushed_scripts_and_cut_connections_keep_locks() {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
 
@@ -99,7 +99,7 @@ async fn forgotten_scripts_and_cut_connections_keep_locks() {
     assert_kept(first, &server.url()).await;
 }
 
-/// Returns the file that writes are appended to: in a folder of its own since Redis 7.
+/// Returns the file to which writes are appended. Since Redis 7, it is in a separate folder.
 fn append_only_file(server: &RedisServer) -> PathBuf {
     let folder = server.folder();
     let parts = fs::read_dir(folder.join("appendonlydir")).into_iter().flatten().filter_map(Result::ok);

@@ -1,4 +1,5 @@
-//! The server's clock runs at another rate than ours (A1): within the margin of the deadline nothing is lost, beyond it leases end early.
+//! The server's clock runs at another rate (A1): beyond the margin of the deadline, leases expire
+//! early.
 
 use std::time::Duration;
 
@@ -11,24 +12,26 @@ use super::{KEY, Resource, SOON, clocks::clock};
 const LEASE: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 2;
 
-/// What became of one lease that nobody renewed.
+/// The result of one lease that was not renewed.
 struct Round {
-    /// How long before the first holder's deadline the second got in.
+    /// How long before the first holder's deadline the second acquired the lock.
     overlap: Duration,
-    /// How long after it.
+    /// How long after the deadline the second acquired the lock.
     late: Duration,
-    /// Whether the first one's write was refused once the second had registered.
+    /// Whether the first holder's write was rejected after the second holder's.
     is_fenced: bool,
 }
 
-/// Has a second process want a lock as fast as it can, whose first holder does not renew it, on a server whose clock drifts.
+/// Acquires a lock with a second process as early as possible.
+///
+/// The first holder does not renew its lease, on a server whose clock drifts.
 async fn round(url: &str) -> Round {
     let first = LockManager::connect(url).await.expect("the server takes managers");
     let second = LockManager::connect(url).await.expect("the server takes managers");
     let first = first.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("it is free");
     let (deadline, stale) = (first.deadline(), first.fencing_token().await.expect("it is held"));
     let wants = second.lock(KEY).lease(LEASE).renew(false);
-    let got = within(SOON, "the lease's end", async {
+    let got = within(SOON, "the end of the lease", async {
         loop {
             if let Some(guard) = wants.try_acquire().await.expect("the server answers") {
                 return guard;
@@ -60,9 +63,9 @@ async fn rounds(thousandths: i64) -> Option<Vec<Round>> {
     Some(rounds)
 }
 
-/// The margin is a hundredth of the lease and 2 ms: it is for this.
+/// The margin of a deadline is 1 % of the lease plus 2 ms. It exists for this drift.
 #[tokio::test]
-async fn a_server_whose_clock_drifts_by_less_than_a_hundredth_lets_nobody_in_early() {
+async fn drift_below_one_percent_causes_no_overlap() {
     for thousandths in [9, -9] {
         let Some(rounds) = rounds(thousandths).await else { return };
         for Round { overlap, is_fenced, .. } in rounds {
@@ -73,7 +76,7 @@ async fn a_server_whose_clock_drifts_by_less_than_a_hundredth_lets_nobody_in_ear
 }
 
 #[tokio::test]
-async fn a_server_whose_clock_is_too_fast_lets_somebody_in_early_and_the_first_is_fenced_off() {
+async fn a_fast_server_clock_causes_an_overlap_and_fencing_holds() {
     let Some(rounds) = rounds(100).await else { return };
 
     for Round { overlap, is_fenced, .. } in rounds {
@@ -83,7 +86,7 @@ async fn a_server_whose_clock_is_too_fast_lets_somebody_in_early_and_the_first_i
 }
 
 #[tokio::test]
-async fn a_server_whose_clock_is_too_slow_keeps_a_dead_lock_for_longer() {
+async fn a_slow_server_clock_extends_dead_locks() {
     let Some(rounds) = rounds(-100).await else { return };
 
     for Round { overlap, late, is_fenced } in rounds {
@@ -93,9 +96,9 @@ async fn a_server_whose_clock_is_too_slow_keeps_a_dead_lock_for_longer() {
     }
 }
 
-/// Renewed at a third of the lease, a hold bears far more than it does without.
+/// With renewals at each third of the lease, a hold tolerates far more drift.
 #[tokio::test]
-async fn a_hold_that_is_renewed_bears_a_clock_that_is_half_as_fast_again() {
+async fn a_renewed_hold_tolerates_a_clock_50_percent_fast() {
     let Some(clock) = clock() else { return };
     let server = RedisServer::builder().wall_clock(&clock).start();
     let _drift = WallClock::drift(&clock, 500);

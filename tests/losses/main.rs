@@ -1,8 +1,10 @@
-//! The known ways to lose a lock, each shown, and the fencing token that stops the damage: the tables of the guide on safety.
+//! The known ways to lose a lock, and the fencing token that prevents damage, as in the safety
+//! guide.
 //!
-//! A lock is *lost* when somebody else gets it before the lease that its holder believes in has ended. Most of these tests pass when
-//! that **happens**: they show that the guide tells the truth, and that a resource which compares tokens refuses what the first holder
-//! writes late. Beside them stand the events that lose nothing.
+//! A lock is *lost* if another process acquires it before the lease expires that its holder
+//! considers valid. Most of these tests pass if that **happens**: they show that the guide is
+//! correct, and that a resource that compares tokens rejects the late writes of the first holder.
+//! Other tests show events that do not lose a lock.
 
 mod clocks;
 mod data;
@@ -16,25 +18,26 @@ use dlock_runtime::{FencingToken, LockGuard, LockManager};
 use dlock_tests::{RedisServer, within};
 use tokio::time::Instant;
 
-/// Far longer than anybody here takes to get a lock that is free.
+/// Far longer than it takes to acquire a free lock in these tests.
 const LEASE: Duration = Duration::from_secs(6);
-/// What getting a free lock may take, connecting to a server that has just started again included.
+/// The longest acceptable time to acquire a free lock, including a connection to a restarted
+/// server.
 const SOON: Duration = Duration::from_secs(3);
 const KEY: &str = "order:7";
-/// What [`KEY`] is called on the server.
+/// The name of [`KEY`] on the server.
 const NAME: &str = "dlock:order:7";
 
-/// A process that has the lock.
+/// A process that holds the lock.
 struct Holder {
     manager: LockManager,
     guard: LockGuard,
     token: FencingToken,
-    /// Until when its lease was good when it got in.
+    /// The deadline of the lease when the lock was acquired.
     until: Instant,
 }
 
 impl Holder {
-    /// Gets the lock, on the server at `url`.
+    /// Acquires the lock on the server at `url`.
     async fn at(url: &str) -> Self {
         let manager = LockManager::connect(url).await.expect("the server takes managers");
         let guard = manager.lock(KEY).lease(LEASE).wait(SOON).acquire().await.expect("the lock is free");
@@ -47,7 +50,7 @@ impl Holder {
     }
 }
 
-/// What the lock is for: it keeps the highest token that it has seen and refuses a write with a lower one.
+/// A protected resource: it keeps the highest token and rejects a write with a lower one.
 #[derive(Default)]
 struct Resource {
     highest: Option<FencingToken>,
@@ -65,21 +68,23 @@ impl Resource {
     }
 }
 
-/// Has a second process get the lock of the first, whose lease is not over, on the server at `url`; shows that the first is fenced off.
+/// Checks that a second process acquires the lock before the lease of the first has expired.
+///
+/// Also checks that the resource rejects a write of the first holder after that.
 async fn assert_lost_and_fenced(first: &Holder, url: &str) {
     let second = Holder::at(url).await;
-    assert!(Instant::now() < first.until, "the lease was over: that is no loss");
+    assert!(Instant::now() < first.until, "the lease has expired, which is no loss");
 
     let mut resource = Resource::default();
     assert_eq!(resource.write(second.token), Ok(()));
     assert_eq!(resource.write(first.token), Err(second.token), "a stale write was accepted");
 }
 
-/// Shows that nobody gets the lock and that its holder, who is not told of any loss, can release it.
+/// Checks that no other process acquires the lock, and that its holder can release it.
 async fn assert_kept(first: Holder, url: &str) {
     let other = LockManager::connect(url).await.expect("the server takes managers");
     let tried = other.lock(KEY).lease(LEASE).try_acquire().await.expect("the server answers");
-    assert!(tried.is_none(), "somebody else got in");
+    assert!(tried.is_none(), "another process acquired the lock");
     assert!(first.guard.check().is_ok(), "{:?}", first.guard.check());
     let ready = async {
         while first.manager.ready().await.is_err() {
@@ -91,8 +96,9 @@ async fn assert_kept(first: Holder, url: &str) {
     assert!(released.is_ok(), "{released:?}");
 }
 
-/// Shows that the first is told, before its lease is over.
-async fn assert_told(first: &Holder) {
+/// Checks that the loss is reported to the first holder within a third of a lease after its
+/// deadline.
+async fn assert_loss_is_reported(first: &Holder) {
     within(LEASE, "the loss", first.guard.lost()).await;
-    assert!(Instant::now() < first.until + LEASE / 3, "told {:?} late", Instant::now() - first.until);
+    assert!(Instant::now() < first.until + LEASE / 3, "reported {:?} late", Instant::now() - first.until);
 }

@@ -1,4 +1,4 @@
-//! Somebody else writes the names, or publishes to the channels of grants (A5).
+//! A foreign client writes to lock names, or publishes to grant channels (A5).
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
 use dlock_tests::handover::grant_channel;
 use dlock_tests::{Moment, Proxy, RedisServer, within};
 
-use super::{Holder, KEY, LEASE, NAME, SOON, assert_lost_and_fenced, assert_told};
+use super::{Holder, KEY, LEASE, NAME, SOON, assert_loss_is_reported, assert_lost_and_fenced};
 
 #[tokio::test]
-async fn a_foreign_write_over_the_name_loses_the_lock_and_when_it_is_gone_somebody_else_gets_in() {
+async fn a_foreign_write_to_the_key_loses_the_lock() {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
 
     server.call(&["SET", NAME, "something else", "PX", "50"]);
 
     assert_lost_and_fenced(&first, &server.url()).await;
-    assert_told(&first).await;
+    assert_loss_is_reported(&first).await;
 }
 
-/// Returns when somebody waits behind the first.
+/// Waits until a waiter is queued behind the holder.
 async fn until_queued(first: &Holder) {
     let queued = async {
         let inspect = async || first.manager.inspect(KEY).await.expect("the server answers");
@@ -30,17 +30,17 @@ async fn until_queued(first: &Holder) {
     within(SOON, "a waiter in the queue", queued).await;
 }
 
-/// Says to the one who waits that the lock is granted to it.
+/// Publishes a grant of the lock to the waiter.
 fn forge_grant(server: &RedisServer) {
     let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
     let (_, waits) = value.split_at(value.len() / 2);
     server.call(&["PUBLISH", &grant_channel(server, "dlock", waits), &format!("{waits}1000|{NAME}")]);
 }
 
-/// A server on which one holds the lock and another believes a forged grant.
+/// A server on which one process holds the lock and another has accepted a forged grant.
 struct TwoBodies {
     server: RedisServer,
-    /// The way of the second to the server, on which its requests are held.
+    /// The proxy of the second process, which holds its requests.
     proxy: Proxy,
     first: Holder,
     second: LockGuard,
@@ -52,22 +52,25 @@ async fn two_bodies() -> TwoBodies {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
     let proxy = Proxy::in_front_of(&server);
-    // Else the server is asked about what lasts, and so it is told of.
+    // With tracking, the manager would check a hold that lasts, and detect the forged grant.
     let waiting = LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("it takes managers");
     let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     until_queued(&first).await;
 
-    proxy.hold_requests(); // nothing denies the grant before its task has come to its turn
+    proxy.hold_requests(); // no reply denies the grant before its task runs
     let since = Moment::now();
     forge_grant(&server);
-    let second = within(SOON, "the forged grant", waiter).await.expect("no panic").expect("it believes it");
+    let second =
+        within(SOON, "the forged grant", waiter).await.expect("no panic").expect("the grant is accepted");
     TwoBodies { server, proxy, first, second, since }
 }
 
-/// Who can read a lock's value and publish to the channel of a process can start its waiter's body beside the holder's.
+/// A client that can read a lock's value and publish to a process can start a second body.
+///
+/// The body of the waiter runs while the holder's body runs.
 #[tokio::test]
-async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
+async fn a_forged_grant_starts_a_body_without_fencing_token() {
     let TwoBodies { server: _server, proxy, first, second, .. } = two_bodies().await;
     proxy.pass();
 
@@ -79,19 +82,21 @@ async fn a_forged_grant_starts_a_second_body_which_gets_no_fencing_token() {
 }
 
 #[tokio::test]
-async fn a_body_that_a_forged_grant_has_started_is_stopped_when_the_server_is_asked_to_confirm_it() {
+async fn a_body_of_a_forged_grant_is_stopped_by_the_confirmation() {
     let TwoBodies { server: _server, proxy, first, second, .. } = two_bodies().await;
     proxy.pass();
 
     let cause = within(SOON, "the loss", second.lost()).await;
 
-    assert_eq!(cause, LossCause::NotOwner, "not that its time was over");
+    assert_eq!(cause, LossCause::NotOwner, "not an expiry");
     assert!(first.guard.release().await.is_ok());
 }
 
-/// The server is far away, so that a grant is confirmed before its body starts: the waiter goes on waiting, and has the lock later.
+/// The server is far away, so that a grant is confirmed before its body starts.
+///
+/// The waiter keeps waiting, and acquires the lock later.
 #[tokio::test]
-async fn denied_grant_costs_a_waiter_time_and_nothing_else() {
+async fn a_denied_grant_costs_the_waiter_only_time() {
     let server = RedisServer::start();
     let first = Holder::of(&server).await;
     let proxy = Proxy::in_front_of(&server);
@@ -103,28 +108,31 @@ async fn denied_grant_costs_a_waiter_time_and_nothing_else() {
     until_queued(&first).await;
 
     for _ in 0..3 {
-        let denied = proxy.on_reply(b":0"); // to what asks whether the lock is ours
+        let denied = proxy.on_reply(b":0"); // the reply to the confirmation
         forge_grant(&server);
         within(SOON, "the denial", denied).await;
     }
     let early = tokio::time::timeout(Duration::from_millis(500), &mut waiter).await;
-    assert!(early.is_err(), "it goes on waiting: {early:?}");
+    assert!(early.is_err(), "the waiter keeps waiting: {early:?}");
     first.guard.release().await.expect("it was held all the time");
 
     let second = within(LEASE, "the lock", waiter).await.expect("no panic");
     assert!(second.is_ok_and(|guard| guard.check().is_ok()));
 }
 
-/// While the server stalls nobody can deny a grant: what bounds the second body is the grant lease, counted from when the waiter asked.
+/// While the server stalls, no reply can deny a grant.
+///
+/// The grant lease limits the second body, counted from the waiter's request.
 #[tokio::test]
-async fn body_that_a_forged_grant_has_started_ends_within_a_grant_lease_though_the_server_stalls() {
+async fn a_body_of_a_forged_grant_ends_within_a_grant_lease() {
     for is_frozen in [true, false] {
         let TwoBodies { server, proxy, first, second, since } = two_bodies().await;
 
         if is_frozen {
             server.pause();
         } else {
-            server.call(&["CLIENT", "PAUSE", "2000", "ALL"]); // no command is done meanwhile, an end to it neither
+            // No command runs meanwhile, and neither does one that ends the pause.
+            server.call(&["CLIENT", "PAUSE", "2000", "ALL"]);
         }
         proxy.pass();
         let cause = within(SOON, "the loss", second.lost()).await;

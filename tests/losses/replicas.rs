@@ -1,7 +1,7 @@
-//! A server takes over that lacks the key (A3), or an old master goes on beside the new one.
+//! A server without the key takes over (A3), or an old primary continues to run after a failover.
 //!
-//! The new master is reached at an address of its own: that is what a fail-over looks like to a process that starts after it. How
-//! managers follow one is in `tests/sentinel` and `tests/cluster`.
+//! The new primary has another address, like after a failover for a process that starts later. See
+//! also `tests/sentinel` and `tests/cluster` for managers that follow a failover.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use dlock_tests::{Moment, Proxy, RedisServer, acl, within};
 
 use super::{Holder, LEASE, NAME, SOON, assert_kept, assert_lost_and_fenced};
 
-/// A master and a replica that copies it through a network that can be cut.
+/// A primary and a replica that copies it over a network that can be cut.
 struct Pair {
     master: RedisServer,
     network: Proxy,
@@ -31,12 +31,13 @@ impl Pair {
     }
 }
 
-/// Returns when the replica has all that has been written so far.
+/// Waits until the replica has all writes so far.
 pub(super) async fn until_replicated(master: &RedisServer, replica: &RedisServer) {
     let marker = format!("{:?}", Moment::now());
     let replicated = async {
         while replica.call(&["EXISTS", &marker]) != Reply::Integer(1) {
-            master.call(&["SET", &marker, "x"]); // one that wants a replica refuses it until there is one
+            // A server with `min-replicas-to-write` rejects this until a replica is connected.
+            master.call(&["SET", &marker, "x"]);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -48,7 +49,7 @@ pub(super) fn promote(replica: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_fail_over_before_the_lock_was_replicated_loses_it() {
+async fn a_failover_before_replication_loses_the_lock() {
     let mut pair = Pair::start(&[]).await;
     pair.network.hold_replies();
     let first = Holder::of(&pair.master).await;
@@ -60,7 +61,7 @@ async fn a_fail_over_before_the_lock_was_replicated_loses_it() {
 }
 
 #[tokio::test]
-async fn a_fail_over_after_the_lock_was_replicated_keeps_it() {
+async fn a_failover_after_replication_keeps_the_lock() {
     let pair = Pair::start(&[]).await;
     let first = Holder::of(&pair.master).await;
     until_replicated(&pair.master, &pair.replica).await;
@@ -71,7 +72,7 @@ async fn a_fail_over_after_the_lock_was_replicated_keeps_it() {
 }
 
 #[tokio::test]
-async fn an_old_master_that_is_cut_off_goes_on_renewing_beside_the_new_one() {
+async fn an_isolated_old_primary_keeps_renewing() {
     let pair = Pair::start(&[]).await;
     pair.network.hold_replies();
     let first = Holder::of(&pair.master).await;
@@ -80,11 +81,11 @@ async fn an_old_master_that_is_cut_off_goes_on_renewing_beside_the_new_one() {
 
     assert_lost_and_fenced(&first, &pair.replica.url()).await;
     tokio::time::sleep(LEASE + LEASE / 6).await;
-    assert!(first.guard.check().is_ok(), "the old master has renewed it: {:?}", first.guard.check());
+    assert!(first.guard.check().is_ok(), "the old primary has renewed it: {:?}", first.guard.check());
 }
 
 #[tokio::test]
-async fn an_old_master_that_wants_a_replica_stops_renewing_when_it_is_cut_off() {
+async fn an_isolated_primary_with_min_replicas_stops_renewing() {
     let pair = Pair::start(&["min-replicas-to-write 1", "min-replicas-max-lag 1"]).await;
     let first = Holder::of(&pair.master).await;
 
@@ -97,7 +98,7 @@ async fn an_old_master_that_wants_a_replica_stops_renewing_when_it_is_cut_off() 
 }
 
 #[tokio::test]
-async fn a_replica_that_was_added_since_lacks_locks_that_others_have_acknowledged() {
+async fn a_replica_added_later_lacks_acknowledged_locks() {
     let pair = Pair::start(&[]).await;
     let known = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", pair.master.port())).start();
     until_replicated(&pair.master, &known).await;

@@ -1,4 +1,5 @@
-//! A release in the background: the call does not wait for its answer, and nothing else of a release is given up.
+//! Release in the background: the call does not wait for the reply, and the release is still
+//! complete.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use tokio::task::JoinSet;
 
 use super::{LONG, manager_of, until_free};
 
-/// As many releases of a manager may be without an answer.
+/// The maximum number of unanswered background releases of one manager.
 const MOST: usize = 1_024;
 const SOON: Duration = Duration::from_secs(10);
 
-/// The answer to the release is held back, and everything after it.
+/// The proxy holds back the reply to the release and every later reply.
 #[distributed_lock(key = "order:<id>", manager = locks, release = background)]
 async fn place_order(locks: &LockManager, id: u64, proxy: &ProxyHandle) -> Result<u64, Error> {
     proxy.hold_replies();
@@ -44,7 +45,7 @@ async fn a_call_returns_before_its_release_is_answered() {
 }
 
 #[tokio::test]
-async fn a_call_of_the_same_task_comes_after_the_release() {
+async fn a_later_call_of_the_same_task_runs_after_the_release() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lock = manager.lock("order:7").release_mode(ReleaseMode::Background);
@@ -52,7 +53,7 @@ async fn a_call_of_the_same_task_comes_after_the_release() {
     for call in 0..200 {
         let entered = lock.run(async |_guard| ()).await;
 
-        assert!(entered.is_ok(), "call {call} of a lock that nobody else wants: {entered:?}");
+        assert!(entered.is_ok(), "call {call} of an uncontended lock: {entered:?}");
     }
 }
 
@@ -92,7 +93,7 @@ async fn a_release_beyond_the_bound_is_waited_for() {
 
     proxy.hold_replies();
     may_end.add_permits(MOST);
-    let returned = within(SOON, "as many calls as may go on return", calls.join_all()).await;
+    let returned = within(SOON, "as many calls as the bound allows return", calls.join_all()).await;
     assert!(returned.iter().all(Result::is_ok));
     last_may_end.notify_one();
     let waits = poll_with(Waker::noop(), last.as_mut());
@@ -101,20 +102,20 @@ async fn a_release_beyond_the_bound_is_waited_for() {
     let waited = within(SOON, "the last call", last).await;
 
     assert!(waited.is_ok(), "{waited:?}");
-    // The others have been answered: there is room again.
+    // The other releases have been answered, so another background release is allowed.
     let lock = manager.lock("again").release_mode(ReleaseMode::Background);
     let again = lock.run(async |_guard| proxy.hold_replies());
-    assert!(within(SOON, "there is room", again).await.is_ok());
+    assert!(within(SOON, "the call after the replies", again).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_what_is_released() {
+async fn a_shutdown_waits_for_background_releases() {
     let (server, proxy, manager) = slow().await;
     proxy.hold_requests_after(1);
     let lock = manager.lock("order:7").lease(LONG).release_mode(ReleaseMode::Background);
     let released = proxy.on_request(b"EVALSHA");
     within(SOON, "the call", lock.run(async |_guard| ())).await.expect("the lock is free");
-    within(SOON, "the release is on its way", released).await;
+    within(SOON, "the release is sent", released).await;
     let held = server.call(&["EXISTS", &name("order:7")]);
 
     let mut shutdown = pin!(manager.shutdown(SOON));
@@ -128,7 +129,7 @@ async fn a_shutdown_waits_for_what_is_released() {
 }
 
 #[tokio::test]
-async fn a_manager_that_goes_with_its_last_call_still_releases() {
+async fn a_manager_dropped_after_its_last_call_still_releases() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
 

@@ -1,4 +1,4 @@
-//! P1: a guard never believes in its hold for longer than the server keeps the key.
+//! P1: a guard never considers its lock valid for longer than the server keeps the key.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{LONG, time_to_live, until_waiting};
 
 #[tokio::test]
-async fn no_guard_believes_longer_than_its_key_lives_after_scripts_were_flushed_under_load() {
+async fn no_guard_outlives_its_key_after_a_script_flush_under_load() {
     const LOCKS: usize = 12;
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
@@ -33,15 +33,15 @@ async fn no_guard_believes_longer_than_its_key_lives_after_scripts_were_flushed_
     while let Some(call) = within(LONG, "the next lock", calls.join_next()).await {
         let (key, guard) = call.expect("no call panics");
         let guard = guard.expect("the lock is free");
-        // The server first: what the guard says a moment later can only be less.
-        let lives = time_to_live(&server, &key);
-        let believed = guard.remaining();
-        assert!(believed <= lives, "{key}: believed for {believed:?}, lives for {lives:?}");
+        // The server is read first: the guard's remaining time can only be shorter after that.
+        let ttl = time_to_live(&server, &key);
+        let remaining = guard.remaining();
+        assert!(remaining <= ttl, "{key}: {remaining:?} left in the guard, {ttl:?} at the server");
     }
 }
 
 #[tokio::test]
-async fn a_waiter_believes_no_longer_than_its_key_lives_whatever_grant_lease_its_releaser_has() {
+async fn no_guard_outlives_its_key_if_grant_leases_differ() {
     for (of_releaser, of_waiter) in [("100ms", "1s"), ("1s", "100ms")] {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
@@ -54,19 +54,19 @@ async fn a_waiter_believes_no_longer_than_its_key_lives_whatever_grant_lease_its
         let call = tokio::spawn(async move { lock.acquire().await });
         until_waiting(&server, "order:7", 1).await;
 
-        // What confirms a grant is on its way for longer than the short one lasts.
+        // The confirmation of a grant takes longer than the short grant lease lasts.
         proxy.delay_requests(Duration::from_millis(400));
         drop(held);
         let call = within(LONG, "the lock", call).await.expect("the waiter does not panic");
-        let guard = call.expect("its turn comes");
+        let guard = call.expect("the lock is granted");
 
         let granted = Moment::now();
         while granted.elapsed() < Duration::from_millis(800) {
-            let lives = time_to_live(&server, "order:7");
-            let believed = guard.remaining();
+            let ttl = time_to_live(&server, "order:7");
+            let remaining = guard.remaining();
             assert!(
-                believed <= lives,
-                "granted for {of_releaser} or {of_waiter}: believed for {believed:?}, lives for {lives:?}"
+                remaining <= ttl,
+                "granted for {of_releaser} or {of_waiter}: {remaining:?} left in the guard, {ttl:?} at the server"
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,4 +1,6 @@
-//! Connections that break, answers that are lost, runtimes without timers: a hold that has time left stays, and new ones are given.
+//! Broken connections, lost replies, and runtimes without timers.
+//!
+//! A lock whose lease has time left stays held, and new locks are granted.
 
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use dlock_tests::{Moment, Proxy, RedisServer, thread_within, within};
 use super::{LONG, manager_of, time_to_live, until_waiting};
 
 #[tokio::test]
-async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_asked_for() {
+async fn killed_connections_are_replaced_before_the_next_request() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
 
@@ -20,8 +22,9 @@ async fn a_manager_whose_connections_were_killed_has_new_ones_before_they_are_as
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-/// Returns the timers of the connections to a port that the kernel has, as `/proc/net/tcp` writes them: which one it is (2 is that of
-/// keepalive), and in how many hundredths of a second it ends.
+/// Returns the kernel's timers of the connections to `port`, as in `/proc/net/tcp`.
+///
+/// Each pair is the kind of timer (2 is keepalive) and the hundredths of a second until it fires.
 fn timers_of_connections_to(port: u16) -> Option<Vec<(u8, u32)>> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let to = format!(":{port:04X}");
@@ -35,7 +38,7 @@ fn timers_of_connections_to(port: u16) -> Option<Vec<(u8, u32)>> {
 }
 
 #[tokio::test]
-async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_there() {
+async fn the_kernel_probes_silent_connections() {
     let server = RedisServer::start();
     if timers_of_connections_to(server.port()).is_none() {
         return println!("SKIPPED: keepalive of connections: there is no /proc/net/tcp here");
@@ -43,8 +46,8 @@ async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_th
     let manager = manager_of(&server).await;
     let _held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
 
-    // One for commands, one for messages, and one that tells of thefts, once a hold is a tenth of a second old. While something is under
-    // way on a connection its timer is another.
+    // One connection for commands, one for messages, and, once a hold is 100 ms old, one for
+    // invalidations. A connection with unacknowledged data has another timer.
     let all_kept_alive = async {
         loop {
             let timers = timers_of_connections_to(server.port()).unwrap_or_default();
@@ -59,13 +62,14 @@ async fn the_kernel_finds_out_whether_the_other_end_of_a_silent_connection_is_th
 }
 
 #[tokio::test]
-async fn a_connection_for_commands_that_alone_was_ended_is_made_anew_before_it_is_asked_for() {
+async fn a_killed_command_connection_is_replaced_before_a_request() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("it is open");
 
     server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let connected = async {
-        // The last thing that one for commands says before it is asked for anything. To count them would count those of who asks, too.
+        // This is the last command of a new connection before its first request. A count of
+        // connections would also count the one that runs this query.
         while !server.call(&["CLIENT", "LIST"]).text().is_some_and(|list| list.contains("cmd=script")) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -77,17 +81,18 @@ async fn a_connection_for_commands_that_alone_was_ended_is_made_anew_before_it_i
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left() {
+async fn a_lost_renewal_reply_does_not_lose_a_valid_hold() {
     let lease = Duration::from_secs(2);
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let url = proxy.url_with("?response_timeout=100ms&tracking=off"); // else it is asked about before
+    // Otherwise an invalidation checks the lock earlier.
+    let url = proxy.url_with("?response_timeout=100ms&tracking=off");
     let manager = LockManager::connect(&url).await.expect("it is open");
     let held = manager.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
 
     let answer = proxy.on_reply(b":1\r\n");
     proxy.swallow_replies();
-    // The connection that has lost one carries no further answer.
+    // A connection that has lost a reply must carry no further reply.
     within(LONG, "the answer", answer).await;
     proxy.pass();
     let lost = tokio::time::timeout(lease * 2, held.lost()).await;
@@ -98,11 +103,11 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_a_hold_that_has_time_left(
 }
 
 #[tokio::test]
-async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
+async fn a_lost_confirmation_does_not_lose_a_valid_hold() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let holder = manager_of(&server).await;
-    // Answers come in the order of the requests: one that is dropped must be the last that is under way.
+    // Replies are in request order, so the dropped request must be the last one in flight.
     let url = proxy.url_with("?response_timeout=100ms&tracking=off");
     let waiter = LockManager::connect(&url).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
@@ -113,7 +118,7 @@ async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
     proxy.drop_next_requests(1);
     let confirmation = proxy.on_request(b"dlock:order:7");
     drop(held);
-    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("its turn comes");
+    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("the lock is granted");
     within(LONG, "the confirmation", confirmation).await;
     let confirmed = async {
         while time_to_live(&server, "order:7") < LONG / 2 {
@@ -128,13 +133,13 @@ async fn a_confirmation_that_is_lost_does_not_lose_a_hold_that_has_time_left() {
 }
 
 #[tokio::test]
-async fn a_connection_that_answers_no_more_is_given_up_after_two_answers_that_do_not_come() {
+async fn a_connection_is_dropped_after_two_missing_replies() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let url = proxy.url_with("?response_timeout=100ms");
     let manager = LockManager::connect(&url).await.expect("it is open");
 
-    // This connection is dead without a word; another one would not be.
+    // The proxy silently breaks this connection. A new connection would work.
     proxy.drop_next_requests(1);
     let started = Moment::now();
     let granted = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await;
@@ -144,11 +149,11 @@ async fn a_connection_that_answers_no_more_is_given_up_after_two_answers_that_do
 }
 
 #[tokio::test]
-async fn what_was_granted_while_nobody_heard_is_asked_for_once_somebody_hears_again() {
+async fn a_grant_missed_without_subscription_is_found_afterwards() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let holder = manager_of(&server).await;
-    // It looks by itself after an eighth of that.
+    // The waiter polls after an eighth of this.
     let waiter = LockManager::connect(&proxy.url_with("?grant_lease=30s")).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").lease(LONG).wait(LONG);
@@ -167,7 +172,7 @@ async fn what_was_granted_while_nobody_heard_is_asked_for_once_somebody_hears_ag
 }
 
 #[test]
-fn a_manager_works_on_a_runtime_without_timers_and_ends_there() {
+fn a_manager_works_and_ends_on_a_runtime_without_timers() {
     let server = RedisServer::start();
     let url = server.url();
 
@@ -186,5 +191,5 @@ fn a_manager_works_on_a_runtime_without_timers_and_ends_there() {
     assert_eq!(time_to_live(&server, "order:8"), Duration::ZERO);
 }
 
-/// Long before what is looked at now and then, whatever happens, would have found it.
+/// Long before a periodic check would find it.
 const SOON: Duration = Duration::from_secs(2);

@@ -1,4 +1,5 @@
-//! P1: no poll of the body after its deadline, whatever stands still.
+//! P1: no poll of the body after its deadline, even if the server, the process, or the thread is
+//! stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use dlock_runtime::{Error, LockManager};
 use dlock_tests::{Moment, Proxy, RedisServer, Worker, within};
 use tokio::sync::oneshot;
 
-use super::{BELIEVED, LEASE, SLACK, TOLD, WORKER, manager_of, tick};
+use super::{LEASE, REPORTED_WITHIN, SLACK, VALID_FOR, WORKER, manager_of, tick};
 
 #[tokio::test]
 async fn a_frozen_server_stops_the_body_before_the_lease_ends() {
@@ -29,19 +30,24 @@ async fn a_frozen_server_stops_the_body_before_the_lease_ends() {
     server.pause();
     let frozen = Moment::now();
     let outcome = within(LEASE * 3, "the loss", call).await.expect("the call does not panic");
-    let told = Moment::now();
+    let reported = Moment::now();
 
     let last_poll = Moment::from_nanos(last_poll.load(Ordering::SeqCst));
     assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
-    // Whatever was renewed was sent before the server froze.
-    assert!(last_poll < frozen + BELIEVED, "polled {:?} after the freeze", last_poll.since(frozen));
-    assert!(told < frozen + LEASE + TOLD + SLACK, "told {:?} after the freeze", told.since(frozen));
+    // A renewal extends the lease only if it was sent before the server froze.
+    assert!(last_poll < frozen + VALID_FOR, "polled {:?} after the freeze", last_poll.since(frozen));
+    assert!(
+        reported < frozen + LEASE + REPORTED_WITHIN + SLACK,
+        "reported {:?} after the freeze",
+        reported.since(frozen)
+    );
 }
 
 #[tokio::test]
-async fn a_process_that_was_frozen_past_its_lease_does_not_poll_its_body_again() {
-    // The freeze may hit the instant between the look at the clock and the poll that it allowed: that poll is what fencing tokens are
-    // for. It does not hit it three times in a row; a body that is polled without a look is polled each time.
+async fn a_process_frozen_past_its_lease_does_not_poll_its_body() {
+    // The freeze can hit between the check of the clock and the poll that follows. Fencing tokens
+    // exist for that poll. The freeze does not hit this gap three times in a row, whereas a body
+    // that is polled without a check is polled each time.
     let mut late_polls = Vec::new();
     for _ in 0..3 {
         match freeze_past_the_lease().await {
@@ -49,10 +55,12 @@ async fn a_process_that_was_frozen_past_its_lease_does_not_poll_its_body_again()
             Some(late) => late_polls.push(late),
         }
     }
-    panic!("polled after the next holder had the lock, each time: {late_polls:?}");
+    panic!("polled each time after the next holder acquired the lock: {late_polls:?}");
 }
 
-/// Freezes a holder until another has its lock, and returns how long after that its body was polled, if it was.
+/// Freezes a holder until another process acquires its lock.
+///
+/// Returns how long after that the body was polled, or `None` if it was not.
 async fn freeze_past_the_lease() -> Option<Duration> {
     let server = RedisServer::start();
     let mut frozen = Worker::spawn(WORKER, &[server.url()]).await;
@@ -70,12 +78,12 @@ async fn freeze_past_the_lease() -> Option<Duration> {
     assert!(taken.at < stopped + LEASE + Duration::from_millis(250), "{:?}", taken.at.since(stopped));
     assert!(failed.detail.starts_with("Lost"), "{failed:?}");
     let last_poll = failed.detail.rsplit_once("last_poll=").and_then(|(_, nanos)| nanos.parse().ok());
-    let last_poll = Moment::from_nanos(last_poll.expect("the worker says when it was polled last"));
+    let last_poll = Moment::from_nanos(last_poll.expect("the worker reports its last poll"));
     (last_poll >= taken.at).then(|| last_poll.since(taken.at))
 }
 
 #[tokio::test]
-async fn a_blocked_body_is_not_polled_after_its_lease_though_the_server_is_away() {
+async fn a_blocked_body_is_not_polled_after_its_lease() {
     let server = RedisServer::start();
     let lock = manager_of(&server).await.lock("order:7").lease(LEASE);
     let went_on = Arc::new(AtomicBool::new(false));
@@ -84,7 +92,7 @@ async fn a_blocked_body_is_not_polled_after_its_lease_though_the_server_is_away(
     let outcome = lock
         .run(async |_guard| {
             server.pause();
-            // The worker is blocked, which no timer of its runtime can see.
+            // The worker thread is blocked, which no timer of its runtime can detect.
             std::thread::sleep(LEASE * 2);
             tokio::task::yield_now().await;
             of_body.store(true, Ordering::SeqCst);
@@ -114,7 +122,7 @@ async fn a_body_that_blocks_its_only_worker_keeps_its_lease() {
 }
 
 #[tokio::test]
-async fn an_answer_that_took_longer_than_the_lease_is_no_hold() {
+async fn a_reply_slower_than_the_lease_grants_nothing() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");

@@ -1,4 +1,4 @@
-//! What stands in Redis: one key with a TTL, and what it costs.
+//! The state in Redis: one key with a TTL, and the commands that a lock costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,9 +56,9 @@ async fn an_uncontended_lock_costs_one_set_and_one_script() {
     assert_eq!(server.command_count("eval"), 0);
 }
 
-/// P4, after somebody else has broken it.
+/// P4, after a foreign command has removed the TTL.
 #[tokio::test]
-async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again() {
+async fn a_persisted_key_outlives_a_waiter_and_gets_a_ttl_again() {
     let server = RedisServer::start();
     let (first, second) = (manager_of(&server).await, manager_of(&server).await);
     let held = first.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
@@ -78,7 +78,7 @@ async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again()
         }
     };
     within(LEASE, "the key has a TTL again", has_a_ttl).await;
-    // Its end, had the waiter's leaving set one.
+    // If the waiter had set a TTL when it withdrew, the key would expire here.
     tokio::time::sleep(LEASE).await;
 
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
@@ -86,12 +86,12 @@ async fn a_key_whose_ttl_was_taken_away_outlives_a_waiter_and_gets_a_ttl_again()
     assert!(held.release().await.is_ok());
 }
 
-/// What is told is what the server has written: a write that it refuses is told to nobody.
+/// A grant is published only if the server has written it.
 #[tokio::test]
-async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
+async fn no_grant_is_published_while_the_server_rejects_writes() {
     let server = RedisServer::start();
     let first = manager_of(&server).await;
-    // The next script that the server runs is the release.
+    // Without tracking, the next script that the server runs is the release.
     let url = server.url_with("?grant_lease=60s&tracking=off");
     let second = LockManager::connect(&url).await.expect("the server takes managers");
     let held = first.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
@@ -108,23 +108,23 @@ async fn a_waiter_is_told_nothing_while_the_server_refuses_to_write() {
         }
     };
     within(LONG, "the release", refused).await;
-    let told = server.command_count("publish");
+    let published = server.command_count("publish");
     server.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let granted = within(LONG, "the lock", waiter).await.expect("the waiter does not panic");
 
-    assert_eq!(told, 0);
+    assert_eq!(published, 0);
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-/// P1: who offers the lock and keeps it, as nobody of those who waited lives, has it for as long as before.
+/// P1: if all queued processes are dead, a holder that offers the lock keeps it for its lease.
 #[tokio::test]
-async fn a_lock_that_is_offered_to_the_dead_is_kept_for_its_time() {
+async fn a_lock_offered_to_dead_waiters_keeps_its_lease() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url_with("?handoff_budget=0ms")).await.expect("it is open");
     let lock = manager.lock("order:7").lease(LONG).wait(LONG);
     let held = lock.acquire().await.expect("the lock is free");
     let next = tokio::spawn(async move { lock.acquire().await });
-    tokio::task::yield_now().await; // it stands behind
+    tokio::task::yield_now().await; // it is queued behind
     let holder = server.call(&["GET", "dlock:order:7"]).text().expect("it is held").to_owned();
     let (family, of_process) = holder.split_at(4);
     let dead: String = of_process.chars().rev().collect();
@@ -132,20 +132,23 @@ async fn a_lock_that_is_offered_to_the_dead_is_kept_for_its_time() {
     until_waiting(&server, "order:7", 1).await;
 
     held.release().await.expect("it was held");
-    let next = within(LONG, "the lock", next).await.expect("no panic").expect("its turn comes");
-    let (believed, lives) = (next.remaining(), time_to_live(&server, "order:7"));
+    let next = within(LONG, "the lock", next).await.expect("no panic").expect("the lock is granted");
+    let (remaining, ttl) = (next.remaining(), time_to_live(&server, "order:7"));
 
     assert_eq!(
         server.call(&["GET", "dlock:order:7"]).text(),
         Some(&*holder),
-        "it is kept, and the dead are gone"
+        "the lock is kept, and the dead waiter is removed"
     );
-    assert!(believed > LONG / 2 && believed <= lives, "believed for {believed:?}, lives for {lives:?}");
+    assert!(
+        remaining > LONG / 2 && remaining <= ttl,
+        "{remaining:?} left in the guard, {ttl:?} at the server"
+    );
 }
 
-/// A hand-over frees no memory, and takes none.
+/// A hand-off between processes needs no additional memory.
 #[tokio::test]
-async fn a_server_without_memory_hands_a_lock_over_and_lets_a_waiter_leave() {
+async fn a_server_without_memory_grants_and_withdraws() {
     let server = RedisServer::start();
     let (first, second, third) =
         (manager_of(&server).await, manager_of(&server).await, manager_of(&server).await);
@@ -165,11 +168,11 @@ async fn a_server_without_memory_hands_a_lock_over_and_lets_a_waiter_leave() {
         }
     };
     within(LONG, "the leave", left).await;
-    let lives = time_to_live(&server, "order:7");
+    let ttl = time_to_live(&server, "order:7");
     let released = held.release().await;
     let granted = within(LONG, "the lock", waiters.remove(0)).await.expect("the waiter does not panic");
 
-    assert!(lives > LONG / 2, "{lives:?}");
+    assert!(ttl > LONG / 2, "{ttl:?}");
     assert!(released.is_ok(), "{released:?}");
     assert!(granted.is_ok(), "{granted:?}");
 }
@@ -191,7 +194,7 @@ async fn every_key_has_a_ttl_at_every_instant() {
             let stop = Arc::clone(&stop);
             contenders.push(tokio::spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
-                    let guard = lock.acquire().await.expect("its turn comes");
+                    let guard = lock.acquire().await.expect("the lock is granted");
                     guard.fencing_token().await.expect("it is held");
                     guard.release().await.expect("it was held");
                 }
@@ -213,9 +216,9 @@ async fn every_key_has_a_ttl_at_every_instant() {
     assert_eq!(bad, []);
 }
 
-/// P4, where no holder is left to see to it.
+/// P4, if no holder is alive to restore the TTL.
 #[tokio::test]
-async fn who_stops_waiting_behind_a_dead_holder_leaves_a_key_with_a_ttl() {
+async fn a_waiter_that_withdraws_behind_a_dead_holder_keeps_a_ttl() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     for (key, has_an_end) in [("ends", true), ("persisted", false)] {
@@ -241,14 +244,14 @@ async fn who_stops_waiting_behind_a_dead_holder_leaves_a_key_with_a_ttl() {
 }
 
 #[tokio::test]
-async fn waiters_that_give_up_in_a_keys_last_millisecond_do_not_prolong_it() {
+async fn withdrawals_at_expiry_do_not_extend_a_key() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let keys: Vec<_> = (0..400_u64).map(|number| format!("dying:{number}")).collect();
 
     let mut waiting = Vec::new();
     for (key, at) in keys.iter().zip(0_u64..) {
-        // Held by a process that is dead, so that nobody but time ends it.
+        // The holder is dead, so only the TTL ends the hold.
         server.call(&["SET", &name(key), "dl2-0123456789abcdef000000000001", "PX", "50"]);
         let lock = manager.lock(key).wait(Duration::from_micros(47_500 + at % 30 * 100));
         waiting.push(tokio::spawn(async move { drop(lock.acquire().await) }));

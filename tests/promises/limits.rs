@@ -1,4 +1,4 @@
-//! P3: acquiring ends within its limit, and what it left behind is cleaned up.
+//! P3: an acquire ends within its limit, and its leftovers are cleaned up.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,7 +14,7 @@ use super::{LEASE, LONG, SLACK, manager_of};
 async fn acquiring_through_a_black_hole_ends_within_its_wait() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     proxy.black_hole();
     let wait = Duration::from_millis(800);
 
@@ -32,7 +32,7 @@ async fn acquiring_through_a_black_hole_ends_within_its_wait() {
 async fn acquiring_through_a_black_hole_ends_within_its_tries() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     proxy.black_hole();
     let (delay, response_timeout) = (Duration::from_millis(20), Duration::from_millis(500));
 
@@ -48,7 +48,7 @@ async fn acquiring_through_a_black_hole_ends_within_its_tries() {
 }
 
 #[tokio::test]
-async fn a_hundred_acquirers_of_a_frozen_server_all_end_within_their_limit() {
+async fn a_hundred_acquires_of_a_frozen_server_end_in_time() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     server.pause();
@@ -64,7 +64,8 @@ async fn a_hundred_acquirers_of_a_frozen_server_all_end_within_their_limit() {
     let took = started.elapsed();
     server.resume();
 
-    // Who stood behind another task of its process cannot tell a slow turn from a server that is away.
+    // A task queued behind another task of its process cannot distinguish a slow holder from an
+    // unreachable server.
     let is_typed = |outcome: &Result<_, Error>| {
         matches!(outcome, Err(Error::Unavailable { .. } | Error::Contended { .. }))
     };
@@ -73,7 +74,7 @@ async fn a_hundred_acquirers_of_a_frozen_server_all_end_within_their_limit() {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_at_the_end_of_a_wait_does_not_hang_the_next_acquire() {
+async fn a_waker_that_panics_after_a_wait_does_not_hang_an_acquire() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let _held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
@@ -90,10 +91,10 @@ async fn a_waker_that_panics_at_the_end_of_a_wait_does_not_hang_the_next_acquire
 }
 
 #[tokio::test]
-async fn an_abandoned_attempt_blocks_others_for_at_most_its_lease() {
+async fn an_orphaned_attempt_blocks_others_for_at_most_its_lease() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let cut_off = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let other = manager_of(&server).await;
     proxy.swallow_replies();
 
@@ -108,10 +109,10 @@ async fn an_abandoned_attempt_blocks_others_for_at_most_its_lease() {
 }
 
 #[tokio::test]
-async fn an_abandoned_attempt_is_cleaned_up_when_the_way_is_open_again() {
+async fn an_orphaned_attempt_is_cleaned_up_after_a_reconnect() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let cut_off = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let cut_off = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let other = manager_of(&server).await;
     proxy.swallow_replies();
     let refused = cut_off.lock("order:7").lease(LONG).acquire().await;
@@ -124,5 +125,5 @@ async fn an_abandoned_attempt_is_cleaned_up_when_the_way_is_open_again() {
 
     assert!(refused.is_err(), "{refused:?}");
     assert!(granted.is_ok(), "{granted:?}");
-    assert!(took < Duration::from_secs(5), "the orphan stood until its lease ended: {took:?}");
+    assert!(took < Duration::from_secs(5), "the orphan stayed until its lease expired: {took:?}");
 }

@@ -1,4 +1,4 @@
-//! A name server that is silent: it holds up neither a call nor the end of the process.
+//! A silent name server delays neither a call nor the end of the process.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,14 +8,15 @@ use dlock_tests::Moment;
 
 use super::WORKER;
 
-/// Less than half of what a lookup takes that is waited for; a busy machine starts a process in less.
+/// Less than half of the time of a lookup that is waited for, and more than the start of a process
+/// on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What the URL says: a lookup that fails sooner is none without an answer.
+/// The timeout in the URL. A lookup that fails earlier was answered.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 #[test]
-fn a_process_ends_while_a_name_lookup_is_without_an_answer() {
+fn a_process_ends_while_a_name_lookup_has_no_reply() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("silent_names.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("support/silent_names.c");
@@ -30,9 +31,9 @@ fn a_process_ends_while_a_name_lookup_is_without_an_answer() {
             let url = format!("{scheme}://{hosts}?io={io}&connect_timeout=300ms");
             let started = Moment::now();
             let ended = Command::new(WORKER).arg(&url).env("LD_PRELOAD", &library).output();
-            let said = String::from_utf8_lossy(&ended.expect("it runs").stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&ended.expect("it runs").stderr).into_owned();
 
-            assert!(said.contains("the server takes managers"), "{url}: {said}");
+            assert!(stderr.contains("the server takes managers"), "{url}: {stderr}");
             let took = started.elapsed();
             assert!(took >= CONNECT_TIMEOUT && took < SOON, "{url}: {took:?}");
         }

@@ -1,6 +1,6 @@
-//! What the lock promises over a real Redis: under a frozen server, theft, black holes and killed processes.
+//! The guarantees of a lock over a real Redis under faults of servers, networks, and processes.
 //!
-//! Times are judged on the boot clock. What a test measures, it says in its assertion; slack for a busy machine is a named constant.
+//! Times are measured on the boot clock. Slack for a busy machine is a named constant.
 
 mod background;
 mod belief;
@@ -28,11 +28,11 @@ use dlock_tests::{Moment, RedisServer, within};
 
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(1);
-/// How long a lease is believed in: it ends one per cent and 2 ms early.
-const BELIEVED: Duration = Duration::from_millis(988);
-/// How late a loss may be told.
-const TOLD: Duration = Duration::from_millis(50);
-/// How late a process may be scheduled on a busy machine.
+/// How long a lease of 1 s is considered valid: it ends 1 % and 2 ms early.
+const VALID_FOR: Duration = Duration::from_millis(988);
+/// The longest acceptable delay until a loss is reported.
+const REPORTED_WITHIN: Duration = Duration::from_millis(50);
+/// The longest acceptable scheduling delay on a busy machine.
 const SLACK: Duration = Duration::from_millis(100);
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
@@ -41,7 +41,7 @@ async fn manager_of(server: &RedisServer) -> LockManager {
     LockManager::connect(&server.url()).await.expect("the server takes managers")
 }
 
-/// Returns when `count` contenders of other processes stand behind the holder of `key`.
+/// Waits until `count` contenders of other processes are queued behind the holder of `key`.
 async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
     let come = async {
         while ids_in(server.call(&["GET", &name(key)]).text().unwrap_or_default()) <= count {
@@ -51,7 +51,7 @@ async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
     within(Duration::from_secs(10), &format!("{count} waiting for {key}"), come).await;
 }
 
-/// Returns when nothing stands under `key`.
+/// Waits until `key` does not exist.
 async fn until_free(server: &RedisServer, key: &str, limit: Duration) {
     let freed = async {
         while server.call(&["EXISTS", &name(key)]) != Reply::Integer(0) {
@@ -61,11 +61,11 @@ async fn until_free(server: &RedisServer, key: &str, limit: Duration) {
     within(limit, &format!("{key} is free"), freed).await;
 }
 
-/// Returns how long `key` will live; nothing where there is none.
+/// Returns the TTL of `key`, or zero if the key does not exist.
 ///
 /// # Panics
 ///
-/// Panics if it has no end.
+/// Panics if the key has no TTL.
 fn time_to_live(server: &RedisServer, key: &str) -> Duration {
     match server.call(&["PTTL", &name(key)]).integer() {
         Some(-2) => Duration::ZERO,
@@ -73,7 +73,7 @@ fn time_to_live(server: &RedisServer, key: &str) -> Duration {
     }
 }
 
-/// A body that notes the boot clock at every poll, ticking for ever.
+/// A body that records the boot clock at every poll and never ends.
 async fn tick(last_poll: &AtomicU64) {
     loop {
         last_poll.store(Moment::now().nanos(), Ordering::SeqCst);

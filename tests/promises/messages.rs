@@ -1,4 +1,4 @@
-//! P2: whatever is published on our channel, nobody's lock is released by it, and the server is not asked without bound.
+//! P2: no message on a grant channel releases a lock or causes an unbounded number of commands.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ const MESSAGES: usize = 50_000;
 const FEW_HUNDRED: u64 = 500;
 
 #[tokio::test]
-async fn a_message_that_names_the_token_of_another_manager_does_not_release_its_lock() {
+async fn a_message_with_a_foreign_token_does_not_release_its_lock() {
     let server = RedisServer::start();
-    let (holder, told) = (manager_of(&server).await, manager_of(&server).await);
+    let (holder, receiver) = (manager_of(&server).await, manager_of(&server).await);
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let token = token_of(&server, "order:7");
-    let channel = channel_of(&server, &told).await;
+    let channel = channel_of(&server, &receiver).await;
 
     for _ in 0..10 {
-        let heard = server.call(&["PUBLISH", &channel, &format!("{token}dlock:order:7")]);
-        assert_eq!(heard.integer(), Some(1));
+        let reply = server.call(&["PUBLISH", &channel, &format!("{token}dlock:order:7")]);
+        assert_eq!(reply.integer(), Some(1));
     }
 
     let published = Moment::now();
@@ -34,16 +34,17 @@ async fn a_message_that_names_the_token_of_another_manager_does_not_release_its_
 }
 
 #[tokio::test]
-async fn fifty_thousand_messages_that_name_unknown_tokens_of_ours_lead_to_few_commands() {
+async fn a_flood_of_own_unknown_tokens_causes_few_commands() {
     assert_a_flood_leads_to_little(|token| token[..MANAGER].to_owned()).await;
 }
 
 #[tokio::test]
-async fn fifty_thousand_messages_that_name_tokens_of_others_lead_to_few_commands() {
+async fn a_flood_of_foreign_tokens_causes_few_commands() {
     assert_a_flood_leads_to_little(|_token| "dl2-00000000000000ab".to_owned()).await;
 }
 
-/// Publishes tokens that begin as `manager` says, made from one of ours, on our channel.
+/// Publishes tokens that start with the result of `manager`, which is given a token of the
+/// receiver.
 async fn assert_a_flood_leads_to_little(manager: impl Fn(&str) -> String) {
     let server = RedisServer::start();
     let flooded = manager_of(&server).await;
@@ -59,14 +60,14 @@ async fn assert_a_flood_leads_to_little(manager: impl Fn(&str) -> String) {
     for thousand in 0..MESSAGES / 1_000 {
         let mut pipeline = redis::pipe();
         for number in 0..1_000 {
-            // Far from what our own counter has come to.
+            // Far above the manager's own counter.
             let counter = 0x00ff_0000_0000 + thousand * 1_000 + number;
             let message = format!("{manager}{counter:012x}dlock:order:{}", counter % 1_000);
             pipeline.cmd("PUBLISH").arg(&channel).arg(message).ignore();
         }
         pipeline.query_async::<()>(&mut raw).await.expect("the server takes messages");
     }
-    // The manager still works, and has time to answer all that it means to answer.
+    // The manager still works, and has time to send every command that the messages cause.
     let other = flooded.lock("other").lease(LONG).acquire().await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let commands = asked() - before;
@@ -82,10 +83,10 @@ fn token_of(server: &RedisServer, key: &str) -> String {
     value.text().expect("it is held").to_owned()
 }
 
-/// Returns the channel on which `manager` is told of grants.
+/// Returns the channel on which `manager` receives grants.
 async fn channel_of(server: &RedisServer, manager: &LockManager) -> String {
-    let guard = manager.lock("whose channel").lease(LONG).acquire().await.expect("the lock is free");
-    let token = token_of(server, "whose channel");
+    let guard = manager.lock("channel-of-manager").lease(LONG).acquire().await.expect("the lock is free");
+    let token = token_of(server, "channel-of-manager");
     guard.release().await.expect("it was held");
     grant_channel(server, "dlock", &token)
 }

@@ -1,4 +1,5 @@
-//! Grants reach a manager in each namespace that its locks name, and nobody from outside of it.
+//! Grants reach a manager in each namespace of its locks, and a grant from another namespace is
+//! ignored.
 
 use std::time::Duration;
 
@@ -77,12 +78,12 @@ async fn a_waiter_from_before_the_reconnect_is_woken_in_its_namespace() {
     within(LONG, "the subscriptions", subscribed).await;
     held.release().await.expect("it was held");
 
-    let granted = within(PROMPT * 4, "the waiter's turn", waiter).await.expect("no panic");
+    let granted = within(PROMPT * 4, "the waiter's lock", waiter).await.expect("no panic");
     assert!(granted.is_ok(), "{granted:?}");
 }
 
 #[tokio::test]
-async fn a_namespace_whose_channel_is_refused_polls_until_it_is_allowed() {
+async fn a_namespace_polls_until_its_channel_is_allowed() {
     let server = RedisServer::start();
     acl::give_user(&server, acl::USER, &[], &["~shop:*", "~{shop:*"]);
     let url = format!("redis://{}:{}@127.0.0.1:{}", acl::USER, acl::PASSWORD, server.port());
@@ -97,9 +98,9 @@ async fn a_namespace_whose_channel_is_refused_polls_until_it_is_allowed() {
     assert_eq!(ours.inspect(&key).await.expect("it answers").map(|seen| seen.waiters()), Some(0));
 
     held.release().await.expect("it was held");
-    let polled = within(LONG, "the waiter's turn", waiter).await.expect("no panic").expect("it polls");
+    let polled = within(LONG, "the waiter's lock", waiter).await.expect("no panic").expect("it polls");
     polled.release().await.expect("it was held");
-    // The default namespace is allowed, and events arrive in it.
+    // The user may use the default namespace, and grants arrive in it.
     let own = time_of_handover(&ours, &theirs, &key_in("dlock", "order:7")).await;
     server.call(&["ACL", "SETUSER", acl::USER, "&shop:grant:*"]);
     let subscribed = async {
@@ -114,7 +115,7 @@ async fn a_namespace_whose_channel_is_refused_polls_until_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_user_of_one_named_namespace_alone_is_woken_in_it() {
+async fn a_user_of_only_one_namespace_is_woken_in_it() {
     let server = RedisServer::start();
     give_user_of(&server, "shop");
     let url = format!("redis://shop:{}@127.0.0.1:{}/{NEVER_POLLS}", acl::PASSWORD, server.port());
@@ -126,9 +127,9 @@ async fn a_user_of_one_named_namespace_alone_is_woken_in_it() {
     assert!(took < PROMPT, "{took:?}");
 }
 
-/// One key by two names: `a` with `b:c`, and `a:b` with `c`.
+/// One key under two names: `a` with `b:c`, and `a:b` with `c`.
 #[tokio::test]
-async fn overlapping_namespaces_exclude_and_nobody_waits_for_ever() {
+async fn overlapping_namespaces_exclude_and_wake_waiters() {
     let server = RedisServer::start();
     server.allow(["~a:*", "~{a:*", "&a:grant:*", "&a:b:grant:*"].into_iter());
     let outer = manager_with(&server, "?namespace=a&grant_lease=300ms").await;
@@ -147,7 +148,7 @@ async fn overlapping_namespaces_exclude_and_nobody_waits_for_ever() {
         held.release().await.expect("it was held");
 
         let next =
-            within(LONG / 3, "the waiter's turn", waiter).await.expect("no panic").expect("it is free");
+            within(LONG / 3, "the waiter's lock", waiter).await.expect("no panic").expect("it is free");
         next.release().await.expect("it was held");
     }
 }
@@ -187,7 +188,8 @@ async fn channels_show_no_part_of_a_token() {
     assert!(!channels.iter().any(|channel| channel.contains(&manager.id())), "{channels:?}");
 }
 
-/// A tenant that shares a process of ours, and so knows its channel, grants nothing outside of its namespace.
+/// A tenant that shares a process, and therefore knows its channel, cannot grant locks of another
+/// namespace.
 #[tokio::test]
 async fn a_grant_over_the_channel_of_another_namespace_is_ignored() {
     let server = RedisServer::start();
@@ -208,7 +210,7 @@ async fn a_grant_over_the_channel_of_another_namespace_is_ignored() {
     assert_eq!(received, Reply::Integer(1));
     assert!(!waiter.is_finished(), "the grant was accepted");
     held.release().await.expect("it was held");
-    assert!(within(PROMPT, "the waiter's turn", waiter).await.expect("no panic").is_ok());
+    assert!(within(PROMPT, "the waiter's lock", waiter).await.expect("no panic").is_ok());
 }
 
 /// An unpublished build wrote tokens that began with `dl1-`.
@@ -232,6 +234,6 @@ async fn values_of_an_older_build_are_foreign_and_exclude() {
         assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
         assert_eq!((seen.holder(), seen.waiters()), (None, 0));
         assert_eq!(after.text(), Some(&*value));
-        later.expect("its time is over").release().await.expect("it was held");
+        later.expect("the key has expired").release().await.expect("it was held");
     }
 }

@@ -1,4 +1,4 @@
-//! What a command without an answer left behind is cleaned up, also when the connection goes, and when the manager does.
+//! A command without a reply is cleaned up, even if its connection or its manager is lost.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::{LONG, until_free};
 const CLEANED_UP: Duration = Duration::from_millis(2_500);
 
 #[tokio::test]
-async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it_is_being_undone() {
+async fn a_lost_grant_is_cleaned_up_despite_a_lost_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     proxy.hold_replies_after(0);
     let lock = manager.lock("order:7").lease(LONG);
     let unanswered = tokio::spawn(async move { lock.acquire().await });
@@ -25,7 +25,8 @@ async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it
 
     proxy.black_hole();
     let undoing = proxy.on_request(b"dlock:order:7");
-    // A second command that is sent before the undoing and gets no answer either: the connection is given up in the midst of it.
+    // A second command, sent before the cleanup, gets no reply either, so the connection is dropped
+    // in the middle of the cleanup.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let second = manager.lock("order:8").lease(LONG).acquire().await;
     let unanswered = unanswered.await.expect("the call does not panic");
@@ -39,10 +40,10 @@ async fn a_grant_without_an_answer_is_undone_though_the_connection_goes_while_it
 }
 
 #[tokio::test]
-async fn an_acquire_dropped_before_its_answer_leaves_nothing_though_its_manager_is_dropped_too() {
+async fn an_acquire_dropped_with_its_manager_leaves_nothing() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let lock = manager.lock("order:7").lease(LONG);
     proxy.hold_replies();
 
@@ -56,16 +57,16 @@ async fn an_acquire_dropped_before_its_answer_leaves_nothing_though_its_manager_
 }
 
 #[tokio::test]
-async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_dropped_too() {
+async fn an_acquire_dropped_while_sent_leaves_nothing() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let lock = manager.lock("order:7").lease(LONG);
     let sent = proxy.on_request(b"dlock:order:7");
 
     let polled = poll_times(1, lock.acquire()).await;
     drop((lock, manager));
-    // It may never be sent at all.
+    // The command may never be sent.
     let _ = tokio::time::timeout(Duration::from_millis(200), sent).await;
 
     assert!(matches!(polled, Polled::Dropped));
@@ -73,7 +74,7 @@ async fn an_acquire_dropped_as_it_is_sent_leaves_nothing_though_its_manager_is_d
 }
 
 #[tokio::test]
-async fn a_release_without_an_answer_is_said_again_on_the_next_connection() {
+async fn an_unanswered_release_is_repeated_after_a_reconnect() {
     let (server, proxy, manager) = with_a_release_without_an_answer().await;
 
     proxy.pass();
@@ -84,7 +85,7 @@ async fn a_release_without_an_answer_is_said_again_on_the_next_connection() {
 }
 
 #[tokio::test]
-async fn a_release_without_an_answer_is_said_again_though_its_connection_and_then_its_manager_go() {
+async fn an_unanswered_release_survives_its_connection_then_manager() {
     let (server, proxy, manager) = with_a_release_without_an_answer().await;
 
     proxy.pass();
@@ -95,7 +96,7 @@ async fn a_release_without_an_answer_is_said_again_though_its_connection_and_the
 }
 
 #[tokio::test]
-async fn a_release_without_an_answer_is_said_again_though_its_manager_and_then_its_connection_go() {
+async fn an_unanswered_release_survives_its_manager_then_connection() {
     let (server, proxy, manager) = with_a_release_without_an_answer().await;
 
     drop(manager);
@@ -105,30 +106,31 @@ async fn a_release_without_an_answer_is_said_again_though_its_manager_and_then_i
     until_free(&server, "order:7", CLEANED_UP).await;
 }
 
-/// A command that was given up with its connection may run a while later: a process that ended before would leave a lock taken.
+/// A command on a dropped connection may run later. If the process ended before that, the lock
+/// would stay held.
 #[tokio::test]
-async fn a_shutdown_gives_back_what_arrives_after_its_connection_was_lost() {
+async fn a_shutdown_cleans_up_requests_of_a_lost_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url_with("?response_timeout=150ms")).await.expect("it is open");
     proxy.delay_requests(Duration::from_millis(800));
     let late = manager.lock("order:7").lease(LONG).acquire().await;
-    proxy.pass(); // what has come is late all the same; the next connection is not
+    proxy.pass(); // requests already received stay delayed; those of the next connection do not
 
     let began = Moment::now();
     within(LONG, "the shutdown", manager.shutdown(Duration::ZERO)).await;
 
     assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
-    assert_eq!(server.command_count("set"), 1, "it came back before what is late had arrived");
+    assert_eq!(server.command_count("set"), 1, "the shutdown ended before the delayed command arrived");
     assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(0));
     assert!(began.elapsed() < CLEANED_UP, "{:?}", began.elapsed());
 }
 
-/// A server, a way to it that swallows everything, and a manager with no guard left, whose release has been swallowed.
+/// Returns a server, a black-hole proxy, and a manager whose last release is lost in that proxy.
 async fn with_a_release_without_an_answer() -> (RedisServer, Proxy, LockManager) {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url()).await.expect("the way is open");
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     proxy.black_hole();
     let released = proxy.on_request(b"dlock:order:7");
@@ -137,7 +139,8 @@ async fn with_a_release_without_an_answer() -> (RedisServer, Proxy, LockManager)
     (server, proxy, manager)
 }
 
-/// A command without an answer may still run: had two tries of a call one token, the late release of the first would free the second.
+/// A command without a reply may still run. If two attempts of a call shared a token, the late
+/// release of the first would release the lock of the second.
 #[tokio::test]
 async fn every_attempt_has_a_token_of_its_own() {
     let tokens = Arc::new(Mutex::new(Vec::new()));
@@ -150,7 +153,7 @@ async fn every_attempt_has_a_token_of_its_own() {
         Answer::Close
     });
     let manager = LockManager::connect(&server.url()).await.expect("it greets like a Redis");
-    // Long enough for another connection to be there.
+    // Long enough for a new connection to be established.
     let delay = Duration::from_millis(150);
     let lock = manager.lock("order:7").lease(LONG).retry(3).backoff(delay, delay);
 

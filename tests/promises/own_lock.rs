@@ -1,4 +1,4 @@
-//! P2: release and renewal touch only our own; a lost lock is never made again.
+//! P2: release and renewal affect only the lock of their own token; a lost lock is never recreated.
 
 use std::time::Duration;
 
@@ -9,50 +9,51 @@ use dlock_tests::{Moment, RedisServer, within};
 
 use super::{LEASE, LONG, SLACK, manager_of};
 
-/// Connects a manager that is told of nothing: what happens to its key is noticed by a renewal alone.
-async fn untold(server: &RedisServer) -> LockManager {
+/// Connects a manager without tracking, so that only a renewal notices changes to its key.
+async fn untracked(server: &RedisServer) -> LockManager {
     LockManager::connect(&server.url_with("?tracking=off")).await.expect("the server takes managers")
 }
 
 #[tokio::test]
-async fn a_deleted_key_is_noticed_by_the_next_renewal_and_never_made_again() {
+async fn a_renewal_detects_a_deleted_key_and_does_not_recreate_it() {
     let server = RedisServer::start();
-    let manager = untold(&server).await;
+    let manager = untracked(&server).await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
     server.call(&["DEL", "dlock:order:7"]);
     let deleted = Moment::now();
     within(LONG, "the loss", held.lost()).await;
-    let told = deleted.elapsed();
+    let reported = deleted.elapsed();
     tokio::time::sleep(LEASE).await;
 
-    assert!(told < LEASE / 3 + SLACK, "{told:?}");
+    assert!(reported < LEASE / 3 + SLACK, "{reported:?}");
     assert_eq!(server.call(&["EXISTS", "dlock:order:7"]), Reply::Integer(0));
     drop(held);
 }
 
 #[tokio::test]
-async fn a_stolen_key_is_noticed_by_the_next_renewal_and_left_as_it_is() {
+async fn a_renewal_detects_a_stolen_key_and_keeps_it_unchanged() {
     let server = RedisServer::start();
-    let manager = untold(&server).await;
+    let manager = untracked(&server).await;
     let held = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
 
     server.call(&["SET", "dlock:order:7", FOREIGN, "PX", "60000"]);
     let stolen = Moment::now();
     within(LONG, "the loss", held.lost()).await;
-    let told = stolen.elapsed();
+    let reported = stolen.elapsed();
     drop(held);
-    // Over the same connection, so that whatever the drop sends has been executed.
+    // This uses the same connection, so every command that the drop sends has been executed after
+    // it.
     manager.lock("order:8").acquire().await.expect("free").release().await.expect("held");
 
-    assert!(told < LEASE / 3 + SLACK, "{told:?}");
+    assert!(reported < LEASE / 3 + SLACK, "{reported:?}");
     assert_eq!(server.call(&["GET", "dlock:order:7"]), Reply::Text(FOREIGN.to_owned()));
     let ttl = server.call(&["PTTL", "dlock:order:7"]).integer();
     assert!(ttl.is_some_and(|ttl| ttl > 50_000), "{ttl:?}");
 }
 
 #[tokio::test]
-async fn a_foreign_holder_is_waited_for_and_never_queued_into() {
+async fn a_foreign_lock_is_polled_and_never_modified() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     server.call(&["SET", "dlock:order:7", FOREIGN, "PX", "60000"]);

@@ -1,4 +1,4 @@
-//! Liveness, with real processes: killed, waiting, handing over.
+//! Liveness with real processes that are killed, wait, and hand off.
 
 use std::process::Command;
 use std::time::Duration;
@@ -44,7 +44,8 @@ async fn a_killed_waiter_does_not_hold_up_those_behind_it() {
     held.release().await.expect("it was held");
     let granted = alive.event("acquired", "order:7").await;
 
-    // The server may not have seen yet that the dead one's connection is closed: then its grant lease of 1 s is the bound.
+    // The server may not have detected that the killed process's connection is closed. Then its
+    // grant lease of 1 s is the bound.
     assert!(granted.at < released + Duration::from_millis(1_250), "{:?}", granted.at.since(released));
 }
 
@@ -56,7 +57,8 @@ async fn a_release_reaches_the_next_process_within_five_milliseconds() {
     let mut took = Vec::new();
 
     for _ in 0..50 {
-        let held = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await.expect("its turn comes");
+        let held =
+            manager.lock("order:7").lease(LONG).wait(LONG).acquire().await.expect("the lock is granted");
         next.send("acquire order:7 30000 30000");
         until_waiting(&server, "order:7", 1).await;
         let released = Moment::now();
@@ -72,14 +74,14 @@ async fn a_release_reaches_the_next_process_within_five_milliseconds() {
 }
 
 #[tokio::test]
-async fn processes_that_take_turns_get_rising_fencing_tokens() {
+async fn alternating_processes_get_rising_fencing_tokens() {
     let server = RedisServer::start();
     let mut workers =
         [Worker::spawn(WORKER, &[server.url()]).await, Worker::spawn(WORKER, &[server.url()]).await];
     let mut tokens = Vec::new();
 
-    for turn in 0..6 {
-        let worker = &mut workers[turn % 2];
+    for round in 0..6 {
+        let worker = &mut workers[round % 2];
         worker.send("acquire order:7 30000 30000");
         worker.event("acquired", "order:7").await;
         worker.send("token order:7");
@@ -96,7 +98,7 @@ async fn processes_that_take_turns_get_rising_fencing_tokens() {
 fn the_worker_ends_with_its_input() {
     let server = RedisServer::start();
 
-    // Its input is nothing, which ends at once.
+    // Standard input is empty and ends immediately.
     let mut command = Command::new(WORKER);
     let output = command.arg(server.url()).stdin(std::process::Stdio::null()).output();
 

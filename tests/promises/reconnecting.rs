@@ -1,4 +1,7 @@
-//! Calls that come while a lost connection is being replaced: they wait for the first attempt, and later ones are refused at once.
+//! Calls made while a lost connection is being replaced.
+//!
+//! They wait for the first attempt to connect. Once that attempt has failed, calls are rejected
+//! immediately.
 
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use dlock_tests::{Moment, Proxy, RedisServer, Worker, within};
 
 use super::{LONG, SLACK, WORKER, manager_of};
 
-/// As often as the case was seen to fail: every time.
+/// Enough rounds: the failure that these tests exclude occurred in every round.
 const ROUNDS: usize = 12;
 
 /// The default limit of a single try.
@@ -21,7 +24,7 @@ fn kill_connections(server: &RedisServer) {
     server.call(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]);
 }
 
-/// Takes and releases a lock by single tries, each right after `cut`.
+/// Acquires and releases a lock with single tries, each right after `cut`.
 async fn take_after_each(manager: &LockManager, cut: impl Fn()) {
     for round in 0..ROUNDS {
         cut();
@@ -49,7 +52,7 @@ async fn a_single_try_right_after_a_reset_succeeds() {
 }
 
 #[tokio::test]
-async fn a_single_try_right_after_a_cut_succeeds_in_the_layout_of_redisson() {
+async fn a_single_try_right_after_a_cut_succeeds_with_redisson_layout() {
     let server = RedisServer::start();
     server.allow(dlock_tests::acl::documented_for_redisson());
     let manager = LockManager::connect(&server.url_with("?layout=redisson")).await.expect("it is open");
@@ -58,7 +61,7 @@ async fn a_single_try_right_after_a_cut_succeeds_in_the_layout_of_redisson() {
 }
 
 #[tokio::test]
-async fn a_single_try_right_after_a_cut_succeeds_on_the_callers_runtime() {
+async fn a_single_try_right_after_a_cut_succeeds_with_io_runtime() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url_with("?io=runtime")).await.expect("it is open");
 
@@ -124,7 +127,7 @@ async fn release_ready_and_inspect_wait_for_the_new_connection() {
 }
 
 #[tokio::test]
-async fn a_written_acquire_is_given_back_and_tried_again_under_a_new_token() {
+async fn a_sent_acquire_is_cleaned_up_and_retried_with_a_new_token() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let url = proxy.url_with("?response_timeout=5s&tracking=off");
@@ -135,11 +138,11 @@ async fn a_written_acquire_is_given_back_and_tried_again_under_a_new_token() {
     let answer = proxy.on_reply(b"OK");
     let lock = manager.lock("order:7").lease(LONG);
     let call = tokio::spawn(async move { lock.acquire().await });
-    within(LONG, "the answer that is lost", answer).await;
+    within(LONG, "the lost reply", answer).await;
     let first = value();
     proxy.pass();
     proxy.reset_all();
-    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("it was given back");
+    let guard = within(LONG, "the lock", call).await.expect("no panic").expect("it was cleaned up");
 
     assert!(first.is_some() && value().is_some() && value() != first, "{first:?}, {:?}", value());
     assert!(guard.check().is_ok());
@@ -148,7 +151,7 @@ async fn a_written_acquire_is_given_back_and_tried_again_under_a_new_token() {
 }
 
 #[tokio::test]
-async fn a_call_is_refused_at_once_after_the_first_attempt_has_failed() {
+async fn a_call_fails_immediately_after_the_first_failed_connect() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
@@ -167,7 +170,7 @@ async fn a_call_is_refused_at_once_after_the_first_attempt_has_failed() {
 }
 
 #[tokio::test]
-async fn a_single_try_waits_no_longer_than_its_limit_for_a_silent_server() {
+async fn a_single_try_of_a_silent_server_ends_within_its_limit() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
@@ -209,7 +212,7 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
         let key = format!("order:{round}");
         let lock = manager.lock(&*key).lease(LONG);
         let dropped = tokio::time::timeout(Duration::from_millis(1), lock.acquire()).await;
-        drop(dropped); // whether it waited, or had the lock
+        drop(dropped); // an acquire in progress, or a guard
         super::until_free(&server, &key, LONG / 2).await;
     }
 }

@@ -1,4 +1,5 @@
-//! `io=runtime`: connections that are driven on the runtime that connects, and what becomes of locks when that runtime ends.
+//! `io=runtime`: connections driven by the connecting runtime, and locks after that runtime has
+//! ended.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::{LONG, time_to_live, until_free, until_waiting};
 
 const LEASE: Duration = Duration::from_millis(600);
 
-/// The runtimes that a manager may be made on.
+/// The runtimes on which a manager is created.
 const MADE: [fn() -> Runtime; 2] = [
     || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made"),
     || {
@@ -22,14 +23,14 @@ const MADE: [fn() -> Runtime; 2] = [
         builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
     },
 ];
-/// The ways in which they end.
+/// The ways in which these runtimes end.
 const ENDS: [fn(Runtime); 2] = [drop, Runtime::shutdown_background];
 
 async fn connect(url: &str) -> LockManager {
     LockManager::builder(url).io(Io::Runtime).connect().await.expect("the server takes managers")
 }
 
-/// Runs a test with each runtime that a manager may be made on and each way in which that ends.
+/// Runs a test with each runtime and each way in which it ends.
 fn on_each(test: impl Fn(Runtime, fn(Runtime)) + Copy + Send + 'static) {
     for made in MADE {
         for end in ENDS {
@@ -39,7 +40,7 @@ fn on_each(test: impl Fn(Runtime, fn(Runtime)) + Copy + Send + 'static) {
 }
 
 #[test]
-fn a_hold_outlives_the_runtime_that_its_manager_was_made_on() {
+fn a_hold_outlives_the_runtime_of_its_manager() {
     on_each(|first, end| {
         let (server, second) = (RedisServer::start(), MADE[0]());
         let manager = first.block_on(connect(&server.url()));
@@ -58,7 +59,7 @@ fn a_hold_outlives_the_runtime_that_its_manager_was_made_on() {
 }
 
 #[test]
-fn a_waiter_of_another_runtime_is_served_though_that_of_its_manager_ends() {
+fn a_waiter_outlives_the_runtime_of_its_manager() {
     on_each(|first, end| {
         let (server, second) = (RedisServer::start(), MADE[1]());
         let manager = first.block_on(connect(&server.url()));
@@ -66,7 +67,7 @@ fn a_waiter_of_another_runtime_is_served_though_that_of_its_manager_ends() {
             let other = LockManager::connect(&server.url()).await.expect("the server takes managers");
             let held = other.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
             let lock = manager.lock("order:7").lease(LEASE).wait(LONG);
-            // Without it a current-thread runtime does nothing.
+            // If nothing blocks on a current-thread runtime, it makes no progress.
             let (has_asked, asked) = tokio::sync::oneshot::channel();
             let driven = tokio::task::spawn_blocking(move || {
                 first.block_on(asked).expect("the test goes on");
@@ -79,7 +80,7 @@ fn a_waiter_of_another_runtime_is_served_though_that_of_its_manager_ends() {
 
             tokio::task::spawn_blocking(move || end(first)).await.expect("a runtime ends");
             held.release().await.expect("the server answers");
-            let guard = waiter.await.expect("the waiter does not panic").expect("its turn comes");
+            let guard = waiter.await.expect("the waiter does not panic").expect("the lock is granted");
 
             assert!(guard.release().await.is_ok());
         });
@@ -87,7 +88,7 @@ fn a_waiter_of_another_runtime_is_served_though_that_of_its_manager_ends() {
 }
 
 #[test]
-fn what_a_task_held_is_released_though_it_ends_with_its_runtime() {
+fn a_lock_of_a_task_that_ends_with_its_runtime_is_released() {
     on_each(|first, end| {
         let (server, second) = (RedisServer::start(), MADE[0]());
         let manager = first.block_on(connect(&server.url()));
@@ -122,7 +123,7 @@ fn a_manager_shuts_down_after_its_runtime_has_ended() {
     });
 }
 
-/// Takes a lock, has the runtime of its manager end, and lets go on another runtime.
+/// Acquires a lock, ends the runtime of its manager, and releases the lock on another runtime.
 fn moves(url: &str) {
     for made in MADE {
         let (first, second, url) = (made(), MADE[0](), url.to_owned());
@@ -133,7 +134,7 @@ fn moves(url: &str) {
             drop(first);
 
             second.block_on(async {
-                drop(guard); // the connections are being made anew: it leaves when they are there
+                drop(guard); // the release is sent once the manager has reconnected
                 let again = lock.acquire().await.expect("the lock is free again");
                 assert!(again.release().await.is_ok());
             });
@@ -154,13 +155,13 @@ fn a_quorum_is_driven_on_a_runtime_and_outlives_it() {
 }
 
 #[test]
-fn a_master_of_sentinels_is_driven_on_a_runtime_and_outlives_it() {
+fn a_sentinel_primary_is_driven_on_a_runtime_and_outlives_it() {
     let fleet = MADE[0]().block_on(SentinelFleet::start());
     moves(&fleet.url_with(""));
 }
 
 #[tokio::test]
-async fn a_body_that_blocks_the_runtime_for_a_lease_is_stopped_by_its_deadline() {
+async fn a_body_that_blocks_the_runtime_is_stopped_by_its_deadline() {
     let server = RedisServer::start();
     let lock = connect(&server.url()).await.lock("order:7").lease(LEASE);
     let went_on = Arc::new(AtomicBool::new(false));
@@ -178,9 +179,10 @@ async fn a_body_that_blocks_the_runtime_for_a_lease_is_stopped_by_its_deadline()
     assert!(!went_on.load(Ordering::SeqCst));
 }
 
-/// Whoever would tell it of the loss runs on the same thread, and has not run by then: the clock alone can stop it.
+/// The task that would report the loss runs on the blocked thread and has not run. Only the check
+/// of the clock can stop the body.
 #[tokio::test]
-async fn a_body_that_blocks_the_runtime_and_is_polled_next_is_stopped_by_its_deadline() {
+async fn a_blocking_body_that_is_polled_next_is_stopped() {
     let server = RedisServer::start();
     let lock = connect(&server.url()).await.lock("order:7").lease(LEASE);
     let went_on = Arc::new(AtomicBool::new(false));
@@ -188,7 +190,7 @@ async fn a_body_that_blocks_the_runtime_and_is_polled_next_is_stopped_by_its_dea
 
     let outcome = lock
         .run(async |_guard| {
-            tokio::time::sleep(LEASE / 10).await; // what taking the lock has woken has run
+            tokio::time::sleep(LEASE / 10).await; // tasks woken by the acquisition have run
             std::thread::sleep(LEASE * 2);
             let mut is_woken = false;
             poll_fn(|cx| {
@@ -208,7 +210,7 @@ async fn a_body_that_blocks_the_runtime_and_is_polled_next_is_stopped_by_its_dea
 }
 
 #[test]
-fn a_runtime_without_timers_is_refused_and_nobody_hangs() {
+fn a_runtime_without_timers_is_rejected_immediately() {
     let server = RedisServer::start();
     let url = server.url();
 
@@ -223,7 +225,7 @@ fn a_runtime_without_timers_is_refused_and_nobody_hangs() {
 }
 
 #[test]
-fn a_runtime_without_io_is_refused_and_left_alone() {
+fn a_runtime_without_io_is_rejected_without_further_panics() {
     const NAME: &str = "runtime without i/o";
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let before = std::panic::take_hook();
@@ -244,15 +246,15 @@ fn a_runtime_without_io_is_refused_and_left_alone() {
     let Err(Error::Config { part, .. }) = connected else { panic!("{connected:?}") };
     assert_eq!(&*part, "io");
 
-    // Whatever is tried again is tried within a tenth of a second.
+    // A retry would happen within 100 ms.
     let panics = || PANICS.load(Ordering::SeqCst);
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
     let soon = panics();
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(700)).await });
-    assert_eq!(panics(), soon, "it panics again and again");
+    assert_eq!(panics(), soon, "the panic repeats");
 }
 
-/// Returns how many connections a server has, beside the one that asks.
+/// Returns the number of connections of a server, except the one that asks.
 fn connections(server: &RedisServer) -> usize {
     server.call(&["CLIENT", "LIST"]).text().unwrap_or_default().lines().count() - 1
 }
@@ -267,7 +269,7 @@ async fn until_alone(server: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_manager_that_waits_for_replicas_leaves_no_connection_on_its_runtime() {
+async fn a_manager_with_replica_acks_leaves_no_connection() {
     let server = RedisServer::builder().also_allow(acl::WITH_ACKS).start();
     let manager = connect(&server.url_with("?replica_acks=1")).await;
     assert!(connections(&server) > 0);
@@ -278,10 +280,11 @@ async fn a_manager_that_waits_for_replicas_leaves_no_connection_on_its_runtime()
 }
 
 #[tokio::test]
-async fn a_manager_whose_last_release_is_never_answered_leaves_no_connection_on_its_runtime() {
+async fn a_manager_with_an_unanswered_release_leaves_no_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    // Longer than is waited after the first time out: the leave that follows is under way when nobody waits any more.
+    // Longer than the wait after the first timeout: the cleanup command that follows is in flight
+    // when the manager stops waiting.
     let manager = connect(&proxy.url_with("?tracking=off&response_timeout=3s")).await;
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     assert!(connections(&server) > 0);

@@ -1,4 +1,4 @@
-//! C4: the wall clock of a client jumps, and nothing comes of it: leases and waits go by the clock that nobody sets.
+//! C4: a step of a client's wall clock affects neither leases nor waits, which use another clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_runtime::Error;
 use dlock_tests::{Moment, RedisServer, WallClock, Worker};
 
-use super::{LEASE, LONG, SLACK, TOLD, WORKER, manager_of, until_waiting};
+use super::{LEASE, LONG, REPORTED_WITHIN, SLACK, WORKER, manager_of, until_waiting};
 
 const HOUR: i64 = 3_600;
 
@@ -20,7 +20,7 @@ fn clock() -> Option<Arc<WallClock>> {
     }
 }
 
-/// Steps the clock, and shows that the worker lives by it.
+/// Steps the clock and checks that the worker observes the step.
 async fn step(clock: &WallClock, worker: &mut Worker, seconds: i64) {
     let before = wall(worker).await;
     clock.step_to(seconds);
@@ -34,7 +34,7 @@ async fn wall(worker: &mut Worker) -> u64 {
 }
 
 #[tokio::test]
-async fn a_clients_wall_clock_that_jumps_neither_ends_nor_lengthens_its_holds() {
+async fn a_client_wall_clock_step_does_not_change_holds() {
     let Some(clock) = clock() else { return };
     for seconds in [HOUR, -HOUR] {
         let server = RedisServer::start();
@@ -50,23 +50,26 @@ async fn a_clients_wall_clock_that_jumps_neither_ends_nor_lengthens_its_holds() 
         worker.send("check order:7");
         worker.event("held", "order:7").await;
         let taken = other.lock("order:7").lease(LONG).try_acquire().await.expect("the server answers");
-        // And the other way: what the server does not renew any more ends on time.
+        // Conversely, a hold that the frozen server cannot renew ends on time.
         server.pause();
         let frozen = Moment::now();
         let lost = worker.event_or_failure("left", "order:8").await;
-        let told = lost.at.since(frozen);
+        let reported = lost.at.since(frozen);
         server.resume();
         clock.step_to(0);
 
         assert!(taken.is_none(), "stepped by {seconds} s: another got in");
         assert!(lost.detail.starts_with("Lost"), "{lost:?}");
-        assert!(told < LEASE + TOLD + SLACK, "stepped by {seconds} s: told {told:?} after the freeze");
-        assert!(told > LEASE / 2, "stepped by {seconds} s: told after {told:?}, with time left");
+        assert!(
+            reported < LEASE + REPORTED_WITHIN + SLACK,
+            "stepped by {seconds} s: reported {reported:?} after the freeze"
+        );
+        assert!(reported > LEASE / 2, "stepped by {seconds} s: reported after {reported:?}, with time left");
     }
 }
 
 #[tokio::test]
-async fn a_clients_wall_clock_that_jumps_neither_ends_nor_lengthens_its_waits() {
+async fn a_client_wall_clock_step_does_not_change_waits() {
     let Some(clock) = clock() else { return };
     for seconds in [HOUR, -HOUR] {
         let server = RedisServer::start();
@@ -88,9 +91,9 @@ async fn a_clients_wall_clock_that_jumps_neither_ends_nor_lengthens_its_waits() 
     }
 }
 
-/// The tokens are the server's: what a client thinks of the time is in none of them.
+/// The server generates fencing tokens, so a client's clock does not affect them.
 #[tokio::test]
-async fn tokens_do_not_go_by_the_clients_wall_clock() {
+async fn tokens_do_not_depend_on_the_client_wall_clock() {
     let Some(clock) = clock() else { return };
     let server = RedisServer::start();
     let mut worker = Worker::spawn_by(&clock, WORKER, &[server.url()]).await;
@@ -107,7 +110,7 @@ async fn tokens_do_not_go_by_the_clients_wall_clock() {
         worker.event("released", "order:7").await;
         step(&clock, &mut worker, seconds).await;
         let between = lock.run(async |guard| guard.fencing_token().await).await;
-        let between: Result<_, Error> = between.expect("its turn comes");
+        let between: Result<_, Error> = between.expect("the lock is granted");
         tokens.push(between.expect("it is held").get());
     }
 

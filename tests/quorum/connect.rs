@@ -1,4 +1,4 @@
-//! How a manager comes to a quorum, and what it says where that cannot be one.
+//! Connecting to a quorum, and the errors of server lists that cannot form one.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ fn url_of(servers: &[&RedisServer]) -> String {
 }
 
 #[track_caller]
-fn assert_config(refused: Result<LockManager, Error>, cure: &str) {
+fn assert_config(refused: Result<LockManager, Error>, remedy: &str) {
     match refused {
-        Err(Error::Config { problem, .. }) => assert!(problem.contains(cure), "{problem}"),
-        other => panic!("{cure}: {other:?}"),
+        Err(Error::Config { problem, .. }) => assert!(problem.contains(remedy), "{problem}"),
+        other => panic!("{remedy}: {other:?}"),
     }
 }
 
@@ -27,14 +27,14 @@ async fn two_hosts_are_no_quorum() {
 }
 
 #[tokio::test]
-async fn options_that_a_quorum_has_no_use_for_are_told() {
+async fn options_unsupported_by_a_quorum_are_rejected() {
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?replica_acks=1").await, "leave it out");
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?layout=redisson").await, "leave it out");
     assert_config(LockManager::connect("redis+quorum://h1,h2,h3?yield_to_foreign=on").await, "leave it out");
 }
 
 #[tokio::test]
-async fn one_server_under_two_names_is_told() {
+async fn one_server_under_two_names_is_rejected() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let hosts = format!("127.0.0.1:{0},127.0.0.1:{1},localhost:{0}", one.port(), two.port());
 
@@ -44,7 +44,7 @@ async fn one_server_under_two_names_is_told() {
 }
 
 #[tokio::test]
-async fn a_replica_and_a_part_of_a_cluster_are_told_with_their_cure() {
+async fn replica_and_cluster_node_are_rejected_with_a_remedy() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", one.port())).start();
     let of_cluster = RedisServer::builder().line("cluster-enabled yes").start();
@@ -52,12 +52,12 @@ async fn a_replica_and_a_part_of_a_cluster_are_told_with_their_cure() {
     let with_replica = LockManager::connect(&url_of(&[&one, &two, &replica])).await;
     let with_cluster = LockManager::connect(&url_of(&[&one, &two, &of_cluster])).await;
 
-    assert_config(with_replica, "name the servers of a quorum that are masters");
+    assert_config(with_replica, "name independent primaries");
     assert_config(with_cluster, "write `redis+cluster://`");
 }
 
 #[tokio::test]
-async fn fewer_than_a_majority_are_told_and_how_many_it_needs() {
+async fn error_without_a_majority_names_the_required_number() {
     let mut fleet = QuorumFleet::start_young(3);
     fleet.befall(&[0, 2], Fate::Killed);
 
@@ -72,11 +72,11 @@ async fn fewer_than_a_majority_are_told_and_how_many_it_needs() {
 }
 
 #[tokio::test]
-async fn a_majority_is_enough_at_the_start_and_who_comes_later_takes_part() {
+async fn majority_suffices_to_connect_and_late_servers_join() {
     let mut fleet = QuorumFleet::start(3).await;
     fleet.befall(&[1], Fate::Killed);
     let manager = within(SOON, "the majority", fleet.manager("")).await;
-    let _held = manager.lock("order:7").wait(SOON).acquire().await.expect("two of three are there");
+    let _held = manager.lock("order:7").wait(SOON).acquire().await.expect("two of three servers are up");
     assert!(manager.ready().await.is_ok());
 
     fleet.heal(&[1], Fate::Killed);
@@ -86,11 +86,11 @@ async fn a_majority_is_enough_at_the_start_and_who_comes_later_takes_part() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    within(SOON, "a renewal puts the key where it is missing", whole).await;
+    within(SOON, "a renewal writes the missing key", whole).await;
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_keeps_nobody_from_starting() {
+async fn silent_server_does_not_delay_connecting() {
     let mut fleet = QuorumFleet::start(3).await;
     fleet.befall(&[2], Fate::Frozen);
 
@@ -119,7 +119,7 @@ async fn a_password_is_printed_by_nothing() {
     let hosts: Vec<_> = servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
     let url = |password: &str| format!("redis+quorum://:{password}@{}", hosts.join(","));
 
-    let manager = LockManager::connect(&url("sesame7")).await.expect("it is the password");
+    let manager = LockManager::connect(&url("sesame7")).await.expect("the password is correct");
     let refused = LockManager::connect(&url("hunter2")).await;
 
     assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
@@ -131,21 +131,21 @@ async fn a_password_is_printed_by_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_majority_sees_is_what_an_operator_sees() {
+async fn inspect_and_force_release_follow_the_majority() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, operator) = (fleet.manager("").await, fleet.manager("").await);
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
     fleet.befall(&[0], Fate::Killed);
 
-    let seen = operator.inspect("order:7").await.expect("a majority answers").expect("it is held");
+    let seen = operator.inspect("order:7").await.expect("a majority replies").expect("it is held");
     assert_eq!(seen.holder(), Some(&*ours.id()));
 
-    assert!(operator.force_release("order:7").await.expect("a majority answers"));
-    assert!(operator.inspect("order:7").await.expect("a majority answers").is_none());
+    assert!(operator.force_release("order:7").await.expect("a majority replies"));
+    assert!(operator.inspect("order:7").await.expect("a majority replies").is_none());
     assert!(within(SOON, "the loss", held.lost()).await == dlock_runtime::LossCause::NotOwner);
 }
 
-/// The guide on operating, of which the user of the next test is taken.
+/// The guide on operating, which documents the user of the next test.
 const OPERATING: &str = include_str!("../../dlock-runtime/src/docs/operating.md");
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn the_documented_user_may_do_all_that_a_quorum_needs() {
         .find(|line| line.starts_with("ACL SETUSER dlock "))
         .expect("the guide has the line");
     let more = ["&dlock:free:*", "+info", "+unsubscribe"];
-    assert!(OPERATING.contains(&format!("`{}` besides, on every server", more.join(" "))));
+    assert!(OPERATING.contains(&format!("`{}` on every server", more.join(" "))));
     let mut fleet = QuorumFleet::start(3).await;
     let words: Vec<_> = line.split(' ').collect();
     for server in fleet.servers() {
@@ -169,13 +169,13 @@ async fn the_documented_user_may_do_all_that_a_quorum_needs() {
     }
 
     let managers = [LockManager::connect(&url).await, LockManager::connect(&url).await];
-    let [ours, theirs] = managers.map(|manager| manager.expect("the user may do what is needed"));
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let [ours, theirs] = managers.map(|manager| manager.expect("the user has the permissions"));
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
     assert!(held.fencing_token().await.is_ok());
     let waiter = tokio::spawn(async move { theirs.lock("order:7").wait(SOON).acquire().await.map(drop) });
     tokio::time::sleep(Duration::from_millis(300)).await;
     held.release().await.expect("it was held");
 
-    // Nobody looks by himself: the waiter was told.
+    // No waiter polls within this time, so this one was woken by a message.
     assert!(within(SOON, "the waiter", waiter).await.expect("it does not panic").is_ok());
 }

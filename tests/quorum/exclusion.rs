@@ -1,4 +1,4 @@
-//! One holder at a time, whichever few servers are away.
+//! One holder at a time during any failure of a minority.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,18 +12,18 @@ use futures_util::future::join_all;
 const SOON: Duration = Duration::from_secs(10);
 
 async fn hold(manager: &LockManager, key: &str) -> LockGuard {
-    manager.lock(key).wait(SOON).acquire().await.expect("a majority is there and nobody holds")
+    manager.lock(key).wait(SOON).acquire().await.expect("a majority is up and the lock is free")
 }
 
 async fn assert_taken(manager: &LockManager, key: &str, when: &str) {
     match manager.lock(key).acquire().await {
         Err(error) => assert!(error.is_contended() || error.is_unavailable(), "{when}: {error:?}"),
-        Ok(_) => panic!("{when}: two hold {key}"),
+        Ok(_) => panic!("{when}: two managers hold {key}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_of_three_managers_hold_a_lock_one_at_a_time_and_all_get_it() {
+async fn tasks_hold_a_lock_one_at_a_time_and_all_acquire_it() {
     for servers in [3, 5] {
         let fleet = QuorumFleet::start(servers).await;
         let (inside, entered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -35,7 +35,7 @@ async fn tasks_of_three_managers_hold_a_lock_one_at_a_time_and_all_get_it() {
                 tasks.spawn(async move {
                     for _ in 0..5 {
                         let guard = hold(&manager, "hot").await;
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two tasks hold the lock");
                         tokio::time::sleep(Duration::from_millis(1)).await;
                         inside.fetch_sub(1, Ordering::SeqCst);
                         entered.fetch_add(1, Ordering::SeqCst);
@@ -48,18 +48,18 @@ async fn tasks_of_three_managers_hold_a_lock_one_at_a_time_and_all_get_it() {
         let begun = Moment::now();
         within(Duration::from_secs(20), "all of them", async {
             while let Some(done) = tasks.join_next().await {
-                done.expect("nobody met anybody");
+                done.expect("no two tasks held the lock at once");
             }
         })
         .await;
 
-        println!("{servers} servers: 60 turns of three managers in {:?}", begun.elapsed());
+        println!("{servers} servers: 60 holds of three managers in {:?}", begun.elapsed());
         assert_eq!(entered.load(Ordering::SeqCst), 60);
         assert_eq!(fleet.holding("hot"), 0);
     }
 }
 
-/// Every few servers that a quorum of three can spare, and some that one of five can; all of them where `DLOCK_ALL_MINORITIES` is set.
+/// All minorities of three, and some of five. `DLOCK_ALL_MINORITIES` selects all of five.
 fn minorities() -> Vec<(usize, Vec<usize>)> {
     let all = std::env::var_os("DLOCK_ALL_MINORITIES").is_some();
     let of_five = QuorumFleet::minorities(5).into_iter().enumerate();
@@ -67,7 +67,8 @@ fn minorities() -> Vec<(usize, Vec<usize>)> {
     QuorumFleet::minorities(3).into_iter().map(|few| (3, few)).chain(of_five).collect()
 }
 
-/// Has each of them, on a fleet of its own, live through `what`.
+/// Runs `what` on new fleets, up to six minorities at a time: each minority of three with every
+/// fate, and each of five with one.
 async fn each<F: Future<Output = ()>>(what: impl Fn(QuorumFleet, Vec<usize>, Fate) -> F) {
     let mut fates = [Fate::Killed, Fate::Frozen, Fate::Restarted].into_iter().cycle();
     for some in minorities().chunks(6) {
@@ -83,8 +84,8 @@ async fn each<F: Future<Output = ()>>(what: impl Fn(QuorumFleet, Vec<usize>, Fat
     }
 }
 
-/// Has some servers meet their fate, or heal of it, while all others go on: a server takes a while to come up, and a thread that waits for
-/// a dozen of them would be away from its holds for more than a lease.
+/// Breaks or heals servers on a blocking thread. Waiting for a dozen servers on the test's thread
+/// would delay its renewals by more than a lease.
 async fn meanwhile(
     mut fleet: QuorumFleet,
     what: impl FnOnce(&mut QuorumFleet) + Send + 'static,
@@ -105,7 +106,7 @@ async fn until_nothing_is_left(fleet: &QuorumFleet, key: &str) {
     within(SOON, &format!("{key}: nothing is left"), gone).await;
 }
 
-/// What befalls any few servers changes nothing for who holds, nor for who comes next.
+/// The failure of a minority changes nothing for the holder or for the next one.
 async fn outlive(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
     let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
     let key = format!("{fate:?}:{few:?}");
@@ -124,7 +125,7 @@ async fn outlive(mut fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
     until_nothing_is_left(&fleet, &key).await;
 }
 
-/// What befalls them in the middle of acquiring and releasing neither lets two in nor ends the work.
+/// A failure during acquires and releases neither admits two holders nor stops the work.
 async fn work_on(fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
     let key = format!("work:{fate:?}:{few:?}");
     let (inside, entered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -135,7 +136,7 @@ async fn work_on(fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
         tasks.spawn(async move {
             loop {
                 let guard = hold(&manager, &key).await;
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key}: two are inside");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key}: two tasks hold the lock");
                 tokio::task::yield_now().await;
                 if let Err(lost) = guard.check() {
                     panic!("{key}: {lost}");
@@ -153,7 +154,7 @@ async fn work_on(fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        within(SOON, &format!("{key}: the work goes on"), goes_on).await;
+        within(SOON, &format!("{key}: the work continues"), goes_on).await;
     };
 
     until_entered(5).await;
@@ -181,6 +182,6 @@ async fn a_hold_outlives_any_minority() {
 }
 
 #[tokio::test]
-async fn work_goes_on_while_any_minority_is_broken_in_the_middle_of_it() {
+async fn work_continues_when_any_minority_fails_midway() {
     each(work_on).await;
 }

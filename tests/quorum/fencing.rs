@@ -1,4 +1,4 @@
-//! Fencing tokens rise from holder to holder, whichever servers come and go.
+//! Fencing tokens rise from holder to holder, whichever minority fails.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ async fn tokens_rise_with_servers_that_come_and_go() {
         let away = round % 3;
         fleet.befall(&[away], Fate::Frozen);
         for manager in &managers {
-            let held = manager.lock("order:7").wait(SOON).acquire().await.expect("two of three are there");
+            let held =
+                manager.lock("order:7").wait(SOON).acquire().await.expect("two of three servers are up");
 
             let token = held.fencing_token().await.expect("it is held").get();
 
@@ -41,9 +42,9 @@ async fn a_token_is_above_those_of_a_server_whose_clock_is_ahead() {
 
     let mut tokens = Vec::new();
     for away in [1, 0] {
-        // First the server that is ahead is of the majority, then it is away.
+        // First the server with the higher counter is in the majority, then it is down.
         fleet.befall(&[away], Fate::Killed);
-        let held = manager.lock("order:7").wait(SOON).acquire().await.expect("two of three are there");
+        let held = manager.lock("order:7").wait(SOON).acquire().await.expect("two of three servers are up");
         tokens.push(held.fencing_token().await.expect("it is held").get());
         held.release().await.expect("it was held");
         fleet.heal(&[away], Fate::Killed);
@@ -54,11 +55,11 @@ async fn a_token_is_above_those_of_a_server_whose_clock_is_ahead() {
 }
 
 #[tokio::test]
-async fn who_has_lost_the_lock_gets_no_token() {
+async fn lost_lock_gets_no_token() {
     let fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
-    assert!(theirs.force_release("order:7").await.expect("a majority answers"));
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
+    assert!(theirs.force_release("order:7").await.expect("a majority replies"));
 
     let refused = held.fencing_token().await;
 

@@ -1,6 +1,6 @@
-//! Locks over servers that know nothing of each other, of which a majority decides; all real, on ports of this machine.
+//! Locks over a quorum of real, independent servers on local ports.
 //!
-//! The long form breaks every minority of five, not only some:
+//! The long form breaks every minority of five servers, not only some:
 //!
 //! ```text
 //! DLOCK_ALL_MINORITIES=1 cargo test -p dlock-tests --test quorum exclusion

@@ -1,4 +1,4 @@
-//! How a waiter learns that the lock is free: from any server, and not by looking.
+//! Wake-up of waiters when a lock is released: by a message from any server, without polling.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use dlock_tests::world::name;
 use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, within};
 
 const SOON: Duration = Duration::from_secs(10);
-/// So much later than they are said answers are heard.
+/// The delay of each reply.
 const DELAY: Duration = Duration::from_millis(20);
-/// Nobody looks by himself in a test.
+/// No waiter polls during a test.
 const NO_POLL: &str = "&poll_interval=60s";
 
 fn listeners(server: &RedisServer, key: &str) -> i64 {
@@ -21,16 +21,16 @@ fn listeners(server: &RedisServer, key: &str) -> i64 {
     }
 }
 
-async fn until_listened_to(server: &RedisServer, key: &str, count: i64) {
-    let heard = async {
+async fn until_subscribed(server: &RedisServer, key: &str, count: i64) {
+    let subscribed = async {
         while listeners(server, key) != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(SOON, &format!("{key}: {count} listen"), heard).await;
+    within(SOON, &format!("{key}: {count} subscribers"), subscribed).await;
 }
 
-/// Has a task of `manager` wait for `key`, and returns when it had it.
+/// Spawns a task of `manager` that waits for `key`, and returns the time of its acquire.
 fn wait_for(manager: &LockManager, key: &str) -> tokio::task::JoinHandle<Moment> {
     let lock = manager.lock(key).wait(SOON);
     tokio::spawn(async move {
@@ -48,12 +48,12 @@ async fn a_waiter_is_woken_by_whichever_servers_are_left() {
     for few in [vec![], vec![0], vec![1], vec![2]] {
         let key = format!("woken:{few:?}");
         fleet.befall(&few, Fate::Frozen);
-        // The second has found out that it is away once it has waited for it.
+        // After this time, the second manager has detected the frozen server by a timeout.
         tokio::time::sleep(Duration::from_millis(600)).await;
-        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("nobody holds it");
+        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("the lock is free");
         let waiter = wait_for(&theirs, &key);
-        let up = (0..3).find(|at| !few.contains(at)).expect("most are");
-        until_listened_to(&fleet.servers()[up], &key, 1).await;
+        let up = (0..3).find(|at| !few.contains(at)).expect("most servers are up");
+        until_subscribed(&fleet.servers()[up], &key, 1).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
 
         let released = Moment::now();
@@ -73,20 +73,21 @@ async fn a_release_between_the_try_and_the_sleep_is_not_missed() {
 
     for round in 0..100_u64 {
         let key = format!("between:{round}");
-        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("nobody holds it");
+        let held = ours.lock(&*key).wait(SOON).acquire().await.expect("the lock is free");
         let waiter = wait_for(&theirs, &key);
-        // At any moment of the waiter's first three trips.
+        // At an arbitrary point in the waiter's first three round trips.
         tokio::time::sleep(Duration::from_micros(round * 30)).await;
         drop(held);
 
-        // Sooner than the lease ends, at which it would look in any case.
+        // This is before the lease expires, when the waiter tries again anyway.
         within(LEASE / 2, &key, waiter).await.expect("it does not panic");
     }
 }
 
-/// A release between a look and the moment from which its bell is heard rings for nobody.
+/// A release between a waiter's try and its subscription sends a message that the waiter does not
+/// receive.
 #[tokio::test]
-async fn who_waits_looks_once_more_after_the_bells_are_heard() {
+async fn waiter_checks_once_more_after_subscribing() {
     let mut fleet = QuorumFleet::start(3).await;
     let ours = fleet.manager(NO_POLL).await;
     let proxies: Vec<_> = fleet.servers().iter().map(Proxy::in_front_of).collect();
@@ -94,57 +95,58 @@ async fn who_waits_looks_once_more_after_the_bells_are_heard() {
     for (server, proxy) in fleet.servers().iter().zip(&proxies) {
         url = url.replace(&format!(":{}", server.port()), &format!(":{}", proxy.port()));
     }
-    let theirs = LockManager::connect(&url).await.expect("the quorum takes managers");
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let theirs = LockManager::connect(&url).await.expect("the quorum is up");
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
 
     for proxy in &proxies {
         proxy.delay_replies(DELAY);
         proxy.note_requests();
     }
     let waiter = wait_for(&theirs, "order:7");
-    let has_looked = |proxy: &Proxy| {
+    let has_checked = |proxy: &Proxy| {
         let sent = proxy.noted();
-        let heard = sent.iter().find(|sent| sent.name == "SUBSCRIBE").map(|sent| sent.at + DELAY);
-        sent.iter().any(|sent| sent.name == "EVALSHA" && heard.is_some_and(|heard| sent.at >= heard))
+        let subscribed = sent.iter().find(|sent| sent.name == "SUBSCRIBE").map(|sent| sent.at + DELAY);
+        sent.iter()
+            .any(|sent| sent.name == "EVALSHA" && subscribed.is_some_and(|subscribed| sent.at >= subscribed))
     };
-    let looked = async {
-        while !proxies.iter().all(has_looked) {
+    let checked = async {
+        while !proxies.iter().all(has_checked) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    // Sooner than the lease ends, at which it would look in any case.
-    within(LEASE / 2, "a look at each server after its bell is heard", looked).await;
+    // This is before the lease expires, when the waiter tries again anyway.
+    within(LEASE / 2, "a check at each server after the subscription", checked).await;
 
     drop(held);
     within(SOON, "the waiter", waiter).await.expect("it does not panic");
 }
 
 #[tokio::test]
-async fn bells_are_listened_to_no_longer_than_somebody_waits() {
+async fn channels_are_unsubscribed_when_no_task_waits() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
     let waiter = wait_for(&theirs, "order:7");
-    until_listened_to(&fleet.servers()[0], "order:7", 1).await;
+    until_subscribed(&fleet.servers()[0], "order:7", 1).await;
 
     drop(held);
     within(SOON, "the waiter", waiter).await.expect("it does not panic");
 
-    until_listened_to(&fleet.servers()[0], "order:7", 0).await;
+    until_subscribed(&fleet.servers()[0], "order:7", 0).await;
 }
 
 #[tokio::test]
 async fn after_its_connection_was_cut_a_waiter_listens_again() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
-    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
     let waiter = wait_for(&theirs, "order:7");
     for server in fleet.servers() {
-        until_listened_to(server, "order:7", 1).await;
+        until_subscribed(server, "order:7", 1).await;
         server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     }
     for server in fleet.servers() {
-        until_listened_to(server, "order:7", 1).await;
+        until_subscribed(server, "order:7", 1).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
 
@@ -156,13 +158,13 @@ async fn after_its_connection_was_cut_a_waiter_listens_again() {
 }
 
 #[tokio::test]
-async fn forged_bells_cause_a_bounded_rate_of_tries() {
+async fn forged_messages_cause_a_bounded_rate_of_tries() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
-    let _held = ours.lock("order:7").wait(SOON).acquire().await.expect("nobody holds it");
+    let _held = ours.lock("order:7").wait(SOON).acquire().await.expect("the lock is free");
     let waiter = wait_for(&theirs, "order:7");
     let server = &fleet.servers()[0];
-    until_listened_to(server, "order:7", 1).await;
+    until_subscribed(server, "order:7", 1).await;
     let channel = format!("dlock:free:{}", name("order:7"));
     let mut forger = server.raw().await;
     let (before, begun) = (server.command_count("set"), Moment::now());
@@ -172,7 +174,7 @@ async fn forged_bells_cause_a_bounded_rate_of_tries() {
         (0..100).for_each(|_| {
             flood.cmd("PUBLISH").arg(&channel).arg("x").ignore();
         });
-        flood.query_async::<()>(&mut forger).await.expect("the server takes it");
+        flood.query_async::<()>(&mut forger).await.expect("the server accepts the messages");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 

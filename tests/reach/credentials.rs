@@ -1,4 +1,4 @@
-//! Credentials that a callback gives, for each connection anew.
+//! Credentials from a callback, which is called for each new connection.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use dlock_runtime::{Credentials, Error, Io, LockManager};
 use dlock_tests::{RedisServer, within};
 
-use super::{LEASE, LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+use super::{LEASE, LONG, SOON, assert_config, assert_grant_is_received, hold_beyond_the_lease, until_ready};
 
-/// What the callback gives, and how often it was asked.
+/// A callback's password, and the number of its calls.
 #[derive(Clone, Default)]
 struct Vault(Arc<(Mutex<String>, AtomicU32)>);
 
@@ -24,12 +24,12 @@ impl Vault {
         password.clone_into(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn asked(&self) -> u32 {
+    fn calls(&self) -> u32 {
         self.0.1.load(Ordering::SeqCst)
     }
 
-    /// An empty vault fails.
-    fn give(&self) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync>> {
+    /// Returns the credentials. An empty vault fails.
+    fn credentials(&self) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync>> {
         self.0.1.fetch_add(1, Ordering::SeqCst);
         let password = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if password.is_empty() {
@@ -44,7 +44,7 @@ impl Vault {
         LockManager::builder(&format!("redis://127.0.0.1:{}", server.port()))
             .credentials(move || {
                 let vault = vault.clone();
-                async move { vault.give() }
+                async move { vault.credentials() }
             })
             .connect()
             .await
@@ -55,33 +55,33 @@ fn server_with(password: &str) -> RedisServer {
     RedisServer::builder().line(&format!("user shop on >{password} ~* &* +@all")).start()
 }
 
-/// Gives the user another password, and cuts the connections that he had by the old one.
+/// Changes the user's password, and closes the user's connections.
 fn rotate(server: &RedisServer, password: &str) {
     server.call(&["ACL", "SETUSER", "shop", "resetpass", &format!(">{password}")]);
     server.call(&["CLIENT", "KILL", "USER", "shop"]);
 }
 
 #[tokio::test]
-async fn all_connections_log_in_with_what_the_callback_gives_and_it_is_not_asked_while_they_last() {
+async fn callback_is_called_once_per_connection() {
     let server = server_with("first-one");
     let vault = Vault::with("first-one");
-    let manager = vault.connect(&server).await.expect("it is the password");
-    let connected = vault.asked();
+    let manager = vault.connect(&server).await.expect("the password is correct");
+    let connected = vault.calls();
 
     hold_beyond_the_lease(&manager).await;
-    let held = vault.asked();
-    is_told_of_grants(&manager, vault.connect(&server).await.expect("it is the password")).await;
+    let held = vault.calls();
+    assert_grant_is_received(&manager, vault.connect(&server).await.expect("the password is correct")).await;
 
-    // A lock that is held for a while is told of over a third.
-    assert_eq!((connected, held, vault.asked()), (2, 3, 5));
+    // The longer hold opens a third connection, for tracking.
+    assert_eq!((connected, held, vault.calls()), (2, 3, 5));
 }
 
 #[tokio::test]
-async fn a_manager_comes_back_by_itself_with_the_password_of_the_day() {
+async fn manager_reconnects_with_a_rotated_password() {
     let server = server_with("first-one");
     let vault = Vault::with("first-one");
-    let manager = vault.connect(&server).await.expect("it is the password");
-    let other = vault.connect(&server).await.expect("it is the password");
+    let manager = vault.connect(&server).await.expect("the password is correct");
+    let other = vault.connect(&server).await.expect("the password is correct");
     let guard = manager.lock("held").lease(LONG).acquire().await.expect("the lock is free");
 
     vault.put("second-one");
@@ -90,20 +90,20 @@ async fn a_manager_comes_back_by_itself_with_the_password_of_the_day() {
     until_ready(&other).await;
     let refused = LockManager::connect(&format!("redis://shop:first-one@127.0.0.1:{}", server.port())).await;
 
-    assert!(guard.release().await.is_ok(), "a hold outlives its connection");
+    assert!(guard.release().await.is_ok(), "a hold survives a lost connection");
     assert_config(refused, "server", &["refused the user or the password"]);
-    is_told_of_grants(&manager, other).await;
+    assert_grant_is_received(&manager, other).await;
 }
 
 #[tokio::test]
-async fn a_callback_that_fails_is_unavailable_with_its_own_words_and_is_asked_again() {
+async fn failed_callback_is_unavailable_and_called_again() {
     let server = server_with("first-one");
     let vault = Vault::with("first-one");
-    let manager = vault.connect(&server).await.expect("it is the password");
+    let manager = vault.connect(&server).await.expect("the password is correct");
 
     vault.put("");
     rotate(&server, "second-one");
-    let told = async {
+    let reported = async {
         loop {
             match manager.ready().await {
                 Err(Error::Unavailable { reason, .. }) if reason.contains("the vault is sealed") => break,
@@ -112,7 +112,7 @@ async fn a_callback_that_fails_is_unavailable_with_its_own_words_and_is_asked_ag
             }
         }
     };
-    within(SOON, "the callback's words", told).await;
+    within(SOON, "the callback's words", reported).await;
     let at_the_start = vault.connect(&server).await;
     vault.put("second-one");
 
@@ -121,13 +121,13 @@ async fn a_callback_that_fails_is_unavailable_with_its_own_words_and_is_asked_ag
 }
 
 #[tokio::test]
-async fn a_callback_that_hangs_or_panics_is_unavailable_in_bounded_time() {
+async fn hanging_or_panicking_callback_is_unavailable_in_time() {
     let server = RedisServer::start();
     let builder = LockManager::builder(&server.url()).connect_timeout(Duration::from_millis(200));
 
     let hangs = builder.clone().credentials(|| async { std::future::pending().await }).connect();
-    let hangs = within(Duration::from_secs(2), "the time-out", hangs).await;
-    let panics = builder.credentials(|| async { panic!("as a bug in it may make it") }).connect();
+    let hangs = within(Duration::from_secs(2), "the timeout", hangs).await;
+    let panics = builder.credentials(|| async { panic!("a bug in the callback") }).connect();
     let panics = within(Duration::from_secs(2), "the failure", panics).await;
 
     for (outcome, words) in [(hangs, "did not answer in 200 ms"), (panics, "panicked")] {
@@ -137,7 +137,7 @@ async fn a_callback_that_hangs_or_panics_is_unavailable_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told_without_the_password() {
+async fn rejected_password_is_not_printed() {
     let server = server_with("first-one");
     let vault = Vault::with("hunter2swordfish");
 
@@ -158,51 +158,51 @@ async fn a_password_alone_is_that_of_the_default_user() {
     assert!(manager.connect().await.is_ok());
 }
 
-/// A callback that blocks its thread while it is locked.
+/// A callback that blocks its thread while the gate is locked.
 #[derive(Clone, Default)]
 struct Gate(Arc<Mutex<()>>, Arc<AtomicU32>);
 
 impl Gate {
     async fn connect(&self, server: &RedisServer, io: Io) -> LockManager {
-        let Self(gate, asked) = self.clone();
+        let Self(gate, calls) = self.clone();
         let builder = LockManager::builder(&format!("redis://127.0.0.1:{}", server.port())).io(io);
         let manager = builder.credentials(move || {
-            let (gate, asked) = (Arc::clone(&gate), Arc::clone(&asked));
+            let (gate, calls) = (Arc::clone(&gate), Arc::clone(&calls));
             async move {
-                asked.fetch_add(1, Ordering::SeqCst);
+                calls.fetch_add(1, Ordering::SeqCst);
                 drop(gate.lock().unwrap_or_else(PoisonError::into_inner));
                 Ok(Credentials::new("shop", "first-one"))
             }
         });
-        manager.connect().await.expect("it is the password")
+        manager.connect().await.expect("the password is correct")
     }
 
-    /// Waits until the callback is called once more than `before` times.
-    async fn is_asked_after(&self, before: u32) {
-        let asked = async {
+    /// Waits until the callback has been called more than `before` times.
+    async fn until_called_after(&self, before: u32) {
+        let calls = async {
             while self.1.load(Ordering::SeqCst) <= before {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        within(SOON, "a call of the callback", asked).await;
+        within(SOON, "a call of the callback", calls).await;
     }
 
-    fn asked(&self) -> u32 {
+    fn calls(&self) -> u32 {
         self.1.load(Ordering::SeqCst)
     }
 }
 
-/// Runs `test` with the gate locked by another thread.
+/// Runs `test` while another thread holds the gate.
 async fn while_locked<T>(gate: &Gate, test: impl Future<Output = T>) -> T {
     let (unlock, unlocked) = std::sync::mpsc::channel::<()>();
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (report, reported) = tokio::sync::oneshot::channel();
     let gate = Arc::clone(&gate.0);
     let locks = std::thread::spawn(move || {
         let _locked = gate.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = tell.send(());
-        let _ = unlocked.recv_timeout(Duration::from_secs(30)); // a test that hangs is no reason to block for ever
+        let _ = report.send(());
+        let _ = unlocked.recv_timeout(Duration::from_secs(30)); // bounds the thread's life if the test hangs
     });
-    told.await.expect("the gate is locked");
+    reported.await.expect("the gate is locked");
     let outcome = test.await;
     drop(unlock);
     locks.join().expect("no panic");
@@ -216,15 +216,15 @@ async fn a_blocked_callback_does_not_delay_the_end_of_a_lost_body() {
         let gate = Gate::default();
         let manager = gate.connect(&server, io).await;
         let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
-        let before = gate.asked();
+        let before = gate.calls();
 
         let lost = while_locked(&gate, async {
             server.kill();
-            gate.is_asked_after(before).await;
+            gate.until_called_after(before).await;
             tokio::time::timeout(LEASE * 2, guard.lost()).await
         });
 
-        assert!(lost.await.is_ok(), "{io:?}: the loss was not told while the callback blocked");
+        assert!(lost.await.is_ok(), "{io:?}: the loss was not reported while the callback blocked");
     }
 }
 
@@ -234,11 +234,11 @@ async fn a_blocked_callback_does_not_delay_renewals() {
         let server = server_with("first-one");
         let gate = Gate::default();
         let manager = gate.connect(&server, io).await;
-        let before = gate.asked();
+        let before = gate.calls();
 
         while_locked(&gate, async {
             server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            gate.is_asked_after(before).await;
+            gate.until_called_after(before).await;
             hold_beyond_the_lease(&manager).await;
         })
         .await;

@@ -1,4 +1,4 @@
-//! What an operator is shown of a lock, over each kind of backend.
+//! Inspection of locks by an operator, on each kind of backend.
 
 use std::time::Duration;
 
@@ -9,69 +9,70 @@ use dlock_tests::{RedisServer, within};
 
 use super::{LONG, SOON, until_ready};
 
-/// Two managers of one world in memory, and two of one server.
+/// Two managers of one in-memory store, and two of one server.
 async fn worlds(server: &RedisServer) -> [[LockManager; 2]; 2] {
-    let connect = async |url: &str| LockManager::connect(url).await.expect("it takes managers");
+    let connect = async |url: &str| LockManager::connect(url).await.expect("it accepts connections");
     let (memory, redis) = ("memory://inspected", server.url());
     [[connect(memory).await, connect(memory).await], [connect(&redis).await, connect(&redis).await]]
 }
 
 #[tokio::test]
-async fn a_lock_shows_its_holder_its_time_and_how_many_wait() {
+async fn inspect_shows_holder_remaining_lease_and_waiters() {
     let server = RedisServer::start();
     for [holder, onlooker] in worlds(&server).await {
-        let free = onlooker.inspect("order:7").await.expect("it can be asked");
+        let free = onlooker.inspect("order:7").await.expect("the server replies");
         let _guard = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
         let waiter = onlooker.clone();
         let waits = tokio::spawn(async move { waiter.lock("order:7").wait(LONG).acquire().await });
         let queued = async {
             loop {
-                let seen = onlooker.inspect("order:7").await.expect("it can be asked").expect("it is held");
+                let seen =
+                    onlooker.inspect("order:7").await.expect("the server replies").expect("it is held");
                 if seen.waiters() > 0 {
                     break seen;
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let theirs = within(SOON, "a place in the queue", queued).await;
-        let ours = holder.inspect("order:7").await.expect("it can be asked").expect("it is held");
+        let theirs = within(SOON, "the queue entry", queued).await;
+        let ours = holder.inspect("order:7").await.expect("the server replies").expect("it is held");
         waits.abort();
 
         assert_eq!(free, None);
         assert_eq!(theirs.holder(), Some(&*holder.id()));
         assert_eq!((theirs.is_held_here(), theirs.is_foreign(), theirs.waiters()), (false, false, 1));
         assert!(ours.is_held_here(), "{ours:?}");
-        let left = ours.remaining().expect("every lock has an end");
+        let left = ours.remaining().expect("every lock has an expiry");
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
         assert_ne!(holder.id(), onlooker.id());
     }
 }
 
 #[tokio::test]
-async fn it_shows_nobodys_token_and_its_holder_stands_in_what_redis_shows() {
+async fn inspect_shows_the_holder_but_no_whole_token() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
     let _guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
 
-    let seen = manager.inspect("order:7").await.expect("it can be asked").expect("it is held");
+    let seen = manager.inspect("order:7").await.expect("the server replies").expect("it is held");
 
     let value = server.call(&["GET", "dlock:order:7"]);
     let token = value.text().expect("a token");
-    let holder = seen.holder().expect("it is ours");
+    let holder = seen.holder().expect("it is a lock of dlock");
     assert!(token.starts_with(holder) && holder.len() == 12, "{holder} of {token}");
     assert!(!format!("{seen:?} {manager:?}").contains(&token[..20]), "{seen:?} {manager:?}");
 }
 
 #[tokio::test]
-async fn looking_changes_nothing() {
+async fn inspect_changes_nothing() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    // As long as two tokens, which must not be counted.
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+    // As long as two tokens, which must not count as two.
     let value = FOREIGN.repeat(4);
     server.call(&["SET", "dlock:order:7", &value]);
 
-    let foreign = manager.inspect("order:7").await.expect("it can be asked").expect("something stands there");
-    let nothing = manager.inspect("order:8").await.expect("it can be asked");
+    let foreign = manager.inspect("order:7").await.expect("the server replies").expect("the key exists");
+    let nothing = manager.inspect("order:8").await.expect("the server replies");
 
     assert!(foreign.is_foreign() && !foreign.is_held_here(), "{foreign:?}");
     assert_eq!((foreign.holder(), foreign.waiters(), foreign.remaining()), (None, 0, None));
@@ -82,9 +83,9 @@ async fn looking_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_lock_and_who_cannot_be_asked_are_errors() {
+async fn inspect_of_a_list_or_a_stopped_server_is_an_error() {
     let mut server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
     server.call(&["RPUSH", "dlock:order:7", "a list"]);
 
     let list = manager.inspect("order:7").await;

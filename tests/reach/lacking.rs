@@ -1,4 +1,4 @@
-//! Services and proxies that lack commands: locks need few, and can do without all others.
+//! Services and proxies without some commands: locks require few, and replace all others.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(30);
 const OPTIONAL: [&str; 6] =
     ["SCRIPT LOAD", "EVALSHA", "CLIENT SETINFO", "SUBSCRIBE", "CLIENT TRACKING", "HELLO"];
 
-/// Uses locks in every way that needs the server.
+/// Uses every lock operation that sends a request.
 async fn use_locks(url: &str) {
     let first = LockManager::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     let second = LockManager::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
@@ -27,9 +27,9 @@ async fn use_locks(url: &str) {
 
     let lock = second.lock("order:7").lease(lease).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(150)).await; // one that has not asked yet may wait as well
+    tokio::time::sleep(Duration::from_millis(150)).await; // the waiter may or may not be queued by then
     held.release().await.expect("it was held");
-    let next = within(LONG, "the lock", waiter).await.expect("no panic").expect("its turn comes");
+    let next = within(LONG, "the lock", waiter).await.expect("no panic").expect("the lock is granted");
     assert!(next.extend(lease * 2).await.is_ok() && next.check().is_ok());
     next.release().await.expect("it was held");
     assert!(first.force_release("order:7").await.is_ok_and(|held| !held));
@@ -39,7 +39,8 @@ async fn use_locks(url: &str) {
 async fn lacks(command: &'static str) {
     let server = RedisServer::start();
     for lack in Lack::ALL {
-        // A proxy that closes on what every lock asks cannot be told from one that is down.
+        // A proxy that closes the connection on each `EVALSHA` is indistinguishable from one that
+        // is down.
         if (command, lack) == ("EVALSHA", Lack::Closes) {
             continue;
         }
@@ -92,7 +93,7 @@ async fn script_load_is_tried_once() {
     for lack in Lack::ALL {
         let proxy = FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", lack)]);
         let manager =
-            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("locks need it not");
+            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("`SCRIPT LOAD` is optional");
         let reconnect = async || {
             server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             let guard = manager.lock("order:7").acquire().await;
@@ -100,7 +101,7 @@ async fn script_load_is_tried_once() {
             guard.release().await.expect("it was held");
         };
         if lack == Lack::Closes {
-            reconnect().await; // once more: a network that was cut looks the same
+            reconnect().await; // a second try, as a broken network looks the same
         }
         let tried = proxy.count("SCRIPT LOAD");
 
@@ -111,27 +112,28 @@ async fn script_load_is_tried_once() {
 }
 
 #[tokio::test]
-async fn a_service_without_wait_is_told_from_a_sentinel() {
+async fn error_of_a_service_without_wait_names_no_sentinel() {
     let server = RedisServer::start();
     for lack in Lack::ALL {
         let proxy = FilterProxy::in_front_of(&server, &[("WAIT", lack)]);
         let refused =
-            LockManager::connect(&proxy.url_with("?replica_acks=1")).await.expect_err("it has none");
+            LockManager::connect(&proxy.url_with("?replica_acks=1")).await.expect_err("`WAIT` is missing");
         let text = refused.to_string();
         assert!(text.contains("leave out `replica_acks`") && !text.contains("sentinel"), "{lack:?}: {text}");
     }
 }
 
 #[tokio::test]
-async fn a_service_without_scripts_is_refused_by_the_command_that_it_lacks() {
+async fn error_of_a_service_without_scripts_names_the_command() {
     let server = RedisServer::start();
     let without = |lack| FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", lack), ("EVAL", lack)]);
     for (lack, said) in [
         (Lack::Unknown, "no `EVAL`, which locks need"),
         (Lack::Forbidden, "`dlock doctor` says what to allow"),
-        (Lack::Closes, "closed the connection on `SCRIPT LOAD`"),
+        (Lack::Closes, "closed the connection on `EVAL`"),
     ] {
-        let refused = LockManager::connect(&without(lack).url_with("")).await.expect_err("it has none");
+        let refused =
+            LockManager::connect(&without(lack).url_with("")).await.expect_err("scripts are missing");
         let text = refused.to_string();
         assert!(
             text.contains(said) && !text.contains("sentinel") && !text.contains("TLS"),

@@ -1,4 +1,5 @@
-//! Ways to a server, and a look at what stands there: TLS, unix sockets, credentials that change, readiness, inspection.
+//! Connections to a server, and inspection of its locks: TLS, Unix sockets, changing credentials,
+//! readiness.
 
 mod credentials;
 mod inspect;
@@ -15,10 +16,10 @@ use dlock_tests::within;
 
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_millis(600);
-/// How long a manager may take to come back by itself.
+/// The bound of a manager's recovery.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Takes a lock, holds it over several renewals, and releases it.
+/// Acquires a lock, holds it over several renewals, and releases it.
 async fn hold_beyond_the_lease(manager: &LockManager) {
     let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
     let lost = tokio::time::timeout(LEASE * 3, guard.lost()).await;
@@ -26,33 +27,33 @@ async fn hold_beyond_the_lease(manager: &LockManager) {
     guard.release().await.expect("it was renewed");
 }
 
-/// Has a second manager wait for what a first one holds. Only who can be told of a grant stands in the queue, so the place in it
-/// shows that the second connection works, too.
-async fn is_told_of_grants(holder: &LockManager, waiter: LockManager) {
+/// Asserts that `waiter` is granted a lock that `holder` releases. Only a waiter with a working
+/// subscription is queued, so the queue entry shows that its second connection works.
+async fn assert_grant_is_received(holder: &LockManager, waiter: LockManager) {
     let guard = holder.lock("told").lease(LONG).acquire().await.expect("the lock is free");
     let waits = tokio::spawn(async move { waiter.lock("told").lease(LONG).wait(LONG).acquire().await });
     let queued = async {
-        while holder.inspect("told").await.expect("it can be asked").expect("it is held").waiters() == 0 {
+        while holder.inspect("told").await.expect("the server replies").expect("it is held").waiters() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within(SOON, "a place in the queue", queued).await;
-    guard.release().await.expect("it is ours");
+    within(SOON, "the queue entry", queued).await;
+    guard.release().await.expect("it is held");
     let granted = within(SOON, "the grant", waits).await.expect("no panic");
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-/// Waits until the manager can ask its server again.
+/// Waits until the server replies to the manager again.
 async fn until_ready(manager: &LockManager) {
     let ready = async {
         while manager.ready().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(SOON, "a manager that comes back", ready).await;
+    within(SOON, "the manager's recovery", ready).await;
 }
 
-/// Asserts that the error is one of configuration, of that part and with these words.
+/// Asserts that the error is an error of configuration in `part_wanted` that contains `words`.
 #[track_caller]
 fn assert_config<T: std::fmt::Debug>(outcome: Result<T>, part_wanted: &str, words: &[&str]) {
     match outcome {

@@ -1,4 +1,4 @@
-//! Whether locks can be asked for now.
+//! Readiness of a manager.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::until_ready;
 #[tokio::test]
 async fn a_server_that_answers_is_ready_for_one_ping() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
     let (pings, all) = (server.command_count("ping"), server.command_total());
 
     let ready = manager.ready().await;
@@ -21,14 +21,14 @@ async fn a_server_that_answers_is_ready_for_one_ping() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_or_gone_is_not_ready_and_that_is_told_in_time() {
+async fn silent_or_stopped_server_is_not_ready_in_bounded_time() {
     let mut server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
 
     server.pause();
-    let asked = Instant::now();
+    let begun = Instant::now();
     let silent = manager.ready().await;
-    let took = asked.elapsed();
+    let took = begun.elapsed();
     server.kill();
     let gone = manager.ready().await;
     server.restart();
@@ -46,7 +46,7 @@ async fn a_server_that_is_loading_is_not_ready() {
         "PING" => Answer::Raw(b"-LOADING Redis is loading the dataset in memory\r\n".to_vec()),
         _ => Answer::Usual,
     });
-    let manager = LockManager::connect(&server.url()).await.expect("it takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("it accepts connections");
 
     let loading = manager.ready().await;
 
@@ -58,13 +58,13 @@ async fn a_server_that_is_loading_is_not_ready() {
 
 #[tokio::test]
 async fn memory_is_always_ready() {
-    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let manager = LockManager::connect("memory://").await.expect("no server is required");
 
     assert!(manager.ready().await.is_ok());
 }
 
 #[tokio::test]
-async fn an_outage_that_a_test_makes_is_seen() {
+async fn simulated_outage_is_not_ready() {
     let locks = TestLocks::new();
 
     let outage = locks.outage();
@@ -79,10 +79,10 @@ async fn an_outage_that_a_test_makes_is_seen() {
 async fn a_manager_that_was_shut_down_is_not_ready() {
     let server = RedisServer::start();
     for url in ["memory://", &server.url()] {
-        let manager = LockManager::connect(url).await.expect("it takes managers");
+        let manager = LockManager::connect(url).await.expect("it accepts connections");
 
         manager.shutdown(Duration::ZERO).await;
-        let ready = manager.ready().await.expect_err("it takes no new work");
+        let ready = manager.ready().await.expect_err("the manager is shut down");
 
         assert!(matches!(ready, Error::Shutdown { key: None, .. }), "{ready:?}");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! TLS to a server with certificates of its own, and what is said of those that will not do.
+//! TLS with custom certificates, and the errors of unusable ones.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dlock_tests::{Answer, Authority, HostileServer, Identity, RedisServer, Worke
 use rustls::crypto::{CryptoProvider, ring};
 use tempfile::TempDir;
 
-use super::{LONG, SOON, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+use super::{LONG, SOON, assert_config, assert_grant_is_received, hold_beyond_the_lease, until_ready};
 
 const HOST: &str = "127.0.0.1";
 
@@ -22,28 +22,28 @@ fn builder_for(server: &RedisServer, authority: &Authority) -> Builder {
     LockManager::builder(&server.tls_url()).tls_ca(authority.pem())
 }
 
-/// A folder with the certificates of an authority and of a client.
+/// A directory with the certificates of an authority and of a client.
 struct Files {
     dir: TempDir,
 }
 
 impl Files {
     fn of(authority: &Authority, client: &Identity) -> Self {
-        let files = Self { dir: tempfile::tempdir().expect("a temporary folder can be made") };
+        let files = Self { dir: tempfile::tempdir().expect("a temporary directory") };
         files.write("ca.pem", &authority.pem());
         client.save(&files.path("client.pem"), &files.path("client.key"));
         files
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).expect("the folder can be written to");
+        std::fs::write(self.path(name), text).expect("the directory is writable");
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Returns options of a URL, each with its file in this folder.
+    /// Returns URL options whose values are files in this directory.
     fn options(&self, options: &[(&str, &str)]) -> String {
         let option = |(name, file): &(&str, &str)| format!("{name}={}", self.path(file).display());
         format!("?{}", options.iter().map(option).collect::<Vec<_>>().join("&"))
@@ -51,14 +51,14 @@ impl Files {
 }
 
 #[tokio::test]
-async fn a_hold_over_tls_is_renewed_and_waiters_are_told() {
+async fn hold_over_tls_is_renewed_and_waiters_are_granted() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
-    let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
-    let other = builder_for(&server, &authority).connect().await.expect("we know its authority");
+    let manager = builder_for(&server, &authority).connect().await.expect("its authority is trusted");
+    let other = builder_for(&server, &authority).connect().await.expect("its authority is trusted");
 
     hold_beyond_the_lease(&manager).await;
-    is_told_of_grants(&manager, other).await;
+    assert_grant_is_received(&manager, other).await;
 }
 
 #[tokio::test]
@@ -71,11 +71,11 @@ async fn the_url_names_files_of_certificates_too() {
 
     let manager = LockManager::connect(&format!("{}{options}", server.tls_url())).await;
 
-    hold_beyond_the_lease(&manager.expect("each knows the other's authority")).await;
+    hold_beyond_the_lease(&manager.expect("both sides trust the other's authority")).await;
 }
 
 #[tokio::test]
-async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
+async fn client_certificate_is_sent_on_request() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).line("tls-auth-clients yes").start();
     let client = authority.sign("shop");
@@ -84,7 +84,7 @@ async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
         .tls_client_certificate(client.certificate, client.key)
         .connect()
         .await
-        .expect("each knows the other's authority");
+        .expect("both sides trust the other's authority");
 
     hold_beyond_the_lease(&manager).await;
 }
@@ -113,13 +113,13 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let by_a_namesake = builder_for(&server, &authority.of_the_same_name()).connect().await;
 
     let address = format!("redis at 127.0.0.1:{}", server.known_port());
-    assert_config(by_the_system, "tls", &[&address, "signed by nobody whom we trust", "`tls_ca`"]);
-    assert_config(by_another, "tls", &["signed by nobody whom we trust"]);
-    assert_config(by_a_namesake, "tls", &["signed by nobody whom we trust"]);
+    assert_config(by_the_system, "tls", &[&address, "not signed by a trusted authority", "`tls_ca`"]);
+    assert_config(by_another, "tls", &["not signed by a trusted authority"]);
+    assert_config(by_a_namesake, "tls", &["not signed by a trusted authority"]);
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_host_is_refused_and_both_names_are_told() {
+async fn a_certificate_for_another_host_is_rejected_with_both_names() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = RedisServer::builder().tls(authority.sign("cache.example"), &authority).start();
 
@@ -139,14 +139,15 @@ async fn a_certificate_that_has_expired_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_client_certificate_and_gets_none_or_a_strangers_says_so() {
+async fn missing_or_foreign_client_certificate_is_explained() {
     let Some(authority) = Authority::of_servers() else { return };
     for protocol in ["TLSv1.2", "TLSv1.3"] {
         let line = format!("tls-protocols {protocol}");
         let server = server_of(&authority).line("tls-auth-clients yes").line(&line).start();
         let stranger = Authority::new().sign("shop");
 
-        // The server ends the connection while we write: whether its word or the end is read first must not matter.
+        // The server closes the connection during our write. The error must not depend on whether
+        // its alert or the close is read first.
         for _ in 0..20 {
             let none = builder_for(&server, &authority).connect().await;
             assert_config(none, "tls", &["want", "client certificate", "`tls_cert`"]);
@@ -155,16 +156,17 @@ async fn a_server_that_wants_a_client_certificate_and_gets_none_or_a_strangers_s
             .tls_client_certificate(&stranger.certificate, &stranger.key)
             .connect()
             .await;
-        assert_config(strangers, "tls", &["does not accept our certificate", "UnknownCA"]);
+        assert_config(strangers, "tls", &["rejected the client certificate", "UnknownCA"]);
     }
 }
 
 #[tokio::test]
-async fn a_port_that_does_not_speak_tls_is_told() {
-    // A Redis takes our first word for a line, and waits for its end, or finds one in it.
+async fn port_without_tls_is_reported() {
+    // A Redis without TLS parses the handshake as a line. It waits for the line's end, unless the
+    // handshake contains one.
     let server = RedisServer::start();
     let other = HostileServer::start(|_| Answer::Usual);
-    let ca = Authority::new().pem(); // a system's authorities are many: a busy machine reads them for longer than the limit below
+    let ca = Authority::new().pem(); // reading all system authorities may exceed the limit below
     let over_tls = |url: String| LockManager::builder(&url.replace("redis://", "rediss://")).tls_ca(&ca);
     let connect = over_tls(server.url()).connect_timeout(Duration::from_millis(200)).connect();
 
@@ -176,27 +178,27 @@ async fn a_port_that_does_not_speak_tls_is_told() {
 }
 
 #[tokio::test]
-async fn a_port_that_speaks_tls_alone_is_told() {
+async fn tls_only_port_is_reported() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
 
     let refused = LockManager::connect(&server.tls_url().replace("rediss://", "redis://")).await;
 
-    let nobody = LockManager::connect("redis://127.0.0.1:1").await.expect_err("nobody listens there");
+    let closed = LockManager::connect("redis://127.0.0.1:1").await.expect_err("the port is closed");
 
-    assert!(!nobody.to_string().contains("TLS"), "{nobody}");
-    let error = refused.expect_err("it hangs up");
+    assert!(!closed.to_string().contains("TLS"), "{closed}");
+    let error = refused.expect_err("it closes the connection");
     assert!(error.is_unavailable() && error.to_string().contains("write `rediss://`"), "{error}");
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_told_by_their_option_without_asking_anybody() {
+async fn unusable_certificates_are_rejected_before_connecting() {
     let authority = Authority::new();
     let client = authority.sign("shop");
     let files = Files::of(&authority, &client);
     files.write("empty.pem", "");
     files.write("other.key", &authority.sign("shop").key);
-    let nobody = "rediss://127.0.0.1:1";
+    let closed = "rediss://127.0.0.1:1";
 
     for (options, part, words) in [
         (vec![("tls_ca", "missing.pem")], "tls_ca", "cannot be read"),
@@ -209,7 +211,7 @@ async fn certificates_that_cannot_be_used_are_told_by_their_option_without_askin
         (vec![("tls_cert", "client.pem"), ("tls_key", "client.pem")], "tls_key", "no private key in PEM"),
         (vec![("tls_cert", "client.pem"), ("tls_key", "other.key")], "tls_key", "cannot be used with"),
     ] {
-        let refused = LockManager::connect(&format!("{nobody}{}", files.options(&options))).await;
+        let refused = LockManager::connect(&format!("{closed}{}", files.options(&options))).await;
         assert_config(refused, part, &[words]);
     }
     let not_asked_for = LockManager::builder("redis://127.0.0.1:1").tls_ca(authority.pem()).connect().await;
@@ -221,10 +223,10 @@ async fn files_that_are_not_regular_or_too_large_are_refused() {
     let authority = Authority::new();
     let files = Files::of(&authority, &authority.sign("shop"));
     make_fifo(&files.path("fifo"));
-    let large = std::fs::File::create(files.path("large.pem")).expect("the folder can be written to");
+    let large = std::fs::File::create(files.path("large.pem")).expect("the directory is writable");
     large.set_len((1 << 20) + 1).expect("the file can grow");
-    std::os::unix::fs::symlink("/dev/zero", files.path("zero")).expect("a link can be made");
-    std::os::unix::fs::symlink(files.path("fifo"), files.path("link")).expect("a link can be made");
+    std::os::unix::fs::symlink("/dev/zero", files.path("zero")).expect("a link");
+    std::os::unix::fs::symlink(files.path("fifo"), files.path("link")).expect("a link");
 
     for (options, part, words) in [
         (vec![("tls_ca", "fifo")], "tls_ca", "not a regular file"),
@@ -243,10 +245,10 @@ async fn files_that_are_not_regular_or_too_large_are_refused() {
 
 #[tokio::test]
 async fn system_authorities_that_are_not_regular_files_are_refused() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let (fifo, empty) = (folder.path().join("fifo"), folder.path().join("empty"));
     make_fifo(&fifo);
-    std::fs::create_dir(&empty).expect("a folder can be made");
+    std::fs::create_dir(&empty).expect("a directory");
 
     for (variable, value, words) in [
         ("SSL_CERT_FILE", &*fifo, "SSL_CERT_FILE"),
@@ -254,13 +256,13 @@ async fn system_authorities_that_are_not_regular_files_are_refused() {
         ("SSL_CERT_FILE", folder.path(), "is a directory"),
         ("SSL_CERT_DIR", &*fifo, "SSL_CERT_DIR"),
         ("SSL_CERT_DIR", &*empty, "no authorities"),
-        ("SSL_CERT_DIR", folder.path(), "no authorities"), // a FIFO in it is left out
+        ("SSL_CERT_DIR", folder.path(), "no authorities"), // the FIFO in it is skipped
     ] {
         let mut worker = tokio::process::Command::new(env!("CARGO_BIN_EXE_lock-worker"));
         worker.arg("rediss://127.0.0.1:1").env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
         worker.env(variable, value).stdin(std::process::Stdio::null()).kill_on_drop(true);
         let output = within(SOON, "the end of the worker", worker.output()).await;
-        let output = output.expect("the worker can be started");
+        let output = output.expect("the worker starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(words), "{variable}={}: {said}", value.display());
     }
@@ -272,12 +274,12 @@ async fn a_ca_file_that_turns_into_a_fifo_is_named_until_it_is_back() {
     let mut server = server_of(&authority).start();
     let files = Files::of(&authority, &authority.sign("shop"));
     let url = format!("{}{}", server.tls_url(), files.options(&[("tls_ca", "ca.pem")]));
-    let manager = LockManager::connect(&url).await.expect("we know its authority");
+    let manager = LockManager::connect(&url).await.expect("its authority is trusted");
 
-    std::fs::remove_file(files.path("ca.pem")).expect("it is there");
+    std::fs::remove_file(files.path("ca.pem")).expect("the file exists");
     make_fifo(&files.path("ca.pem"));
     server.restart();
-    let told = async {
+    let reported = async {
         loop {
             match manager.ready().await {
                 Err(Error::Unavailable { reason, .. }) if reason.contains("not a regular file") => break,
@@ -288,8 +290,8 @@ async fn a_ca_file_that_turns_into_a_fifo_is_named_until_it_is_back() {
             }
         }
     };
-    within(SOON, "the reason", told).await;
-    std::fs::remove_file(files.path("ca.pem")).expect("it is there");
+    within(SOON, "the reason", reported).await;
+    std::fs::remove_file(files.path("ca.pem")).expect("the file exists");
     files.write("ca.pem", &authority.pem());
 
     until_ready(&manager).await;
@@ -301,7 +303,7 @@ async fn connecting_installs_no_crypto_provider_for_the_process() {
     let server = server_of(&authority).line("tls-auth-clients yes").start();
     let client = authority.sign("shop");
     let builder = builder_for(&server, &authority).tls_client_certificate(client.certificate, client.key);
-    let before = builder.clone().connect().await.expect("each knows the other's authority");
+    let before = builder.clone().connect().await.expect("both sides trust the other's authority");
 
     assert!(CryptoProvider::get_default().is_none(), "the process has a default provider");
     ring::default_provider().install_default().expect("the application is the first to install one");
@@ -325,7 +327,7 @@ async fn no_private_key_is_printed() {
     let builder =
         LockManager::builder("rediss://127.0.0.1:1").tls_client_certificate(&client.certificate, &client.key);
     let shown = format!("{builder:?} {builder:#?}");
-    // As if the two had been mixed up.
+    // Swap the certificate and the key, as a user might by mistake.
     let swapped = LockManager::builder("rediss://127.0.0.1:1")
         .tls_client_certificate(&client.key, &client.certificate)
         .connect()
@@ -337,17 +339,21 @@ async fn no_private_key_is_printed() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() {
+async fn manager_recovers_from_an_untrusted_server_certificate() {
     let Some(authority) = Authority::of_servers() else { return };
     let mut server = server_of(&authority).start();
-    let manager = builder_for(&server, &authority).connect().await.expect("we know its authority");
+    let manager = builder_for(&server, &authority).connect().await.expect("its authority is trusted");
 
     server.show(&Authority::new().sign(HOST));
     server.restart();
-    let told = async {
+    let reported = async {
         loop {
             match manager.ready().await {
-                Err(Error::Unavailable { reason, .. }) if reason.contains("signed by nobody") => break,
+                Err(Error::Unavailable { reason, .. })
+                    if reason.contains("not signed by a trusted authority") =>
+                {
+                    break;
+                }
                 Ok(()) | Err(Error::Unavailable { .. }) => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -355,7 +361,7 @@ async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() 
             }
         }
     };
-    within(SOON, "the reason", told).await;
+    within(SOON, "the reason", reported).await;
     let refused = manager.lock("order:7").lease(LONG).acquire().await;
     server.show(&authority.sign(HOST));
     server.restart();
@@ -366,14 +372,16 @@ async fn a_certificate_that_goes_bad_takes_the_locks_away_and_not_the_manager() 
 }
 
 #[tokio::test]
-async fn a_client_certificate_that_is_renewed_in_its_file_is_used_from_the_next_connection_on() {
+async fn replaced_certificate_files_are_used_when_reconnecting() {
     let Some(authority) = Authority::of_servers() else { return };
     let next = Authority::new();
     let mut server = server_of(&authority).line("tls-auth-clients yes").start();
     let files = Files::of(&authority, &authority.sign("shop"));
     let options =
         files.options(&[("tls_ca", "ca.pem"), ("tls_cert", "client.pem"), ("tls_key", "client.key")]);
-    let manager = LockManager::connect(&format!("{}{options}", server.tls_url())).await.expect("they match");
+    let manager = LockManager::connect(&format!("{}{options}", server.tls_url()))
+        .await
+        .expect("both sides trust the other's authority");
 
     files.write("ca.pem", &next.pem());
     next.sign("shop").save(&files.path("client.pem"), &files.path("client.key"));

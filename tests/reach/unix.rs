@@ -1,20 +1,20 @@
-//! A server on the same machine, by the socket in its file system.
+//! A server on the same machine, over its Unix socket.
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
 
-use super::{LONG, assert_config, hold_beyond_the_lease, is_told_of_grants, until_ready};
+use super::{LONG, assert_config, assert_grant_is_received, hold_beyond_the_lease, until_ready};
 
 #[tokio::test]
-async fn a_hold_over_a_unix_socket_is_renewed_and_waiters_are_told() {
+async fn hold_over_a_unix_socket_is_renewed_and_waiters_granted() {
     let server = RedisServer::start();
     let url = format!("redis+unix://{}", server.socket().display());
-    let manager = LockManager::connect(&url).await.expect("it listens there");
-    let other = LockManager::connect(&url).await.expect("it listens there");
+    let manager = LockManager::connect(&url).await.expect("the server listens on the socket");
+    let other = LockManager::connect(&url).await.expect("the server listens on the socket");
 
     hold_beyond_the_lease(&manager).await;
-    is_told_of_grants(&manager, other).await;
+    assert_grant_is_received(&manager, other).await;
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn database_user_and_password_are_options() {
     let url = format!("redis+unix://{}?db=3&user=shop&password=a+b%26c", server.socket().display());
     let wrong = url.replace("a+b", "ab");
 
-    let manager = LockManager::connect(&url).await.expect("user and password are right");
+    let manager = LockManager::connect(&url).await.expect("user and password are correct");
     let _guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let refused = LockManager::connect(&wrong).await;
 
@@ -34,18 +34,18 @@ async fn database_user_and_password_are_options() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_not_there_is_unavailable_and_a_server_that_returns_is_found() {
+async fn missing_socket_is_unavailable_until_the_server_returns() {
     let mut server = RedisServer::start();
     let url = format!("redis+unix://{}", server.socket().display());
-    let manager = LockManager::connect(&url).await.expect("it listens there");
+    let manager = LockManager::connect(&url).await.expect("the server listens on the socket");
 
     server.kill();
     let gone = manager.lock("order:7").lease(LONG).acquire().await;
-    let nobody = LockManager::connect("redis+unix:///nowhere/redis.sock").await;
+    let closed = LockManager::connect("redis+unix:///nowhere/redis.sock").await;
     server.restart();
     until_ready(&manager).await;
 
     assert!(matches!(gone, Err(Error::Unavailable { .. })), "{gone:?}");
-    let text = nobody.expect_err("nobody listens there").to_string();
+    let text = closed.expect_err("the socket does not exist").to_string();
     assert!(text.contains("/nowhere/redis.sock"), "{text}");
 }

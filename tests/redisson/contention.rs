@@ -1,4 +1,5 @@
-//! Threads of Java and tasks of ours count by reading and writing: no count is lost, and both get on.
+//! Java threads and Rust tasks increment a counter by reading and writing: no update is lost, and
+//! both make progress.
 
 use std::time::Duration;
 
@@ -36,19 +37,19 @@ async fn java_and_we_count_together_and_lose_nothing() {
     println!("in {time:?}: by us {by_us:?}, by Java {by_java:?}");
     let (ours, javas): (u64, u64) = (by_us.iter().sum(), by_java.iter().sum());
     assert_eq!(server.call(&["GET", "counter"]).text(), Some(&*(ours + javas).to_string()));
-    // What is fair is not promised here; that nobody is kept waiting by those who come again and again is.
+    // Fairness between the two is not guaranteed, but neither may starve the other.
     assert!(ours.min(javas) > 5 * seconds, "{ours} {javas}");
 }
 
-/// Counts as the Java does, and returns how often.
+/// Counts as the Java process does, and returns the number of increments.
 async fn count(manager: LockManager, mut server: MultiplexedConnection, time: Duration) -> u64 {
     let started = Moment::now();
     let mut counted = 0;
     while started.elapsed() < time {
-        let guard = manager.lock("k").wait(LONG).acquire().await.expect("it comes free");
-        let value: Option<u64> = server.get("counter").await.expect("the server answers");
-        let () = server.set("counter", value.unwrap_or_default() + 1).await.expect("the server answers");
-        guard.release().await.expect("ours");
+        let guard = manager.lock("k").wait(LONG).acquire().await.expect("it becomes free");
+        let value: Option<u64> = server.get("counter").await.expect("the server replies");
+        let () = server.set("counter", value.unwrap_or_default() + 1).await.expect("the server replies");
+        guard.release().await.expect("held");
         counted += 1;
     }
     counted

@@ -1,4 +1,4 @@
-//! Who holds keeps the other family out, and only he lets go.
+//! A lock excludes the other library's clients, and only its holder can release it.
 
 use dlock_runtime::Error;
 use dlock_tests::resp::Reply;
@@ -11,7 +11,7 @@ async fn a_lock_of_ours_keeps_java_out() {
     let guard = ours.lock("order:7").acquire().await.expect("free");
 
     java.does("t1", "trylock order:7 100 1000", "refused").await;
-    guard.release().await.expect("ours");
+    guard.release().await.expect("held");
 
     java.does("t1", "trylock order:7 0 1000", "acquired").await;
 }
@@ -21,11 +21,11 @@ async fn a_lock_of_java_keeps_us_out() {
     let Some(Fleet { ours, mut java, server: _server }) = Fleet::start().await else { return };
     java.does("t1", "lock order:7 0", "acquired").await;
 
-    let refused = ours.lock("order:7").try_acquire().await.expect("the server answers");
+    let refused = ours.lock("order:7").try_acquire().await.expect("the server replies");
     assert!(refused.is_none(), "{refused:?}");
     java.does("t1", "unlock order:7", "released").await;
 
-    assert!(ours.lock("order:7").try_acquire().await.expect("the server answers").is_some());
+    assert!(ours.lock("order:7").try_acquire().await.expect("the server replies").is_some());
 }
 
 #[tokio::test]
@@ -39,28 +39,28 @@ async fn the_name_is_the_namespace_and_the_key() {
 }
 
 #[tokio::test]
-async fn nobody_lets_go_of_the_lock_of_the_other() {
+async fn neither_client_releases_a_lock_of_the_other() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let guard = ours.lock("a").acquire().await.expect("free");
     java.does("t1", "lock b 0", "acquired").await;
 
     let refused = java.does("t1", "unlock a", "failed").await;
     assert!(refused.detail.starts_with("IllegalMonitorStateException"), "{refused:?}");
-    // As late as can be: the hold was lost and Java has it by then.
+    // The latest case: the hold was lost, and Java has already acquired the lock.
     let lost = ours.lock("c").acquire().await.expect("free");
     server.call(&["DEL", "c"]);
     java.does("t2", "lock c 0", "acquired").await;
     let _ = lost.release().await;
 
-    guard.check().expect("still ours");
+    guard.check().expect("it is still held");
     for key in ["b", "c"] {
-        let seen = ours.inspect(key).await.expect("the server answers").expect("held");
+        let seen = ours.inspect(key).await.expect("the server replies").expect("held");
         assert!(seen.is_foreign() && !seen.is_held_here(), "{key}: {seen:?}");
     }
 }
 
 #[tokio::test]
-async fn a_hold_that_java_has_taken_twice_is_let_go_of_once_java_has_done_so_twice() {
+async fn reentrant_java_hold_is_free_after_its_last_unlock() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     java.does("t1", "lock k 0", "acquired").await;
     java.does("t1", "lock k 0", "acquired").await;
@@ -71,7 +71,7 @@ async fn a_hold_that_java_has_taken_twice_is_let_go_of_once_java_has_done_so_twi
 
     java.does("t1", "unlock k", "released").await;
     assert_eq!(server.call(&["HVALS", "k"]).texts(), ["1"]);
-    let seen = ours.inspect("k").await.expect("the server answers").expect("held");
+    let seen = ours.inspect("k").await.expect("the server replies").expect("held");
     assert!(seen.is_foreign() && !waits.is_finished(), "{seen:?}");
     java.does("t1", "unlock k", "released").await;
 
@@ -79,20 +79,20 @@ async fn a_hold_that_java_has_taken_twice_is_let_go_of_once_java_has_done_so_twi
 }
 
 #[tokio::test]
-async fn an_operator_sees_who_holds_and_can_free_it() {
+async fn an_operator_can_inspect_and_force_release() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let other = crate::manager(&server.url_with(crate::OPTIONS)).await;
     let guard = ours.lock("k").acquire().await.expect("free");
     java.tell("t1", "trylock k 20000 0");
 
-    let seen = other.inspect("k").await.expect("the server answers").expect("held");
+    let seen = other.inspect("k").await.expect("the server replies").expect("held");
     assert_eq!(seen.holder(), Some(&*ours.id()));
     assert!(!seen.is_held_here() && seen.remaining().is_some_and(|left| left > LONG), "{seen:?}");
-    assert!(other.force_release("k").await.expect("the server answers"));
+    assert!(other.force_release("k").await.expect("the server replies"));
 
     java.says("t1", "acquired").await;
     assert!(matches!(guard.fencing_token().await, Err(Error::Lost { .. })));
-    assert!(other.force_release("k").await.expect("the server answers"));
-    assert!(!other.force_release("k").await.expect("the server answers"));
+    assert!(other.force_release("k").await.expect("the server replies"));
+    assert!(!other.force_release("k").await.expect("the server replies"));
     assert_eq!(server.call(&["EXISTS", "k"]), Reply::Integer(0));
 }

@@ -1,4 +1,4 @@
-//! Fencing tokens rise from holder to holder, whichever family he is of.
+//! Fencing tokens rise from holder to holder across both libraries.
 
 use crate::Fleet;
 
@@ -12,12 +12,12 @@ async fn tokens_rise_across_both() {
         java.does("t1", "unlock k", "released").await;
         let guard = ours.lock("k").acquire().await.expect("free");
         tokens.push(guard.fencing_token().await.expect("held").get());
-        guard.release().await.expect("ours");
+        guard.release().await.expect("held");
     }
 
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
     let life = server.call(&["PTTL", "redisson_lock_token:{k}"]);
-    assert_eq!(life, dlock_tests::resp::Reply::Integer(-1), "a Java that found none would count from 1");
+    assert_eq!(life, dlock_tests::resp::Reply::Integer(-1), "without the counter, Redisson would start at 1");
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn a_token_is_above_all_that_java_has_counted() {
 
     let guard = ours.lock("k").acquire().await.expect("free");
     assert_eq!(guard.fencing_token().await.expect("held").get(), far + 1);
-    guard.release().await.expect("ours");
+    guard.release().await.expect("held");
 
     let token = java.does("t1", "fence k", "token").await.detail;
     assert_eq!(token, (far + 2).to_string());

@@ -1,4 +1,4 @@
-//! Who holds keeps his lease alive, and who dies leaves his lock to its end.
+//! A live holder keeps its lease, and the lock of a dead holder is free when its lease expires.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ async fn each_watchdog_keeps_its_lock_over_several_leases() {
 
     while started.elapsed() < 4 * WATCHDOG {
         java.does("t2", "trylock ours 20 1000", "refused").await;
-        let refused = ours.lock("javas").try_acquire().await.expect("the server answers");
+        let refused = ours.lock("javas").try_acquire().await.expect("the server replies");
         assert!(refused.is_none(), "{refused:?}");
     }
 
-    guard.check().expect("still ours");
+    guard.check().expect("it is still held");
     java.does("t1", "unlock javas", "released").await;
 }
 
@@ -36,7 +36,7 @@ async fn a_lease_without_a_watchdog_ends_and_the_other_gets_the_lock() {
         .wait(LONG)
         .acquire()
         .await
-        .expect("it ends");
+        .expect("the lease expires");
     let after = taken.elapsed();
     assert!(after > Duration::from_millis(550) && after < Duration::from_millis(900), "{after:?}");
     let taken = Moment::now();
@@ -49,7 +49,7 @@ async fn a_lease_without_a_watchdog_ends_and_the_other_gets_the_lock() {
 }
 
 #[tokio::test]
-async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
+async fn lock_of_a_killed_java_is_ours_after_its_lease() {
     let server = crate::server();
     let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
@@ -57,14 +57,14 @@ async fn the_lock_of_a_killed_java_is_ours_when_its_lease_is_over() {
 
     java.kill();
     let killed = Moment::now();
-    let _guard = ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+    let _guard = ours.lock("k").wait(LONG).acquire().await.expect("the lease expires");
 
     let after = killed.elapsed();
     assert!(after > WATCHDOG / 2 && after < WATCHDOG + Duration::from_millis(300), "{after:?}");
 }
 
 #[tokio::test]
-async fn the_lock_of_a_killed_process_of_ours_is_javas_when_its_lease_is_over() {
+async fn lock_of_a_killed_dlock_process_is_javas_after_its_lease() {
     let server = crate::server();
     let Some(mut java) = Redisson::connect(&server.url(), WATCHDOG).await else { return };
     let mut worker = Worker::spawn(WORKER, &[server.url_with(OPTIONS)]).await;
@@ -80,18 +80,18 @@ async fn the_lock_of_a_killed_process_of_ours_is_javas_when_its_lease_is_over() 
 }
 
 #[tokio::test]
-async fn a_java_that_was_frozen_for_longer_than_its_lease_does_not_take_our_lock_with_it() {
+async fn java_frozen_beyond_its_lease_does_not_release_our_lock() {
     let server = crate::server();
     let Some(mut java) = Redisson::alone(&server.url(), WATCHDOG).await else { return };
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     java.does("t1", "lock k 0", "acquired").await;
 
     java.pause();
-    let guard = ours.lock("k").wait(LONG).acquire().await.expect("it ends");
+    let guard = ours.lock("k").wait(LONG).acquire().await.expect("the lease expires");
     java.resume();
     let refused = java.does("t1", "unlock k", "failed").await;
 
     assert!(refused.detail.starts_with("IllegalMonitorStateException"), "{refused:?}");
-    guard.check().expect("still ours");
-    guard.release().await.expect("still ours");
+    guard.check().expect("it is still held");
+    guard.release().await.expect("it is still held");
 }

@@ -1,7 +1,8 @@
-//! Locks of Redisson's layout beside a real Redisson: each keeps the other out and wakes it, and nothing of one breaks the other.
+//! Locks of the `redisson` layout together with a real Redisson client: each library excludes and
+//! wakes the other, and neither breaks the other's locks.
 //!
-//! Our managers look at a held lock every ten seconds only, unless a test says otherwise: whoever is sooner was told. The soak is
-//! short; the long form counts for as many seconds as it is told:
+//! In these tests, our managers poll a held lock only every 10 s, so an earlier wake-up shows a
+//! received message. `DLOCK_SOAK_SECONDS` sets the length of the soak:
 //!
 //! ```text
 //! DLOCK_SOAK_SECONDS=60 cargo test -p dlock-tests --test redisson contention -- --nocapture
@@ -23,16 +24,16 @@ use dlock_runtime::LockManager;
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, Redisson, acl, within};
 
-/// A server, a manager of ours on it, and a Redisson.
+/// A server, a dlock manager, and a Redisson client.
 struct Fleet {
     ours: LockManager,
     java: Redisson,
-    // Last: what is connected to it goes first.
+    // The last field: its clients are dropped before the server.
     server: RedisServer,
 }
 
 impl Fleet {
-    /// Starts one, whose Redisson has a watchdog of a second; none where there is no Java.
+    /// Starts a fleet whose Redisson has a watchdog of 1 s. Returns `None` if Java is missing.
     async fn start() -> Option<Self> {
         let server = server();
         let java = Redisson::connect(&server.url(), WATCHDOG).await?;
@@ -40,7 +41,7 @@ impl Fleet {
     }
 }
 
-/// Starts a server on which the user of locks may have those of any name.
+/// Starts a server whose user of locks may access all keys and channels.
 fn server() -> RedisServer {
     let server = RedisServer::start();
     server.allow(acl::documented_for_redisson().chain(["allkeys", "allchannels"]));
@@ -48,35 +49,40 @@ fn server() -> RedisServer {
 }
 
 async fn manager(url: &str) -> LockManager {
-    LockManager::connect(url).await.expect("the server takes managers")
+    LockManager::connect(url).await.expect("the server accepts connections")
 }
 
-/// Returns when somebody listens to the channel of `key` at one of `servers`, and has had the time to look once more after that.
-async fn until_listened_to(servers: &[RedisServer], key: &str) {
+/// Waits until a client is subscribed to the channel of `key` at one of `servers`, plus 50 ms for
+/// its check of the lock.
+async fn until_subscribed(servers: &[RedisServer], key: &str) {
     let name = if key.contains('{') { key.to_owned() } else { format!("{{{key}}}") };
     let channel = format!("redisson_lock__channel:{name}");
-    let heard = |server: &RedisServer, kind| {
+    let is_subscribed = |server: &RedisServer, kind| {
         let listening = server.call(&["PUBSUB", kind, &channel]);
         matches!(listening, Reply::List(listening) if listening.last().is_some_and(|count| *count != Reply::Integer(0)))
     };
-    let listened_to = async {
-        while !servers.iter().any(|server| heard(server, "NUMSUB") || heard(server, "SHARDNUMSUB")) {
+    let subscribed = async {
+        while !servers
+            .iter()
+            .any(|server| is_subscribed(server, "NUMSUB") || is_subscribed(server, "SHARDNUMSUB"))
+        {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within(LONG, "somebody listens", listened_to).await;
+    within(LONG, "a subscriber", subscribed).await;
     tokio::time::sleep(MOMENT).await;
 }
 
-/// Redisson's layout, with the names of Java's locks.
+/// Redisson's layout, without a namespace, so that the names equal those of the Java locks.
 const OPTIONS: &str = "?layout=redisson&namespace=&poll_interval=10s";
 
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// Whoever is woken is so within this, far below every poll: a message takes a millisecond, and the machine may be busy.
+/// The bound of one wake-up, far below every poll interval. A message takes about 1 ms, and the
+/// machine may be busy.
 const SOON: Duration = Duration::from_millis(250);
 
-/// Whoever is about to wait does so by then.
+/// The time in which a subscribed waiter checks the lock once more.
 const MOMENT: Duration = Duration::from_millis(50);
 
 const LONG: Duration = Duration::from_secs(20);

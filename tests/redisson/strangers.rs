@@ -1,4 +1,4 @@
-//! What stands there as a lock of Redisson does, whoever wrote it. No Java is needed for these.
+//! Keys in Redisson's format from any writer. These tests need no Java.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use dlock_tests::within;
 
 use crate::{LONG, OPTIONS, manager, server};
 
-/// An owner as Redisson writes it.
+/// An owner in Redisson's format.
 const JAVA: &str = "2b130015-a627-4ad5-af85-0b847b19b029:1";
 
 #[tokio::test]
-async fn a_stranger_who_holds_for_ever_and_many_times_over_is_waited_for_and_left_alone() {
+async fn foreign_hold_without_expiry_is_waited_for_and_unchanged() {
     let server = server();
     let ours = manager(&server.url_with(OPTIONS)).await;
     server.call(&["HSET", KEY, JAVA, "7"]);
 
-    let tried = ours.lock(KEY).try_acquire().await.expect("the server answers");
+    let tried = ours.lock(KEY).try_acquire().await.expect("the server replies");
     let waited = ours.lock(KEY).wait(Duration::from_millis(50)).acquire().await;
-    let seen = ours.inspect(KEY).await.expect("the server answers").expect("it is held");
+    let seen = ours.inspect(KEY).await.expect("the server replies").expect("it is held");
 
     assert!(tried.is_none() && matches!(waited, Err(Error::Contended { .. })), "{waited:?}");
     assert_eq!((seen.holder(), seen.remaining(), seen.is_held_here()), (None, None, false));
     assert_eq!(server.call(&["HGET", KEY, JAVA]).text(), Some("7"));
-    assert!(ours.force_release(KEY).await.expect("the server answers"));
-    assert!(ours.lock(KEY).try_acquire().await.expect("the server answers").is_some());
+    assert!(ours.force_release(KEY).await.expect("the server replies"));
+    assert!(ours.lock(KEY).try_acquire().await.expect("the server replies").is_some());
 }
 
 #[tokio::test]
@@ -37,9 +37,9 @@ async fn a_lock_that_java_frees_by_force_is_lost_at_once() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within(LONG, "a lock that is told of", tracked).await;
+    within(LONG, "the lock is tracked", tracked).await;
 
-    // As `forceUnlock` does it, and as whoever comes next.
+    // The commands of `forceUnlock`, and an acquire of the next client.
     server.call(&["DEL", KEY]);
     server.call(&["PUBLISH", &format!("redisson_lock__channel:{{{KEY}}}"), "0"]);
     server.call(&["HSET", KEY, JAVA, "1"]);
@@ -68,7 +68,7 @@ async fn a_hold_is_extended_bounded_and_kept_as_in_our_own_layout() {
     let kept = ours.lock(KEY).min_hold(LONG).wait(LONG);
     kept.run(async |_| ()).await.expect("it is free soon");
     assert!((1..=21_000).contains(&left()), "{}", left());
-    assert!(ours.lock(KEY).try_acquire().await.expect("the server answers").is_none());
+    assert!(ours.lock(KEY).try_acquire().await.expect("the server replies").is_none());
 }
 
 const KEY: &str = "order:7";

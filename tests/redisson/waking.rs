@@ -1,4 +1,4 @@
-//! A release by one wakes who waits with the other: at once, and not because he looked again.
+//! A release by one library wakes the waiters of the other at once, without polling.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -15,10 +15,10 @@ async fn a_release_of_ours_wakes_java() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let guard = ours.lock("k").acquire().await.expect("free");
     java.tell("t1", "trylock k 20000 0");
-    crate::until_listened_to(from_ref(&server), "k").await;
+    crate::until_subscribed(from_ref(&server), "k").await;
 
     let released = Moment::now();
-    guard.release().await.expect("ours");
+    guard.release().await.expect("held");
 
     let late = java.says("t1", "acquired").await.at.since(released);
     assert!(late < SOON, "{late:?}");
@@ -29,7 +29,7 @@ async fn a_release_of_java_wakes_us() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     java.does("t1", "lock k 0", "acquired").await;
     let waits = waiting(&ours, "k");
-    crate::until_listened_to(from_ref(&server), "k").await;
+    crate::until_subscribed(from_ref(&server), "k").await;
 
     java.tell("t1", "unlock k");
 
@@ -39,7 +39,7 @@ async fn a_release_of_java_wakes_us() {
 }
 
 #[tokio::test]
-async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told() {
+async fn dlock_release_wakes_dlock_by_each_publish() {
     let server = crate::server();
     let has_shards = server.call(&["PUBSUB", "SHARDNUMSUB"]) == Reply::List(Vec::new());
     let ways: &[_] = if has_shards { &["auto", "publish", "spublish", "both"] } else { &["auto", "publish"] };
@@ -48,10 +48,10 @@ async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told() {
         let (one, other) = (crate::manager(&url).await, crate::manager(&url).await);
         let guard = one.lock(*publish).acquire().await.expect("free");
         let waits = waiting(&other, publish);
-        crate::until_listened_to(from_ref(&server), publish).await;
+        crate::until_subscribed(from_ref(&server), publish).await;
 
         let released = Moment::now();
-        guard.release().await.expect("ours");
+        guard.release().await.expect("held");
 
         let late = waits.await.expect("it does not panic").since(released);
         assert!(late < SOON, "{publish}: {late:?}");
@@ -59,15 +59,15 @@ async fn a_release_of_ours_wakes_another_of_ours_however_it_is_told() {
 }
 
 #[tokio::test]
-async fn every_thread_of_java_gets_its_turn_after_ours() {
+async fn every_java_thread_acquires_after_our_release() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let guard = ours.lock("k").acquire().await.expect("free");
     for thread in ["t1", "t2", "t3"] {
         java.tell(thread, "lock k 0");
     }
-    crate::until_listened_to(from_ref(&server), "k").await;
+    crate::until_subscribed(from_ref(&server), "k").await;
 
-    guard.release().await.expect("ours");
+    guard.release().await.expect("held");
 
     let mut left = vec!["t1", "t2", "t3"];
     while !left.is_empty() {
@@ -81,16 +81,16 @@ async fn every_thread_of_java_gets_its_turn_after_ours() {
 }
 
 #[tokio::test]
-async fn java_is_told_that_a_lock_is_kept_for_a_shorter_time_than_it_was_told() {
+async fn java_is_woken_when_the_remaining_lease_is_shortened() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let lock = ours.lock("k").lease(Duration::from_secs(30)).min_hold(Duration::from_secs(1));
     let guard = lock.acquire().await.expect("free");
     let taken = Moment::now();
     java.tell("t1", "trylock k 20000 0");
-    crate::until_listened_to(from_ref(&server), "k").await;
+    crate::until_subscribed(from_ref(&server), "k").await;
 
     drop(guard);
-    ours.shutdown(Duration::ZERO).await; // nobody is left to say so when the time has come
+    ours.shutdown(Duration::ZERO).await; // no process is left to send a message at the end of the hold
     drop((lock, ours));
 
     let after = java.says("t1", "acquired").await.at.since(taken);
@@ -106,17 +106,17 @@ async fn a_message_that_comes_while_we_subscribe_is_not_missed() {
 
         java.does("t1", "unlock k", "released").await;
 
-        within(Duration::from_secs(1), "our turn", waits).await.expect("it does not panic");
+        within(Duration::from_secs(1), "our acquire", waits).await.expect("it does not panic");
     }
 }
 
-/// Waits for a lock, notes when it is there, and lets go.
+/// Waits for a lock, releases it, and returns the time of the acquire.
 fn waiting(manager: &LockManager, key: &'static str) -> JoinHandle<Moment> {
     let lock = manager.lock(key).wait(LONG);
     tokio::spawn(async move {
-        let guard = lock.acquire().await.expect("it comes free");
+        let guard = lock.acquire().await.expect("it becomes free");
         let at = Moment::now();
-        guard.release().await.expect("ours");
+        guard.release().await.expect("held");
         at
     })
 }

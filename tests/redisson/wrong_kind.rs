@@ -1,4 +1,4 @@
-//! What stands under a name and is no `RLock` is refused, and left as it is.
+//! A key that is not an `RLock` is rejected and left unchanged.
 
 use crate::{Fleet, OPTIONS};
 use dlock_runtime::{Error, LockManager};
@@ -27,7 +27,7 @@ async fn a_lock_for_readers_and_writers_is_refused() {
 }
 
 #[tokio::test]
-async fn a_lock_of_the_native_layout_and_what_is_no_lock_are_refused() {
+async fn native_locks_and_other_values_are_rejected() {
     let server = crate::server();
     let ours = crate::manager(&server.url_with(OPTIONS)).await;
     let native = crate::manager(&server.url_with("?namespace=")).await;

@@ -1,8 +1,9 @@
-//! Nothing secret is ever printed: no password and no owner's id in any error, its sources, a `Debug`, or a log at trace level.
+//! No secret is printed: no password and no whole owner ID in an error, its sources, a `Debug`
+//! output, or a log at trace level.
 //!
-//! What is logged is all that the process logs: events and spans of `tracing`, records of `log` (what the client library beneath, TLS and
-//! the runtime say), and the messages of panics. A suite of its own, since it installs that log for the whole process: the engine logs
-//! from threads of its own too.
+//! The log contains everything that the process logs: `tracing` events and spans, `log` records (of
+//! the Redis client, TLS, and the runtime), and panic messages. This is a separate program, as it
+//! installs that log for the whole process: the engine also logs from its own threads.
 
 mod shown;
 
@@ -23,25 +24,26 @@ const SECRET: &str = "hunter2swordfish";
 const LONG: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(15);
 
-/// Everything that this process has logged.
+/// The log of this process.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Installs the log at trace level, once for all tests of this file.
+    /// Installs the log at trace level, once for all tests of this program.
     fn of_the_process() -> &'static Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
             let log = Self::default();
-            // Not by `init`: with the feature `tracing-log`, which any dependency may ask for, it would take the records of `log`, too.
+            // `init` would also capture `log` records if a dependency enabled the feature
+            // `tracing-log`.
             let subscriber = tracing_subscriber::fmt()
                 .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
                 .with_span_events(FmtSpan::FULL)
                 .with_ansi(false)
                 .with_writer(log.clone())
                 .finish();
-            tracing::subscriber::set_global_default(subscriber).expect("nobody else installs one");
-            log::set_logger(Box::leak(Box::new(log.clone()))).expect("nobody else installs one");
+            tracing::subscriber::set_global_default(subscriber).expect("no other subscriber is installed");
+            log::set_logger(Box::leak(Box::new(log.clone()))).expect("no other logger is installed");
             log::set_max_level(log::LevelFilter::Trace);
             let of_panics = log.clone();
             std::panic::set_hook(Box::new(move |panic| of_panics.add(&panic.to_string())));
@@ -89,7 +91,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Everything that a program could print of an error.
+/// Returns everything that a program could print of an error.
 fn printed(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut source = error.source();
@@ -100,21 +102,21 @@ fn printed(error: &Error) -> String {
     text
 }
 
-/// Asserts that `text` names neither the password nor anybody's whole id.
+/// Asserts that `text` contains neither the password nor a whole owner ID.
 #[track_caller]
 fn assert_clean(text: &str) {
     assert!(!text.contains(SECRET), "the password is in: {text}");
     let ids = text.match_indices("dl2-").map(|(at, _)| text[at + 4..].chars());
     let whole_ids = ids.filter(|rest| rest.clone().take_while(char::is_ascii_hexdigit).count() >= 28).count();
-    assert_eq!(whole_ids, 0, "an owner's id is in: {text}");
+    assert_eq!(whole_ids, 0, "an owner ID is in: {text}");
 }
 
 #[tokio::test]
 async fn a_whole_life_of_a_lock_prints_no_secret() {
     let log = Log::of_the_process();
     let server = RedisServer::builder().password(SECRET).start();
-    let manager = LockManager::connect(&server.url()).await.expect("the password is right");
-    let other = LockManager::connect(&server.url()).await.expect("the password is right");
+    let manager = LockManager::connect(&server.url()).await.expect("the password is correct");
+    let other = LockManager::connect(&server.url()).await.expect("the password is correct");
 
     let lock = manager.lock("order:7").lease(Duration::from_millis(600));
     let guard = lock.acquire().await.expect("the lock is free");
@@ -137,7 +139,8 @@ async fn a_wrong_password_is_refused_without_being_repeated() {
     let server = RedisServer::builder().password("another").start();
     let url = format!("redis://user:{SECRET}@127.0.0.1:{}", server.port());
 
-    let error = within(SOON, "the refusal", LockManager::connect(&url)).await.expect_err("it is wrong");
+    let error =
+        within(SOON, "the refusal", LockManager::connect(&url)).await.expect_err("the password is wrong");
 
     assert_clean(&printed(&error));
     assert_clean(&log.text());
@@ -185,10 +188,10 @@ async fn a_url_that_cannot_be_used_is_refused_without_being_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_is_reported_without_the_password() {
+async fn unreachable_server_error_omits_the_password() {
     let log = Log::of_the_process();
     let mut server = RedisServer::builder().password(SECRET).start();
-    let manager = LockManager::connect(&server.url()).await.expect("the password is right");
+    let manager = LockManager::connect(&server.url()).await.expect("the password is correct");
 
     server.kill();
     let running = manager.lock("order:7").lease(LONG).acquire().await.expect_err("the server is gone");
@@ -200,18 +203,18 @@ async fn a_server_that_cannot_be_reached_is_reported_without_the_password() {
 }
 
 #[tokio::test]
-async fn a_master_that_sentinels_name_is_used_left_and_refused_without_the_passwords() {
+async fn errors_of_a_sentinel_master_omit_the_passwords() {
     let log = Log::of_the_process();
     let mut master = RedisServer::builder().password(SECRET).start();
     let sentinel = start_sentinel(master.port());
     let url = |name: &str| format!("redis+sentinel://:{SECRET}@127.0.0.1:{}/{name}", sentinel.port());
-    let manager = LockManager::connect(&url(MASTER)).await.expect("the password is right");
+    let manager = LockManager::connect(&url(MASTER)).await.expect("the password is correct");
     let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let shown = format!("{manager:?} {guard:?}");
 
     let unknown = LockManager::connect(&url("unknown")).await.expect_err("there is none");
     let to_sentinel = format!("{}?sentinel_password={SECRET}", url(MASTER));
-    let refused = LockManager::connect(&to_sentinel).await.expect_err("it wants none");
+    let refused = LockManager::connect(&to_sentinel).await.expect_err("the sentinel has no password");
     master.kill();
     let running = manager.lock("order:8").lease(LONG).acquire().await.expect_err("the master is gone");
 
@@ -221,9 +224,9 @@ async fn a_master_that_sentinels_name_is_used_left_and_refused_without_the_passw
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_the_command_in_its_error_gives_nothing_away() {
+async fn server_error_that_echoes_the_command_is_redacted() {
     let log = Log::of_the_process();
-    // As `ERR unknown command 'X', with args beginning with: ..` does.
+    // Like Redis's `ERR unknown command 'X', with args beginning with: ..`.
     let server = HostileServer::start(|request| match request.name() {
         "HELLO" | "AUTH" => Answer::Raw(
             format!("-ERR unknown command, with args beginning with: {request:?}\r\n").into_bytes(),
@@ -244,7 +247,7 @@ async fn a_server_that_repeats_the_command_in_its_error_gives_nothing_away() {
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_the_password_later_gives_nothing_away() {
+async fn server_error_that_echoes_the_password_is_redacted() {
     let log = Log::of_the_process();
     let server = HostileServer::start(|request| match request.name() {
         "PING" | "SET" => Answer::Raw(format!("-ERR you said {SECRET}\r\n").into_bytes()),
@@ -255,9 +258,10 @@ async fn a_server_that_repeats_the_password_later_gives_nothing_away() {
         .credentials(|| async { Ok(dlock_runtime::Credentials::password(SECRET)) });
 
     for builder in [in_the_url, by_a_callback] {
-        let manager = within(SOON, "the connection", builder.connect()).await.expect("it takes managers");
-        let ready = manager.ready().await.expect_err("that is no answer to a ping");
-        let acquired = manager.lock("order:7").acquire().await.expect_err("that is no answer to a try");
+        let manager =
+            within(SOON, "the connection", builder.connect()).await.expect("it accepts connections");
+        let ready = manager.ready().await.expect_err("the reply is invalid for a ping");
+        let acquired = manager.lock("order:7").acquire().await.expect_err("the reply is invalid for a try");
         for error in [ready, acquired] {
             assert!(error.to_string().contains("you said ***"), "{error}");
             assert_clean(&printed(&error));

@@ -1,4 +1,4 @@
-//! What is shown of what is secret by an option: of every public type, of TLS, of callbacks, and of keys with a hash in them.
+//! Output of public types, TLS, callbacks, and hashed key parts: none shows a secret.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ async fn every_public_type_is_shown_without_secrets() {
     let builder = LockManager::builder(&server.url());
     let by_a_callback =
         LockManager::builder("redis://h:1").credentials(|| async { Ok(Credentials::new(SECRET, SECRET)) });
-    let manager = builder.clone().connect().await.expect("the password is right");
+    let manager = builder.clone().connect().await.expect("the password is correct");
     let lock = manager.lock("order:7").lease(LONG);
     let guard = lock.acquire().await.expect("the lock is free");
-    let seen = manager.inspect("order:7").await.expect("the server answers");
+    let seen = manager.inspect("order:7").await.expect("the server replies");
     let token = guard.fencing_token().await;
     let healthy = doctor(&server.url()).await.expect("the URL can be used");
     let wrong = server.url().replace(SECRET, &format!("{SECRET}x"));
@@ -40,21 +40,22 @@ async fn every_public_type_is_shown_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_callback_that_fails_or_panics_gives_no_password_away() {
+async fn failing_or_panicking_callback_reveals_no_password() {
     let log = Log::of_the_process();
     let server = RedisServer::builder().password("another").start();
     let builder = LockManager::builder(&format!("redis://127.0.0.1:{}", server.port()));
 
     let wrong = builder.clone().credentials(|| async { Ok(Credentials::password(SECRET)) });
-    let wrong = within(SOON, "the refusal", wrong.connect()).await.expect_err("it is wrong");
-    // What a callback says in its own error, or in its own panic, is its own affair; that we add to it is not.
+    let wrong = within(SOON, "the refusal", wrong.connect()).await.expect_err("the password is wrong");
+    // The text of a callback's own error or panic is its own. The library must not add the password
+    // to it.
     let panics = builder.credentials(|| async {
         let fetched = Credentials::password(SECRET);
-        panic!("as a bug in it may make it, with {fetched:?} in its hands")
+        panic!("a bug in the callback, with {fetched:?}")
     });
     let panics = within(SOON, "the refusal", panics.connect()).await.expect_err("there are no credentials");
 
-    assert!(log.text().contains("as a bug in it may make it"), "panics are logged");
+    assert!(log.text().contains("a bug in the callback"), "panics are logged");
     for text in [printed(&wrong), printed(&panics), log.text()] {
         assert_clean(&text);
     }
@@ -75,16 +76,16 @@ async fn a_life_over_tls_prints_neither_the_key_nor_a_piece_of_it() {
         .tls_ca(authority.pem())
         .tls_client_certificate(&client.certificate, &client.key);
 
-    let manager = builder.clone().connect().await.expect("both know each other");
+    let manager = builder.clone().connect().await.expect("both sides trust the other's authority");
     let guard =
         manager.lock("order:7").lease(Duration::from_millis(600)).acquire().await.expect("it is free");
     server.call(&["DEL", "dlock:order:7"]);
     within(SOON, "the loss", guard.lost()).await;
     let stranger = LockManager::builder(&url).tls_ca(authority.pem()).connect();
-    let stranger = within(SOON, "the refusal", stranger).await.expect_err("it shows no certificate");
+    let stranger = within(SOON, "the refusal", stranger).await.expect_err("the client has no certificate");
     let shown = format!("{builder:?} {manager:?} {guard:?} {}", printed(&stranger));
 
-    // A line of the key's own text, not of what every key begins with.
+    // The first line of every key is the same, so use a later one.
     let piece = client.key.lines().nth(2).expect("a key has several lines");
     for text in [shown, log.text()] {
         assert_clean(&text);
@@ -96,8 +97,9 @@ async fn a_life_over_tls_prints_neither_the_key_nor_a_piece_of_it() {
 async fn a_hashed_value_is_in_no_error_and_no_line_of_the_log() {
     let log = Log::of_the_process();
     let mut server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("it takes managers");
-    let other = LockManager::connect(&server.url()).await.expect("it takes managers");
+    let manager =
+        LockManager::connect(&server.url_with("?tracking=off")).await.expect("it accepts connections");
+    let other = LockManager::connect(&server.url()).await.expect("it accepts connections");
     let key = || KeyBuilder::default().text("mail:").hashed("address", SECRET).build().expect("it is a key");
     let lease = Duration::from_millis(600);
 
@@ -108,7 +110,7 @@ async fn a_hashed_value_is_in_no_error_and_no_line_of_the_log() {
     let held_for = lock.clone().wait(lease).acquire().await.expect_err("it is held");
     server.kill();
     within(SOON, "the loss", guard.lost()).await;
-    let lost = guard.check().expect_err("nobody renews it");
+    let lost = guard.check().expect_err("no renewal succeeds");
     let unavailable = other.lock(key()).acquire().await.expect_err("the server is gone");
     let shown = format!("{lock:?} {guard:?} {:?} {}", key(), key());
 

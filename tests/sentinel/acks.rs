@@ -1,4 +1,5 @@
-//! Masters that fall while locks are in use of which every replica has acknowledged every hold: none is held twice.
+//! Failovers while locks are in use. All replicas have acknowledged every hold, so no lock has two
+//! holders.
 
 use std::time::Duration;
 
@@ -8,18 +9,18 @@ use dlock_tests::sentinel::End;
 use dlock_tests::work::{WAIT, Work};
 use dlock_tests::{Moment, RedisServer, SentinelFleet};
 
-/// As many as the fleet has replicas: whichever is promoted has every hold.
+/// All replicas of the fleet, so the promoted one has every hold.
 const REPLICAS: u8 = 2;
 const MANAGERS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
+async fn acknowledged_locks_have_one_holder_across_failovers() {
     let count = std::env::var("DLOCK_FAIL_OVERS").map_or(3, |count| count.parse().expect("a number"));
     let mut fleet = SentinelFleet::start().await;
     let mut managers = Vec::new();
     for _ in 0..MANAGERS {
         let manager = LockManager::builder(&fleet.url_with("")).replica_acks(REPLICAS).connect().await;
-        managers.push(manager.expect("the sentinels name a master that takes managers"));
+        managers.push(manager.expect("the sentinels name a master that accepts connections"));
     }
     let work = Work::start(&managers, |key| vec![key.to_owned()]);
 
@@ -40,19 +41,19 @@ async fn with_acknowledged_locks_no_fail_over_lets_two_hold_at_once() {
 
     judge::no_call_takes_longer_than_its_limit(&history);
     judge::every_refusal_has_its_type(&history);
-    let _ = judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
+    let _ = judge::no_hold_outlives_its_lease(&history, &fail_overs);
     assert_eq!(judge::overlaps_only_across_a_fail_over(&history, &fail_overs), 0, "two held at once");
     judge::tokens_rise(&history);
-    println!("{} fail-overs, {} holds, no overlap", fail_overs.len(), history.holds.len());
+    println!("{} failovers, {} holds, no overlap", fail_overs.len(), history.holds.len());
 }
 
 #[tokio::test]
-async fn what_no_replica_has_is_held_by_nobody_when_one_is_promoted() {
+async fn unacknowledged_acquire_is_not_held_after_a_promotion() {
     let mut fleet = SentinelFleet::start().await;
     let url = fleet.url_with("?tracking=off");
     let connect = async || LockManager::builder(&url).replica_acks(REPLICAS).connect().await;
-    let first = connect().await.expect("the sentinels name a master that takes managers");
-    let second = connect().await.expect("the sentinels name a master that takes managers");
+    let first = connect().await.expect("the sentinels name a master that accepts connections");
+    let second = connect().await.expect("the sentinels name a master that accepts connections");
     let lock = |manager: &LockManager| manager.lock("order:7").lease(LONG).renew(false).wait(LONG / 2);
 
     fleet.replicas().for_each(RedisServer::pause);
@@ -64,11 +65,11 @@ async fn what_no_replica_has_is_held_by_nobody_when_one_is_promoted() {
     let after = lock(&second).acquire().await;
 
     assert!(after.is_ok(), "{after:?}");
-    assert!(held.as_ref().is_err_and(Error::is_unavailable), "two hold: {held:?}");
+    assert!(held.as_ref().is_err_and(Error::is_unavailable), "two managers hold the lock: {held:?}");
 }
 
-/// Longer than a fail-over takes.
+/// Longer than a failover takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Whoever can still reach the old master has time to use it.
+/// In this time, a client that still reaches the old master could use it.
 const BESIDE_THE_OLD_MASTER: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What `connect` finds, and what it says when it does not.
+//! Connecting through sentinels: what `connect` checks, and its errors.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dlock_tests::{RedisServer, acl, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A port on which nobody listens.
+/// Returns a closed port.
 fn dead_port() -> u16 {
     let mut server = RedisServer::start();
     server.kill();
@@ -20,10 +20,10 @@ async fn connect(url: &str) -> Result<LockManager, Error> {
 }
 
 #[track_caller]
-fn assert_cure(refused: Result<LockManager, Error>, cure: &str) {
+fn assert_remedy(refused: Result<LockManager, Error>, remedy: &str) {
     match refused {
         Err(Error::Config { part, problem, .. }) => {
-            assert!(&*part == "server" && problem.contains(cure), "{part}: {problem}");
+            assert!(&*part == "server" && problem.contains(remedy), "{part}: {problem}");
         }
         other => panic!("{other:?}"),
     }
@@ -36,7 +36,7 @@ async fn one_sentinel_that_answers_is_enough() {
     let (dead, port) = (dead_port(), sentinel.port());
 
     let manager = connect(&format!("redis+sentinel://127.0.0.1:{dead},127.0.0.1:{port}/{MASTER}")).await;
-    let guard = manager.expect("one answers").lock("order:7").acquire().await.expect("the lock is free");
+    let guard = manager.expect("one replies").lock("order:7").acquire().await.expect("the lock is free");
 
     assert_eq!(master.call(&["EXISTS", "dlock:order:7"]).integer(), Some(1));
     assert!(guard.release().await.is_ok());
@@ -53,22 +53,22 @@ async fn sentinels_that_are_all_away_are_unavailable_and_named() {
 }
 
 #[tokio::test]
-async fn a_name_that_a_sentinel_does_not_know_is_told_with_its_cure() {
+async fn unknown_master_name_is_rejected_with_a_remedy() {
     let master = RedisServer::start();
     let sentinel = start_sentinel(master.port());
 
     let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/shop-mastre", sentinel.port())).await;
 
-    assert_cure(refused, "knows no master `shop-mastre`: the path of the url must be the name");
+    assert_remedy(refused, "knows no master `shop-mastre`: the path of the url must be the name");
 }
 
 #[tokio::test]
-async fn a_redis_that_is_no_sentinel_is_told_with_its_cure() {
+async fn redis_that_is_no_sentinel_is_rejected_with_a_remedy() {
     let server = RedisServer::start();
 
     let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", server.port())).await;
 
-    assert_cure(refused, "is no sentinel: write the addresses of sentinels before the `/`");
+    assert_remedy(refused, "is no sentinel: write the addresses of sentinels before the `/`");
 }
 
 #[tokio::test]
@@ -79,16 +79,18 @@ async fn a_master_that_is_a_replica_by_its_own_word_is_not_used() {
 
     let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port())).await;
 
-    // A sentinel that was given a replica finds its master in the end, and may have done so already.
+    // A sentinel that monitors a replica finds its master eventually, and may already have done so.
     match refused {
-        Err(Error::Unavailable { reason, .. }) => assert!(reason.contains("by its own word"), "{reason}"),
+        Err(Error::Unavailable { reason, .. }) => {
+            assert!(reason.contains("it reports another role"), "{reason}");
+        }
         other => assert!(other.is_ok(), "{other:?}"),
     }
     assert_eq!(replica.command_count("set"), 0);
 }
 
 #[tokio::test]
-async fn a_sentinel_with_a_password_of_its_own_is_asked_with_it() {
+async fn a_sentinel_may_have_its_own_password() {
     let master = RedisServer::builder().password("sesame").start();
     let sentinel = RedisServer::builder()
         .sentinel()
@@ -98,15 +100,19 @@ async fn a_sentinel_with_a_password_of_its_own_is_asked_with_it() {
         .start();
     let url = format!("redis+sentinel://:sesame@127.0.0.1:{}/{MASTER}", sentinel.port());
 
-    assert_cure(connect(&url).await, "write `?sentinel_password=..`");
-    assert_cure(connect(&format!("{url}?sentinel_password=wrong")).await, "refused the user or the password");
-    let manager = connect(&format!("{url}?sentinel_password=knock")).await.expect("both passwords are right");
+    assert_remedy(connect(&url).await, "write `?sentinel_password=..`");
+    assert_remedy(
+        connect(&format!("{url}?sentinel_password=wrong")).await,
+        "refused the user or the password",
+    );
+    let manager =
+        connect(&format!("{url}?sentinel_password=knock")).await.expect("both passwords are correct");
 
     assert!(manager.lock("order:7").acquire().await.is_ok());
 }
 
 #[tokio::test]
-async fn the_documented_users_may_do_all_that_sentinels_and_locks_need() {
+async fn documented_users_suffice_for_sentinels_and_locks() {
     let master = RedisServer::start();
     let sentinel = start_sentinel(master.port());
     acl::give_user(&master, "dlock", &[], &[]);
@@ -114,19 +120,19 @@ async fn the_documented_users_may_do_all_that_sentinels_and_locks_need() {
     let access = "sentinel_user=dlock-watch&sentinel_password=password";
     let url = format!("redis+sentinel://dlock:password@127.0.0.1:{}/{MASTER}?{access}", sentinel.port());
 
-    assert_cure(connect(&url).await, "allow it `+role`");
+    assert_remedy(connect(&url).await, "allow it `+role`");
     acl::give_user(&master, "dlock", &[], &["+role"]);
-    let manager = connect(&url).await.expect("both users may do what is needed");
+    let manager = connect(&url).await.expect("both users have the permissions");
     let listens = || {
         let clients = sentinel.call(&["CLIENT", "LIST"]).text().unwrap_or_default().to_owned();
         clients.lines().any(|client| client.contains("user=dlock-watch") && client.contains(" sub=1 "))
     };
-    let listened_to = async {
+    let subscribed = async {
         while !listens() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(SOON, "the subscription", listened_to).await;
+    within(SOON, "the subscription", subscribed).await;
 
     assert!(manager.lock("order:7").acquire().await.is_ok());
 }

@@ -1,4 +1,4 @@
-//! Masters that fall while locks are in use.
+//! Failovers while locks are in use.
 
 use dlock_runtime::LockManager;
 use dlock_tests::handover::{NEVER_POLLS, allow_namespaces, assert_handed_over_in_each_namespace};
@@ -18,7 +18,7 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
     let mut managers = Vec::new();
     for _ in 0..MANAGERS {
         let manager = LockManager::connect(&fleet.url_with("")).await;
-        managers.push(manager.expect("the sentinels name a master that takes managers"));
+        managers.push(manager.expect("the sentinels name a master that accepts connections"));
     }
     let work = Work::start(&managers, |key| vec![key.to_owned()]);
 
@@ -48,21 +48,21 @@ async fn locks_outlive_fail_overs_and_every_overlap_is_fenced() {
 
     judge::no_call_takes_longer_than_its_limit(&history);
     judge::every_refusal_has_its_type(&history);
-    let ended = judge::nothing_is_believed_beyond_its_lease(&history, &fail_overs);
+    let ended = judge::no_hold_outlives_its_lease(&history, &fail_overs);
     let overlaps = judge::overlaps_only_across_a_fail_over(&history, &fail_overs);
     judge::tokens_rise(&history);
-    let asked = fail_overs.iter().filter(|fail_over| fail_over.end.is_some());
-    let after = asked.map(|fail_over| judge::work_goes_on_within_a_second(&history, *fail_over));
+    let injected = fail_overs.iter().filter(|fail_over| fail_over.end.is_some());
+    let after = injected.map(|fail_over| judge::work_goes_on_within_a_second(&history, *fail_over));
     println!(
-        "{} fail-overs, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work goes on after {:?} at most",
+        "{} failovers, {} holds, {ended} ended with a silent master, {overlaps} overlaps, work resumes after {:?} at most",
         fail_overs.len(),
         history.holds.len(),
         after.max()
     );
 }
 
-/// An old master that is there again, and believes that it is one, gets nothing of ours while work goes on. Returns whether it
-/// believed so all the time, and no other switch came: only then can its writes be told from replicated ones.
+/// Asserts that a recovered old master receives no writes while work continues. Returns `false` if
+/// it did not stay a master or if another switch followed: its writes may then be replicated ones.
 async fn no_write_goes_to(
     fleet: &mut SentinelFleet,
     switch: Switch,
@@ -70,10 +70,10 @@ async fn no_write_goes_to(
     managers: &[LockManager],
     number: usize,
 ) -> bool {
-    // What lay in its sockets while it stood still has been read by now: it answers in turn.
+    // When this call returns, the old master has read the requests that arrived during its pause.
     let before = writes(fleet.server(switch.from));
     let key = format!("after:{number}");
-    let guard = managers[0].lock(&*key).wait(WAIT).acquire().await.expect("the new master takes locks");
+    let guard = managers[0].lock(&*key).wait(WAIT).acquire().await.expect("the new master grants locks");
     work.until_entered(Moment::now(), 100).await;
 
     let stale = fleet.server(switch.from);
@@ -97,8 +97,8 @@ async fn waiters_are_woken_in_each_namespace_after_a_fail_over() {
     allow_namespaces(fleet.master());
     fleet.replicas().for_each(allow_namespaces);
     let (ours, theirs) = (
-        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it takes managers"),
-        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it takes managers"),
+        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it accepts connections"),
+        LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it accepts connections"),
     );
     assert_handed_over_in_each_namespace(&ours, &theirs, "before").await;
 

@@ -1,5 +1,5 @@
-//! Fail-overs that lose a lock, as the guide on safety says that they can: each is seen to let a second holder in, and the fencing
-//! token keeps the first one's late write out.
+//! Failovers that lose a lock, as the guide on safety describes. The second holder has a higher
+//! fencing token, so a late write of the first holder is rejected.
 
 use std::time::Duration;
 
@@ -7,50 +7,52 @@ use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
 use dlock_tests::sentinel::End;
 use dlock_tests::{SentinelFleet, WallClock, within};
 
-/// Longer than a fail-over takes.
+/// Longer than a failover takes.
 const LONG: Duration = Duration::from_secs(30);
 
 async fn manager_of(fleet: &SentinelFleet, options: &str) -> LockManager {
     let manager = LockManager::connect(&fleet.url_with(options)).await;
-    manager.expect("the sentinels name a master that takes managers")
+    manager.expect("the sentinels name a master that accepts connections")
 }
 
-/// Has a second process get the lock while the first believes in it, and shows that the first one's token is the lower one.
+/// Asserts that a second process acquires the lock while the first hold is valid, with a higher
+/// fencing token.
 async fn assert_held_twice_and_fenced(fleet: &SentinelFleet, first: &LockGuard) {
-    let stale = first.fencing_token().await.expect("it was asked for while it was held");
+    let stale = first.fencing_token().await.expect("the token was fetched during the hold");
     let second = manager_of(fleet, "").await.lock("order:7").lease(LONG).wait(LONG / 2);
-    let second = second.acquire().await.expect("the new master knows of no lock");
+    let second = second.acquire().await.expect("the new master has no such key");
 
-    assert!(first.check().is_ok(), "nobody was let in early: {:?}", first.check());
+    assert!(first.check().is_ok(), "the first hold is still valid: {:?}", first.check());
     let token = second.fencing_token().await.expect("it is held");
     assert!(token > stale, "a stale write would be accepted: {token} after {stale}");
 }
 
-/// The master answers before its replicas have what it granted.
+/// The master replies before its replicas have received the grant.
 #[tokio::test]
-async fn a_lock_that_no_replica_heard_of_is_held_twice_after_the_fail_over_and_fenced() {
+async fn unreplicated_lock_is_held_twice_after_failover_but_fenced() {
     let mut fleet = SentinelFleet::start().await;
-    // One is not told of changes and does not ask; the other is as by default.
+    // One manager does not track keys, and its hold is not renewed. The other has the defaults.
     let (blind, usual) = (manager_of(&fleet, "?tracking=off").await, manager_of(&fleet, "").await);
-    let (unheard, told) = (blind.lock("order:7").lease(LONG).renew(false), usual.lock("told").lease(LONG));
+    let (untracked, tracked) =
+        (blind.lock("order:7").lease(LONG).renew(false), usual.lock("tracked").lease(LONG));
 
     let granted = async {
-        let unheard = unheard.acquire().await.expect("it is free");
-        unheard.fencing_token().await.expect("it is held");
-        (unheard, told.acquire().await.expect("it is free"))
+        let untracked = untracked.acquire().await.expect("it is free");
+        untracked.fencing_token().await.expect("it is held");
+        (untracked, tracked.acquire().await.expect("it is free"))
     };
-    let (unheard, told) = fleet.kill_before_replication(granted).await;
+    let (untracked, tracked) = fleet.kill_before_replication(granted).await;
     let switch = fleet.switched().await;
 
-    assert_held_twice_and_fenced(&fleet, &unheard).await;
-    let cause = within(LONG / 6, "the loss", told.lost()).await;
+    assert_held_twice_and_fenced(&fleet, &untracked).await;
+    let cause = within(LONG / 6, "the loss", tracked.lost()).await;
     assert_eq!(cause, LossCause::NotOwner);
-    assert!(switch.at.elapsed() < Duration::from_secs(2), "told {:?} after the switch", switch.at.elapsed());
+    assert!(switch.at.elapsed() < Duration::from_secs(2), "lost {:?} after the switch", switch.at.elapsed());
 }
 
-/// A replica keeps when a lock ends, by the wall clock: that all of them have acknowledged it is no help.
+/// A replica stores the expiry as wall-clock time, so acknowledgements do not prevent this loss.
 #[tokio::test]
-async fn a_lock_that_all_replicas_acknowledged_is_held_twice_where_their_clocks_are_ahead_and_fenced() {
+async fn replica_clocks_ahead_allow_two_holders_but_fence_them() {
     let clock = match WallClock::new() {
         Ok(clock) => clock,
         Err(reason) => return println!("SKIPPED: steps of a server's clock: {reason}"),

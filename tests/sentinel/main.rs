@@ -1,7 +1,10 @@
-//! Locks over a master that sentinels watch: three sentinels, a master and two replicas, all real, on ports of this machine.
+//! Locks on a master that sentinels monitor. Three sentinels, a master, and two replicas, all real,
+//! run on local ports.
 //!
-//! `fail_over` breaks the master while locks are in use and judges the history: one fail-over of each kind (killed, frozen and later
-//! resumed, ordered). `acks` does so with `replica_acks` for all replicas, where no two may hold one lock at all. The long form of both takes as many as it is told, about five seconds each:
+//! `fail_over` breaks the master while locks are in use, and checks the history: by default, one
+//! failover of each kind (kill, freeze and resume, `SENTINEL FAILOVER`). `acks` does the same with
+//! `replica_acks` for all replicas, where no lock may ever have two holders. `DLOCK_FAIL_OVERS`
+//! sets the count. A failover takes about 5 s.
 //!
 //! ```text
 //! DLOCK_FAIL_OVERS=50 cargo test -p dlock-tests --test sentinel fail_over -- --nocapture

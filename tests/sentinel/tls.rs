@@ -1,4 +1,4 @@
-//! Which certificates are accepted if sentinels announce addresses.
+//! Accepted certificates for the addresses that sentinels announce.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use dlock_tests::{Authority, RedisServer, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a master with a certificate for `name`, and a sentinel with one for `localhost` that announces it as 127.0.0.1.
+/// Starts a master with a certificate for `name`, and a sentinel with one for `localhost` that
+/// announces it as 127.0.0.1.
 fn start(authority: &Authority, name: &str) -> (RedisServer, RedisServer) {
     let master = RedisServer::builder().tls(authority.sign(name), authority).start();
     let monitor = format!("sentinel monitor mymaster 127.0.0.1 {} 1", master.known_port());
@@ -21,7 +22,7 @@ async fn connect(sentinel: &RedisServer, options: &str, authority: &Authority) -
 }
 
 #[tokio::test]
-async fn an_announced_address_may_have_a_certificate_for_the_urls_name() {
+async fn announced_address_accepts_a_certificate_for_the_url_host() {
     let Some(authority) = Authority::of_servers() else { return };
     let (_master, sentinel) = start(&authority, "localhost");
 
@@ -36,7 +37,8 @@ async fn an_announced_address_with_another_certificate_needs_tls_name() {
     let Some(authority) = Authority::of_servers() else { return };
     let (_master, sentinel) = start(&authority, "cache.example");
 
-    let refused = connect(&sentinel, "", &authority).await.expect_err("the name is another").to_string();
+    let refused =
+        connect(&sentinel, "", &authority).await.expect_err("the certificate has another name").to_string();
     let by_name = connect(&sentinel, "?tls_name=cache.example", &authority).await;
 
     for words in ["not for `127.0.0.1` or `localhost`", "the sentinels announced this address", "`tls_name`"]

@@ -1,4 +1,5 @@
-//! Locks that are held across a fail-over are told of by the new master, though their lease is fixed and nothing renews them.
+//! Holds across a failover are tracked on the new master, even with a fixed lease and without
+//! renewals.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_fail_over_that_loses_a_lock_is_told_and_so_is_what_is_done_to_another_later() {
+async fn loss_by_failover_and_a_later_theft_are_detected() {
     let mut fleet = SentinelFleet::start().await;
     let manager = LockManager::connect(&fleet.url_with("")).await.expect("there is a master");
     let hold = async |key| {
@@ -20,7 +21,7 @@ async fn a_fail_over_that_loses_a_lock_is_told_and_so_is_what_is_done_to_another
     };
     let (lost, kept) = (hold("lost").await, hold("kept").await);
     for replica in fleet.replicas() {
-        // As if they had not been sent there in time.
+        // As if the lock had not been replicated in time.
         replica.call(&["CONFIG", "SET", "replica-read-only", "no"]);
         while replica.call(&["DEL", &name("lost")]).integer() != Some(1) {
             tokio::time::sleep(Duration::from_millis(2)).await;

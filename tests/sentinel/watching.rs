@@ -1,4 +1,4 @@
-//! A master that is the master no longer, without a fail-over that is told of.
+//! Demotions of a master without an announced failover.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ async fn manager_of(sentinel: &RedisServer) -> LockManager {
 }
 
 #[tokio::test]
-async fn a_demotion_that_no_sentinel_tells_is_found_out_by_the_servers_role() {
-    // It would take every write that is sent to it: nothing but its role says what it is.
+async fn unannounced_demotion_is_detected_by_the_role() {
+    // The server accepts all writes, so only its role shows that it is a replica.
     let demoted = RedisServer::builder().line("replica-read-only no").start();
     let other = RedisServer::start();
     let sentinel = start_sentinel(demoted.port());
@@ -25,11 +25,11 @@ async fn a_demotion_that_no_sentinel_tells_is_found_out_by_the_servers_role() {
     assert!(manager.lock("order:7").lease(LONG).acquire().await.is_ok());
 
     demoted.call(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    // As it becomes a replica it may load what the other has; any other refusal is that of its role.
+    // While it becomes a replica, it may be loading data. Any other refusal must name its role.
     let found_out = async {
         loop {
             match manager.lock("order:8").lease(LONG).acquire().await {
-                Err(Error::Unavailable { reason, .. }) if reason.contains("by its own word") => break,
+                Err(Error::Unavailable { reason, .. }) if reason.contains("it reports another role") => break,
                 Err(Error::Unavailable { reason, .. }) if !reason.contains("LOADING") => panic!("{reason}"),
                 Ok(_) | Err(Error::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
                 other => panic!("{other:?}"),
@@ -40,14 +40,14 @@ async fn a_demotion_that_no_sentinel_tells_is_found_out_by_the_servers_role() {
 }
 
 #[tokio::test]
-async fn a_switch_that_was_missed_is_caught_up_with_when_the_sentinel_is_listened_to_again() {
+async fn missed_switch_is_detected_when_resubscribing() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let sentinel = start_sentinel(old.port());
     let manager = manager_of(&sentinel).await;
 
     sentinel.call(&["SENTINEL", "REMOVE", MASTER]);
     sentinel.call(&["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &new.port().to_string(), "2"]);
-    // Nothing has been told; it is asked again where it had to be listened to anew.
+    // No switch was announced. The manager queries the sentinel again when it resubscribes.
     let moved = async {
         let mut number = 0;
         loop {
@@ -67,7 +67,7 @@ async fn a_switch_that_was_missed_is_caught_up_with_when_the_sentinel_is_listene
 }
 
 #[tokio::test]
-async fn a_hold_that_the_new_master_does_not_have_is_lost_before_its_renewal_is_due() {
+async fn hold_missing_on_the_new_master_is_lost_before_renewal() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let sentinel = start_sentinel(old.port());
     let manager = manager_of(&sentinel).await;

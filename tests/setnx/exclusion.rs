@@ -1,4 +1,4 @@
-//! Who waits gets the lock soon after the other lets go, and not before.
+//! A waiter acquires the lock soon after the other client's release, and not before.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use dlock_tests::resp::Reply;
 use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, Place, with_every_client};
 
 with_every_client![
-    we_wait_for_theirs_and_have_it_soon_after_their_release,
-    they_wait_for_ours_and_have_it_soon_after_our_release,
-    we_have_theirs_when_its_lease_is_over,
+    we_acquire_soon_after_a_foreign_release,
+    foreign_client_acquires_soon_after_our_release,
+    we_acquire_when_a_foreign_lease_expires,
 ];
 
-async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Place) {
+async fn we_acquire_soon_after_a_foreign_release(mut place: Place) {
     assert_eq!(place.theirs.ask(&format!("lock {NAME} {LONG_MS}")).await, "locked");
     let foreign = place.value();
     let lock = place.ours.lock(KEY).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    place.until_asked(3).await;
+    place.until_commands(3).await;
     let while_we_wait = place.value();
 
     assert_eq!(place.theirs.ask("unlock").await, "unlocked");
@@ -28,16 +28,16 @@ async fn we_wait_for_theirs_and_have_it_soon_after_their_release(mut place: Plac
 
     assert!(granted.is_ok(), "{granted:?}");
     assert!(unlocked.elapsed() < SOON, "{:?}", unlocked.elapsed());
-    assert!(foreign != Reply::Nil && foreign == while_we_wait, "nothing is added to a foreign value");
+    assert!(foreign != Reply::Nil && foreign == while_we_wait, "a foreign value is unchanged");
 }
 
-async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place) {
+async fn foreign_client_acquires_soon_after_our_release(mut place: Place) {
     let lease = Duration::from_millis(200);
     let held = place.ours.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
     assert_eq!(place.theirs.ask(&format!("try {NAME} {LONG_MS}")).await, "taken");
     place.theirs.send(&format!("lock {NAME} {LONG_MS}"));
     tokio::time::sleep(lease * 3).await;
-    assert!(held.check().is_ok(), "it is renewed, and was not taken from us");
+    assert!(held.check().is_ok(), "it is renewed, and not acquired by the other client");
 
     held.release().await.expect("it was held");
     let released = Instant::now();
@@ -45,11 +45,11 @@ async fn they_wait_for_ours_and_have_it_soon_after_our_release(mut place: Place)
 
     assert_eq!(answer, "locked");
     assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
-    let now = place.ours.lock(KEY).try_acquire().await.expect("the server answers");
-    assert!(now.is_none(), "it is theirs");
+    let now = place.ours.lock(KEY).try_acquire().await.expect("the server replies");
+    assert!(now.is_none(), "it is held by the other client");
 }
 
-async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
+async fn we_acquire_when_a_foreign_lease_expires(mut place: Place) {
     assert_eq!(place.theirs.ask(&format!("lock {NAME} 400")).await, "locked");
     let locked = Instant::now();
 
@@ -61,25 +61,25 @@ async fn we_have_theirs_when_its_lease_is_over(mut place: Place) {
 }
 
 #[tokio::test]
-async fn a_lock_of_theirs_without_an_end_is_polled_and_our_call_ends_in_time() {
-    // Of these clients, redis-py alone takes locks without an end.
+async fn foreign_lock_without_expiry_is_polled_within_the_wait() {
+    // Of these clients, only redis-py creates locks without an expiry.
     let Some(mut place) = Place::with(Client::RedisPy).await else { return };
     assert_eq!(place.theirs.ask(&format!("lock {NAME} 0")).await, "locked");
-    let (foreign, asked, began) = (place.value(), place.server.command_total(), Instant::now());
+    let (foreign, commands, began) = (place.value(), place.server.command_total(), Instant::now());
 
     let refused = place.ours.lock(KEY).wait(Duration::from_secs(1)).acquire().await;
-    let (took, asked) = (began.elapsed(), place.server.command_total() - asked);
+    let (took, commands) = (began.elapsed(), place.server.command_total() - commands);
     let lock = place.ours.lock(KEY).wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    place.until_asked(3).await;
+    place.until_commands(3).await;
     assert_eq!(place.value(), foreign);
     assert_eq!(place.theirs.ask("unlock").await, "unlocked");
 
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
     assert!((1_000..1_500).contains(&took.as_millis()), "{took:?}");
-    assert!((10..100).contains(&asked), "it is polled, and not in a busy loop: {asked}");
+    assert!((10..100).contains(&commands), "it is polled, and not in a busy loop: {commands}");
     assert!(waiter.await.expect("the waiter does not panic").is_ok());
 }
 
-/// All of them poll, every 50 to 300 ms; the rest is for a busy machine.
+/// All clients poll every 50 to 300 ms. The rest is slack for a busy machine.
 const SOON: Duration = Duration::from_millis(1_500);

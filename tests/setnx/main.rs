@@ -1,9 +1,12 @@
-//! Locks that are shared with the real clients of the `SET NX` family: redis-py, node-redlock, redlock-universal, redsync, rslock.
+//! Locks that are shared with real `SET NX` clients: redis-py, node-redlock, redlock-universal,
+//! redsync, and rslock.
 //!
-//! Each test has a Redis of its own, and the clients' programs are installed once (`support/fleet.rs`); one that cannot be installed
-//! here is named after `SKIPPED:`. They go as the default user, who may do everything, whoever we are.
+//! Each test has its own Redis. The clients' programs are installed once (`support/fleet.rs`). A
+//! test whose client cannot be installed prints `SKIPPED:`. The clients use the default user, which
+//! has all permissions.
 //!
-//! `soak` has all of them and two managers of ours at one lock; the long form takes as long as it is told:
+//! `soak` runs all clients and two of our managers on one lock. `DLOCK_SOAK_SECONDS` sets its
+//! length:
 //!
 //! ```text
 //! DLOCK_SOAK_SECONDS=60 cargo test -p dlock-tests --test setnx soak -- --nocapture
@@ -20,7 +23,7 @@ use dlock_runtime::LockManager;
 use dlock_tests::resp::Reply;
 use dlock_tests::{Client, Fleet, RedisServer, within};
 
-/// Makes each of the named `async fn(Place)` a test with every client.
+/// Generates a test with every client for each named `async fn(Place)`.
 macro_rules! with_every_client {
     ($($test:ident),+ $(,)?) => {
         with_every_client!(@ redis_py RedisPy [$($test)+]);
@@ -42,7 +45,7 @@ macro_rules! with_every_client {
 }
 use with_every_client;
 
-/// A server, a client of another library, and a manager of ours.
+/// A server, a client of another library, and a dlock manager.
 struct Place {
     server: RedisServer,
     theirs: Fleet,
@@ -50,7 +53,7 @@ struct Place {
 }
 
 impl Place {
-    /// Has one client, or says why it cannot be had.
+    /// Starts a client, or prints why it is unavailable.
     async fn with(client: Client) -> Option<Self> {
         let server = RedisServer::start();
         match start(client, &server).await {
@@ -62,21 +65,21 @@ impl Place {
         }
     }
 
-    /// Returns what stands under the key.
+    /// Returns the value of the lock's key.
     fn value(&self) -> Reply {
         self.server.call(&["GET", NAME])
     }
 
-    /// Returns when the server has been asked for something `count` more times.
-    async fn until_asked(&self, count: u64) {
+    /// Waits until the server has executed `count` more commands.
+    async fn until_commands(&self, count: u64) {
         let before = self.server.command_total();
-        let asked = async {
-            // Asking for the total is not counted.
+        let executed = async {
+            // Reading the total does not count as a command.
             while self.server.command_total() < before + count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        within(LIMIT, "somebody asks", asked).await;
+        within(LIMIT, "more commands", executed).await;
     }
 }
 
@@ -87,16 +90,16 @@ async fn start(client: Client, server: &RedisServer) -> Result<Fleet, String> {
 }
 
 async fn manager(server: &RedisServer, options: &str) -> LockManager {
-    LockManager::connect(&server.url_with(options)).await.expect("the server takes managers")
+    LockManager::connect(&server.url_with(options)).await.expect("the server accepts connections")
 }
 
-/// The lock, and its name for everybody.
+/// The lock's key, and its name for all clients.
 const KEY: &str = "order:7";
 const NAME: &str = "dlock:order:7";
 
-/// Long enough that no test sees its end by accident, in milliseconds for the clients.
+/// Longer than any test. The clients take the value in milliseconds.
 const LONG: Duration = Duration::from_secs(30);
 const LONG_MS: u64 = 30_000;
 
-/// What any one step may take on a busy machine.
+/// The bound of any one step on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);

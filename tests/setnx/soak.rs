@@ -1,6 +1,8 @@
-//! All clients and two managers of ours at one lock, which guards a counter that is read, and written a while later.
+//! All clients and two of our managers on one lock, which guards a counter that is read and written
+//! 3 ms later.
 //!
-//! A lost update is two holders at once. Those who poll get their turns with `yield_to_foreign=on`, and starve without it.
+//! A lost update shows two holders at once. Polling clients acquire the lock with
+//! `yield_to_foreign=on`, and starve without it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::{KEY, LIMIT, LONG, LONG_MS, NAME, manager, start};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_has_turns_and_no_update_is_lost() {
+async fn all_clients_acquire_and_no_update_is_lost() {
     let server = RedisServer::start();
     let (mut fleets, missing) = all_clients(&server).await;
     if !missing.is_empty() {
@@ -25,17 +27,17 @@ async fn everybody_has_turns_and_no_update_is_lost() {
     }
     let length = length();
 
-    let turns = soak(&server, &mut fleets, "?yield_to_foreign=on", length).await;
+    let holds = soak(&server, &mut fleets, "?yield_to_foreign=on", length).await;
 
-    println!("{length:?} with yield_to_foreign=on: {turns}");
-    assert_eq!(counter(&server), turns.total(), "an update was lost: {turns}");
-    assert!(turns.ours.iter().all(|turns| *turns > 0), "{turns}");
-    assert!(turns.theirs.iter().all(|(_, turns)| *turns > 0), "{turns}");
+    println!("{length:?} with yield_to_foreign=on: {holds}");
+    assert_eq!(counter(&server), holds.total(), "an update was lost: {holds}");
+    assert!(holds.ours.iter().all(|holds| *holds > 0), "{holds}");
+    assert!(holds.theirs.iter().all(|(_, holds)| *holds > 0), "{holds}");
 }
 
-/// Shows that the option does something; what happens without it is no promise.
+/// Shows that the option has an effect. The behavior without it is not guaranteed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_option_those_who_poll_starve() {
+async fn polling_clients_starve_without_yield_to_foreign() {
     let server = RedisServer::start();
     let mut fleet = match start(Client::RedisPy, &server).await {
         Ok(fleet) => vec![fleet],
@@ -43,30 +45,30 @@ async fn without_the_option_those_who_poll_starve() {
     };
 
     let ours = soak(&server, &mut fleet, "", STARVING).await;
-    let setnx = soak(&server, &mut fleet, "?yield_to_foreign=on", STARVING).await;
+    let yielding = soak(&server, &mut fleet, "?yield_to_foreign=on", STARVING).await;
 
-    println!("{STARVING:?} with yield_to_foreign=off: {ours}; with yield_to_foreign=on: {setnx}");
-    let (without, with) = (ours.theirs[0].1, setnx.theirs[0].1);
+    println!("{STARVING:?} with yield_to_foreign=off: {ours}; with yield_to_foreign=on: {yielding}");
+    let (without, with) = (ours.theirs[0].1, yielding.theirs[0].1);
     assert!(with > 0 && without * 3 <= with, "without: {without}, with: {with}");
-    assert_eq!(counter(&server), ours.total() + setnx.total(), "an update was lost");
+    assert_eq!(counter(&server), ours.total() + yielding.total(), "an update was lost");
 }
 
-/// How often each has had the lock.
-struct Turns {
+/// The number of holds of each client.
+struct Holds {
     ours: Vec<u64>,
     theirs: Vec<(Client, u64)>,
 }
 
-impl Turns {
+impl Holds {
     fn total(&self) -> u64 {
-        self.ours.iter().chain(self.theirs.iter().map(|(_, turns)| turns)).sum()
+        self.ours.iter().chain(self.theirs.iter().map(|(_, holds)| holds)).sum()
     }
 }
 
-impl std::fmt::Display for Turns {
+impl std::fmt::Display for Holds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let theirs = self.theirs.iter().fold(String::new(), |mut text, (client, turns)| {
-            let _ = write!(text, ", {client:?} {turns}");
+        let theirs = self.theirs.iter().fold(String::new(), |mut text, (client, holds)| {
+            let _ = write!(text, ", {client:?} {holds}");
             text
         });
         write!(f, "our managers {:?}{theirs}", self.ours)
@@ -84,15 +86,16 @@ async fn all_clients(server: &RedisServer) -> (Vec<Fleet>, Vec<String>) {
     (fleets, missing)
 }
 
-/// Has everybody take turns: ours hold the lock before the others come, and go on until they have gone.
-async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length: Duration) -> Turns {
+/// Runs all clients. Our managers hold the lock before the others start, and continue until they
+/// have finished.
+async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length: Duration) -> Holds {
     let managers = [manager(server, options).await, manager(server, options).await];
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for (number, manager) in managers.iter().enumerate() {
         for _ in 0..TASKS {
             let (manager, server, over) = (manager.clone(), server.raw().await, Arc::clone(&over));
-            tasks.spawn(async move { (number, take_turns(&manager, server, &over).await) });
+            tasks.spawn(async move { (number, acquire_repeatedly(&manager, server, &over).await) });
         }
     }
     let taken = async {
@@ -100,37 +103,41 @@ async fn soak(server: &RedisServer, fleets: &mut [Fleet], options: &str, length:
             tokio::time::sleep(HOLD).await;
         }
     };
-    within(LIMIT, "a turn of ours", taken).await;
+    within(LIMIT, "a hold of ours", taken).await;
     for fleet in &mut *fleets {
         let (seconds, hold) = (length.as_secs_f64(), HOLD.as_millis());
         fleet.send(&format!("soak {NAME} {COUNTER} {seconds} {hold} {LONG_MS}"));
     }
 
-    let mut turns = Turns { ours: vec![0; managers.len()], theirs: Vec::new() };
+    let mut holds = Holds { ours: vec![0; managers.len()], theirs: Vec::new() };
     for fleet in fleets {
         let answer = fleet.answer(length + LIMIT).await;
-        let done = answer.strip_prefix("done ").and_then(|turns| turns.parse().ok());
-        turns.theirs.push((fleet.client(), done.unwrap_or_else(|| panic!("{:?}: {answer}", fleet.client()))));
+        let done = answer.strip_prefix("done ").and_then(|holds| holds.parse().ok());
+        holds.theirs.push((fleet.client(), done.unwrap_or_else(|| panic!("{:?}: {answer}", fleet.client()))));
     }
     over.store(true, Ordering::Relaxed);
     for (number, taken) in tasks.join_all().await {
-        turns.ours[number] += taken;
+        holds.ours[number] += taken;
     }
-    turns
+    holds
 }
 
-/// Takes the lock again and again, without a pause, until it is over; returns how often.
-async fn take_turns(manager: &LockManager, mut server: MultiplexedConnection, over: &AtomicBool) -> u64 {
-    let mut turns = 0;
+/// Acquires the lock repeatedly without a pause until `over` is set. Returns the number of holds.
+async fn acquire_repeatedly(
+    manager: &LockManager,
+    mut server: MultiplexedConnection,
+    over: &AtomicBool,
+) -> u64 {
+    let mut holds = 0;
     while !over.load(Ordering::Relaxed) {
-        let guard = manager.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("everybody lets go");
-        let seen: Option<u64> = server.get(COUNTER).await.expect("the server answers");
+        let guard = manager.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("all holders release");
+        let seen: Option<u64> = server.get(COUNTER).await.expect("the server replies");
         tokio::time::sleep(HOLD).await;
-        let () = server.set(COUNTER, seen.unwrap_or_default() + 1).await.expect("the server answers");
+        let () = server.set(COUNTER, seen.unwrap_or_default() + 1).await.expect("the server replies");
         guard.release().await.expect("it was held");
-        turns += 1;
+        holds += 1;
     }
-    turns
+    holds
 }
 
 fn counter(server: &RedisServer) -> u64 {
@@ -144,10 +151,10 @@ fn length() -> Duration {
 
 const COUNTER: &str = "counter";
 
-/// The tasks of each of our managers.
+/// Tasks per manager.
 const TASKS: usize = 4;
 
 const HOLD: Duration = Duration::from_millis(3);
 
-/// Long enough for several turns of who polls every 100 ms.
+/// Long enough for several holds of a client that polls every 100 ms.
 const STARVING: Duration = Duration::from_millis(2_500);

@@ -1,6 +1,7 @@
-//! Who signs certificates, and what it signs: made anew for each test, so that no key lies about and none expires.
+//! Certificate authorities and the certificates that they sign, created for each test.
 //!
-//! The `openssl` of the command line would do as well, but not everywhere where the tests run is one, and its options differ.
+//! Thus no key is stored in the repository, and no certificate expires. The `openssl` command is
+//! not used because it is not installed on every test machine, and its options differ.
 
 use std::fmt;
 use std::path::Path;
@@ -13,29 +14,29 @@ use rcgen::{
 
 use crate::server;
 
-/// An authority of its own, which nobody trusts who is not told to.
+/// A certificate authority that no program trusts by default.
 pub struct Authority {
     name: String,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes an authority whose name no other has.
+    /// Creates an authority with a unique name.
     ///
     /// # Panics
     ///
-    /// Panics if no key can be made.
+    /// Panics if no key can be generated.
     #[must_use]
     pub fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         Self::named(format!("authority {} of a test", MADE.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Makes an authority for servers, or says why there is none to be: not every build of a server has TLS.
+    /// Creates an authority for servers, or returns `None` if this build of the server has no TLS.
     ///
     /// # Panics
     ///
-    /// Panics if no key can be made.
+    /// Panics if no key can be generated.
     #[must_use]
     pub fn of_servers() -> Option<Self> {
         if server::speaks_tls() {
@@ -45,11 +46,11 @@ impl Authority {
         None
     }
 
-    /// Makes an authority with the name of this one, as somebody who deceives would, or who has lost his key.
+    /// Creates an authority with the name of this one and another key, like an attacker's.
     ///
     /// # Panics
     ///
-    /// Panics if no key can be made.
+    /// Panics if no key can be generated.
     #[must_use]
     pub fn of_the_same_name(&self) -> Self {
         Self::named(self.name.clone())
@@ -64,17 +65,17 @@ impl Authority {
         Self { name, issuer }
     }
 
-    /// Returns its certificate as PEM text.
+    /// Returns the certificate of the authority as PEM text.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Signs a certificate for a host's name or address, or for a client's name.
+    /// Signs a certificate for the name or address of a host, or for the name of a client.
     ///
     /// # Panics
     ///
-    /// Panics if no key can be made.
+    /// Panics if no key can be generated.
     #[must_use]
     pub fn sign(&self, name: &str) -> Identity {
         self.sign_with(name, |_| {})
@@ -84,7 +85,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// Panics if no key can be made.
+    /// Panics if no key can be generated.
     #[must_use]
     pub fn sign_expired(&self, name: &str) -> Identity {
         self.sign_with(name, |params| params.not_after = date_time_ymd(2020, 1, 1))
@@ -111,7 +112,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// A certificate and its private key, as PEM texts.
+/// A certificate and its private key as PEM text.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The certificate.
@@ -125,7 +126,7 @@ impl Identity {
     ///
     /// # Panics
     ///
-    /// Panics if they cannot be written.
+    /// Panics if a file cannot be written.
     pub fn save(&self, certificate: &Path, key: &Path) {
         std::fs::write(certificate, &self.certificate).expect("the certificate's file can be written");
         std::fs::write(key, &self.key).expect("the key's file can be written");

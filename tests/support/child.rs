@@ -1,13 +1,13 @@
-//! A process that is ours: signalled by its id only, and gone when we are.
+//! A child process of the test: signaled by its id only, and killed when the test process ends.
 //!
-//! A test process that is killed runs no destructor. So each child gets a watchdog, a shell that reads a pipe of which only the
-//! test process has the other end:
+//! A test process that is killed runs no destructor. Therefore each child has a watchdog: a shell
+//! that reads a pipe whose other end is held only by the test process.
 //!
 //! ```text
 //!  test process ---- spawns ----> child
 //!       |                           ^
-//!       +--- pipe ---> watchdog ----+  a line: the child has been ended in order, go
-//!                                      the pipe's end: the test process has died, kill -9 the child
+//!       +--- pipe ---> watchdog ----+  a line: the child was ended in order, exit
+//!                                      end of file: the test process has died, kill -9 the child
 //! ```
 //!
 //! (`PR_SET_PDEATHSIG` would need unsafe code, and kills at the end of the *thread* that spawned.)
@@ -26,11 +26,12 @@ pub struct OwnChild {
 }
 
 impl OwnChild {
-    /// Starts `command`. If the test process dies, the child is killed and the folder `litter` is removed.
+    /// Starts `command`. If the test process dies, the child is killed, and the folder `litter` is
+    /// removed.
     ///
     /// # Errors
     ///
-    /// Fails if the program, or the shell of the watchdog, cannot be started.
+    /// Fails if the program or the shell of the watchdog cannot be started.
     pub fn spawn(command: &mut Command, litter: Option<&Path>) -> io::Result<Self> {
         let child = command.spawn()?;
         let mut own = Self { child, watchdog: None };
@@ -52,17 +53,17 @@ impl OwnChild {
         self.child.id()
     }
 
-    /// The handle of the standard library, for the pipes.
+    /// Returns the handle of the standard library, for the pipes.
     pub fn inner(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Returns how the process ended, if it has.
+    /// Returns the exit status of the process, or `None` if it is running.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Freezes the process (SIGSTOP) and returns when it stands still.
+    /// Freezes the process with SIGSTOP, and returns when it is stopped.
     ///
     /// # Panics
     ///
@@ -72,7 +73,7 @@ impl OwnChild {
         waitpid(Some(self.rustix_pid()), WaitOptions::UNTRACED).expect("a stopped child can be waited for");
     }
 
-    /// Lets a frozen process go on (SIGCONT).
+    /// Resumes a frozen process with SIGCONT.
     ///
     /// # Panics
     ///
@@ -81,7 +82,7 @@ impl OwnChild {
         self.signal(Signal::CONT);
     }
 
-    /// Asks the process to end (SIGTERM).
+    /// Requests the end of the process with SIGTERM.
     ///
     /// # Panics
     ///
@@ -90,9 +91,10 @@ impl OwnChild {
         self.signal(Signal::TERM);
     }
 
-    /// Ends the process at once (SIGKILL), frozen or not, and returns when it is gone.
+    /// Kills the process with SIGKILL, frozen or not, and returns when it has ended.
     pub fn kill(&mut self) {
-        // The watchdog goes before the child is reaped, so that the id it knows cannot be another process's by then.
+        // The watchdog ends before the child is reaped. Otherwise, its process id could belong to
+        // another process.
         let _ = self.child.kill();
         if let Some(mut watchdog) = self.watchdog.take() {
             if let Some(mut pipe) = watchdog.stdin.take() {
@@ -104,7 +106,7 @@ impl OwnChild {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(self.rustix_pid(), signal).expect("the child is alive and ours to signal");
+        kill_process(self.rustix_pid(), signal).expect("the child is alive");
     }
 
     fn rustix_pid(&self) -> Pid {
@@ -118,7 +120,8 @@ impl Drop for OwnChild {
     }
 }
 
-/// `$1` is the child, `$2` a folder or nothing. A Ctrl-C reaches the whole terminal; the watchdog must outlast it.
+/// `$1` is the child, and `$2` is a folder or empty. A Ctrl-C reaches the whole terminal, and the
+/// watchdog must survive it.
 const WATCHDOG: &str = r#"
 trap '' INT HUP TERM
 if read -r _; then exit 0; fi

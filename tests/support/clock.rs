@@ -1,6 +1,4 @@
-//! The clock that counts while the machine sleeps, and time limits for tests.
-//!
-//! Not here: paused time, which is tokio's.
+//! The boot clock, which counts while the machine sleeps, and time limits for tests.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -8,17 +6,19 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A point on the boot clock: one axis for all processes of this machine, on which no suspend is missing.
+/// A point in time on the boot clock, which all processes of a machine share.
+///
+/// It includes the time for which the machine is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// Returns the present.
+    /// Returns the current time.
     ///
     /// # Panics
     ///
-    /// Panics if the clock stands before the machine's boot.
+    /// Panics if the clock is negative.
     #[must_use]
     pub fn now() -> Self {
         let now = clock_gettime(BOOT_CLOCK);
@@ -27,25 +27,27 @@ impl Moment {
         Self(Duration::new(seconds, nanos))
     }
 
-    /// Returns the moment that is `nanos` nanoseconds after the boot, as [`nanos`](Self::nanos) gave them, maybe in another process.
+    /// Returns the time that is `nanos` nanoseconds after the boot.
+    ///
+    /// [`nanos`](Self::nanos) is the inverse, also in another process.
     #[must_use]
     pub fn from_nanos(nanos: u64) -> Self {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// Returns how many nanoseconds after the boot this is.
+    /// Returns the number of nanoseconds after the boot.
     #[must_use]
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns how long after `earlier` this is; nothing if it is before.
+    /// Returns the time that has passed since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns how long ago this was.
+    /// Returns the time that has passed since this moment.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         Self::now().since(self)
@@ -80,12 +82,14 @@ impl From<Moment> for u64 {
     }
 }
 
-/// Runs `work` on a thread of its own for at most `limit`, by the machine's clock, and gives its output: for what may block its
-/// thread for ever, which no timer of its runtime would see.
+/// Runs `work` on a new thread for at most `limit` of real time, and returns its output.
+///
+/// This limits code that may block its thread forever, which a timer of its runtime cannot detect.
 ///
 /// # Panics
 ///
-/// Panics, naming `what`, when the limit passes, and then leaves the thread to the end of the process; panics as `work` does.
+/// Panics with `what` in the message if the limit passes; the thread then continues until the
+/// process ends. Propagates a panic of `work`.
 pub fn thread_within<T: Send + 'static>(
     limit: Duration,
     what: &str,
@@ -97,7 +101,7 @@ pub fn thread_within<T: Send + 'static>(
         drop(ends);
         output
     });
-    // Nothing is ever sent: the sender goes away with the end of the work, or with its panic.
+    // The channel carries no message: the sender is dropped when the work ends or panics.
     let is_late = has_ended.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
     assert!(!is_late, "{what}: not within {limit:?}");
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -105,15 +109,15 @@ pub fn thread_within<T: Send + 'static>(
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: ClockId = ClockId::Boottime;
-/// Apple's monotonic clock counts sleep.
+/// The monotonic clock of Apple's systems includes sleep.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BOOT_CLOCK: ClockId = ClockId::Monotonic;
 
-/// Awaits `future` for at most `limit`, by tokio's clock, and gives its output.
+/// Awaits `future` for at most `limit` on tokio's clock, and returns its output.
 ///
 /// # Panics
 ///
-/// Panics, naming `what`, when the limit passes: a test that hangs says where.
+/// Panics with `what` in the message if the limit passes.
 pub async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
     let output = tokio::time::timeout(limit, future).await.ok();
     output.unwrap_or_else(|| panic!("{what}: not within {limit:?}"))

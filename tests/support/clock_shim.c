@@ -1,5 +1,6 @@
-/* Moves the clocks of one process that it is preloaded into, by the nanoseconds that stand in a file: the first number is added to the
-   wall clock, and the second taken off the monotonic clock, as if the machine had slept for so long. The boot clock is left alone. */
+/* Moves the clocks of the process into which it is preloaded, by the nanoseconds in a file. The first
+   number is added to the wall clock. The second is subtracted from the monotonic clock, as if the machine
+   had slept for that time. The boot clock is not changed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

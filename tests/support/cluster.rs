@@ -1,13 +1,11 @@
-//! Three masters of a Redis Cluster and a replica of each, to be failed over and to have slots moved.
+//! A Redis Cluster of three primaries with one replica each, for failovers and slot migrations.
 //!
 //! ```text
 //!  break_master(Kill | Pause | Order)  ->  switched()  ->  [judge]  ->  heal()
 //!  begin_to_move(slot, to)  ->  finish_the_move(slot, to)
 //! ```
 //!
-//! Everything but [`switched`](ClusterFleet::switched) blocks.
-//!
-//! Not here: what clients do meanwhile.
+//! All methods block the thread, except the `async` ones.
 
 use std::time::{Duration, Instant};
 
@@ -19,37 +17,37 @@ use crate::sentinel::{End, Switch, role};
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::world::name;
 
-/// Servers on free ports of 127.0.0.1; all killed when dropped.
+/// Servers on free ports of 127.0.0.1. They are killed on drop.
 #[derive(Debug)]
 pub struct ClusterFleet {
     servers: Vec<RedisServer>,
-    /// The ports of the masters, as far as this fleet knows, in the order of their slots.
+    /// The ports of the primaries that this fleet knows, in the order of their slots.
     masters: Vec<u16>,
-    /// The master that was broken last, and who is to take its place.
+    /// The last broken primary and its expected successor.
     broken: Option<(u16, u16)>,
 }
 
 impl ClusterFleet {
-    /// Starts all of them, and returns when every server knows all the others.
+    /// Starts all servers, and returns when every server knows all the others.
     ///
     /// # Panics
     ///
-    /// Panics if they do not find each other.
+    /// Panics if the servers do not form a cluster.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(|server| server)
     }
 
-    /// Starts servers that are set up further by `set_up`.
+    /// Starts servers with the additional settings of `set_up`.
     ///
     /// # Panics
     ///
-    /// Panics if they do not find each other.
+    /// Panics if the servers do not form a cluster.
     #[must_use]
     pub fn start_with(set_up: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
         let server = || {
             let server = RedisServer::builder().of_a_cluster(NODE_TIMEOUT).line("repl-diskless-sync-delay 0");
-            // A map names no replica that was sent nothing yet.
+            // A slot map omits replicas that have received nothing.
             let server = server.line("repl-ping-replica-period 1");
             let server = server.also_allow(acl::IN_A_CLUSTER).also_allow(acl::WITH_ACKS);
             set_up(server.line("cluster-replica-validity-factor 0")).start()
@@ -76,14 +74,15 @@ impl ClusterFleet {
             for (id, replica) in ids.iter().zip(replicas) {
                 let nodes = replica.call(&["CLUSTER", "NODES"]);
                 if !nodes.text().is_some_and(|nodes| nodes.contains("myself,slave")) {
-                    replica.call(&["CLUSTER", "REPLICATE", id]); // refused while it does not know its master
+                    // Rejected until the replica knows its primary.
+                    replica.call(&["CLUSTER", "REPLICATE", id]);
                 }
             }
         };
         appoint(replicas);
         let masters = masters.iter().map(RedisServer::port).collect();
         let mut fleet = Self { servers, masters, broken: None };
-        // While they still meet, one that was told to follow may find itself a master again.
+        // While the servers still meet, an appointed replica may become a primary again.
         let started = Instant::now();
         while !fleet.is_whole() && started.elapsed() < LIMIT {
             appoint(&fleet.servers[MASTERS..]);
@@ -93,7 +92,8 @@ impl ClusterFleet {
         fleet
     }
 
-    /// Returns the URL that names one master and one replica, followed by `suffix`, such as `?namespace=shop`.
+    /// Returns a URL with one primary and one replica, followed by `suffix`, such as
+    /// `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts = [0, 2 * MASTERS - 1].map(|at| format!("127.0.0.1:{}", self.servers[at].port()));
@@ -104,7 +104,7 @@ impl ClusterFleet {
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics if no server of this fleet uses `port`.
     #[must_use]
     pub fn server(&self, port: u16) -> &RedisServer {
         self.servers.iter().find(|server| server.port() == port).expect("the port is one of this fleet")
@@ -116,52 +116,52 @@ impl ClusterFleet {
         &self.servers
     }
 
-    /// Returns the ports of the masters, in the order of the slots that they had at the start.
+    /// Returns the ports of the primaries, in the order of their initial slots.
     #[must_use]
     pub fn masters(&self) -> &[u16] {
         &self.masters
     }
 
-    /// Returns the slot of the lock `key`, as a server computes it.
+    /// Returns the slot of the lock `key`, as computed by a server.
     ///
     /// # Panics
     ///
-    /// Panics if no server answers.
+    /// Panics if the server does not reply.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         let slot = self.server(self.masters[0]).call(&["CLUSTER", "KEYSLOT", &name(key)]).integer();
         slot.and_then(|slot| u16::try_from(slot).ok()).expect("a slot")
     }
 
-    /// Returns a lock's key that begins with `prefix` for each of the parts into which the slots are dealt out at the start.
+    /// Returns one lock key with `prefix` for each of the three initial slot ranges.
     #[must_use]
     pub fn keys_on_each(&self, prefix: &str) -> Vec<String> {
         (0..MASTERS).map(|part| self.key_in(part, prefix)).collect()
     }
 
-    /// Returns a lock's key that begins with `prefix` in one of the parts into which the slots are dealt out at the start.
+    /// Returns a lock key with `prefix` in the initial slot range number `part`.
     ///
     /// # Panics
     ///
-    /// Panics if there is no such part.
+    /// Panics if there is no such range.
     #[must_use]
     pub fn key_in(&self, part: usize, prefix: &str) -> String {
         let is_in = |key: &String| self.part(key) == part;
         (0..1_000).map(|number| format!("{prefix}:{number}")).find(is_in).expect("slots are spread")
     }
 
-    /// Returns in which of the parts into which the slots are dealt out at the start a lock's key is.
+    /// Returns the number of the initial slot range that contains a lock key.
     #[must_use]
     pub fn part(&self, key: &str) -> usize {
         let slot = usize::from(self.slot(key));
         (0..MASTERS).rfind(|part| SLOTS * part / MASTERS <= slot).unwrap_or_default()
     }
 
-    /// Ends the rule of the present master of a part, and returns when it was.
+    /// Breaks the current primary of the slot range `part`, and returns when that happened.
     ///
     /// # Panics
     ///
-    /// Panics if the fleet is not whole, or refuses an ordered fail-over.
+    /// Panics if the fleet is not whole, or if a server rejects the ordered failover.
     pub fn break_master(&mut self, part: usize, end: End) -> Moment {
         self.wait_until_whole();
         let old = self.masters[part];
@@ -176,7 +176,9 @@ impl ClusterFleet {
         at
     }
 
-    /// Kills the present master of a part once `granted` is done, of which nothing is replicated; returns what came of it.
+    /// Kills the primary of `part` when `granted` completes, before anything is replicated.
+    ///
+    /// Returns the output of `granted`.
     ///
     /// # Panics
     ///
@@ -187,36 +189,37 @@ impl ClusterFleet {
         let successor = self.replica_of(old);
         self.broken = Some((old, successor));
         self.server(successor).pause();
-        self.server(old).call(&["CLIENT", "KILL", "TYPE", "replica"]); // what lies in a socket is read by and by
+        // Data already in a socket would be read later.
+        self.server(old).call(&["CLIENT", "KILL", "TYPE", "replica"]);
         let granted = granted.await;
         self.server_mut(old).kill();
         self.server(successor).resume();
         granted
     }
 
-    /// Waits until the replica of the broken master is a master.
+    /// Waits until the replica of the broken primary is a primary.
     ///
     /// # Panics
     ///
-    /// Panics if it is none within twenty seconds.
+    /// Panics if that takes more than 20 s.
     pub async fn switched(&mut self) -> Switch {
-        let (from, to) = self.broken.take().expect("a master was broken");
+        let (from, to) = self.broken.take().expect("a primary was broken");
         let elected = async {
             while role(self.server(to)) != "master" {
                 tokio::time::sleep(Duration::from_millis(3)).await;
             }
         };
-        within(Duration::from_secs(20), "the fail-over", elected).await;
+        within(Duration::from_secs(20), "the failover", elected).await;
         let at = Moment::now();
         self.masters.iter_mut().filter(|port| **port == from).for_each(|port| *port = to);
         Switch { at, from, to }
     }
 
-    /// Lets a server go on that was frozen, starts one again that was killed, and returns when all is as at the start.
+    /// Resumes or restarts a server, and returns when the fleet is whole again.
     ///
     /// # Panics
     ///
-    /// Panics if the fleet does not become whole.
+    /// Panics if the fleet does not become whole within 30 s.
     pub fn heal(&mut self, port: u16) {
         let server = self.server_mut(port);
         server.try_resume();
@@ -226,11 +229,12 @@ impl ClusterFleet {
         self.wait_until_whole();
     }
 
-    /// Has a slot go from its master to the one on the port `to`: what is new stands there from now on.
+    /// Starts the migration of a slot to the primary on the port `to`, where new keys are created
+    /// from now on.
     ///
     /// # Panics
     ///
-    /// Panics if a server refuses.
+    /// Panics if a server rejects a command.
     pub fn begin_to_move(&self, slot: u16, to: u16) {
         let (source, target) = (self.server(self.owner(slot)), self.server(to));
         let slot = slot.to_string();
@@ -238,11 +242,11 @@ impl ClusterFleet {
         ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(target)]);
     }
 
-    /// Moves what stands in a slot to the master on the port `to`, and has it serve the slot.
+    /// Moves the keys of a slot to the primary on the port `to`, and assigns the slot to it.
     ///
     /// # Panics
     ///
-    /// Panics if a server refuses a step.
+    /// Panics if a server rejects a step.
     pub fn finish_the_move(&self, slot: u16, to: u16) {
         let from = self.owner(slot);
         let (slot, port, source) = (slot.to_string(), to.to_string(), self.server(from));
@@ -262,29 +266,30 @@ impl ClusterFleet {
         }
     }
 
-    /// Returns the port of the master that serves a slot, by the word of the first master.
+    /// Returns the port of the primary of a slot, according to the first primary.
     ///
     /// # Panics
     ///
-    /// Panics if nobody does.
+    /// Panics if no primary serves the slot.
     #[must_use]
     pub fn owner(&self, slot: u16) -> u16 {
         let ranges = ranges(self.server(self.masters[0]));
         let range = ranges.iter().find(|range| (range.first..=range.last).contains(&slot.into()));
-        range.expect("somebody serves it").ports[0]
+        range.expect("the slot is served").ports[0]
     }
 
     fn replica_of(&self, master: u16) -> u16 {
         let ranges = ranges(self.server(master));
         let range = ranges.iter().find(|range| range.ports[0] == master && range.ports.len() > 1);
-        range.expect("each master has a replica").ports[1]
+        range.expect("each primary has a replica").ports[1]
     }
 
     fn server_mut(&mut self, port: u16) -> &mut RedisServer {
         self.servers.iter_mut().find(|server| server.port() == port).expect("the port is one of this fleet")
     }
 
-    /// Waits until all servers see the same masters, each with its replica, and all replicas follow.
+    /// Waits until all servers report the same primaries, and each replica is connected to its
+    /// primary.
     fn wait_until_whole(&mut self) {
         let started = Instant::now();
         while !self.is_whole() {
@@ -293,7 +298,7 @@ impl ClusterFleet {
             assert!(!late, "not whole within {LIMIT:?}: {:#?}", nodes.collect::<Vec<_>>());
             std::thread::sleep(POLL);
         }
-        // The masters of the parts, where they changed by themselves.
+        // The primaries may have changed without an order.
         let ranges = ranges(&self.servers[0]);
         for port in &mut self.masters {
             let range = ranges.iter().find(|range| range.ports.contains(port));
@@ -315,7 +320,7 @@ impl ClusterFleet {
     }
 }
 
-/// Slots in a row, the port of their master, and those of its replicas.
+/// Consecutive slots, with the port of their primary and those of its replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
     first: i64,
@@ -357,7 +362,7 @@ fn ok(server: &RedisServer, words: &[&str]) {
 
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
-/// Short enough to wait for, long enough that a server of a busy machine is not thought dead.
+/// Short enough to wait for, and long enough that a busy server is not considered failed.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1_500);
 const LIMIT: Duration = Duration::from_secs(30);
 const CALL_LIMIT: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
-//! A proxy that lacks commands, as managed services and proxies for Redis do.
+//! A proxy that lacks commands, like managed services and proxies for Redis.
 //!
-//! It passes commands on one by one. One that it lacks is answered by an error in its place, in order, or ends the connection.
+//! It forwards commands one by one. A missing command is either answered with an error, in order,
+//! or ends the connection.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,23 +12,23 @@ use redis::Value;
 
 use crate::server::RedisServer;
 
-/// What becomes of a command that the proxy lacks.
+/// The reaction of the proxy to a command that it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// An error that says that there is no such command.
+    /// The error for an unknown command.
     Unknown,
-    /// An error that says that this user may not.
+    /// The error for a missing permission.
     Forbidden,
-    /// The connection is closed.
+    /// The proxy closes the connection.
     Closes,
 }
 
 impl Lack {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Unknown, Self::Forbidden, Self::Closes];
 }
 
-/// A proxy in front of a server; takes no more connections when dropped.
+/// A proxy in front of a server. It accepts no connections after it is dropped.
 #[derive(Debug)]
 pub struct FilterProxy {
     port: u16,
@@ -37,11 +38,11 @@ pub struct FilterProxy {
 }
 
 impl FilterProxy {
-    /// Starts one that lacks `commands`, such as `SCRIPT LOAD`.
+    /// Starts a proxy that lacks `commands`, such as `SCRIPT LOAD`.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no port.
+    /// Panics if no port is available.
     #[must_use]
     pub fn in_front_of(server: &RedisServer, commands: &[(&'static str, Lack)]) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
@@ -61,13 +62,13 @@ impl FilterProxy {
         Self { port, access: server.access().to_owned(), passed, is_over }
     }
 
-    /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
+    /// Returns the URL of the proxy, followed by `suffix`, such as `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         format!("redis://{}127.0.0.1:{}{suffix}", self.access, self.port)
     }
 
-    /// Returns how often a command came, whether or not it was passed on.
+    /// Returns how often a command was received, forwarded or not.
     #[must_use]
     pub fn count(&self, command: &str) -> usize {
         let noted = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +79,7 @@ impl FilterProxy {
 impl Drop for FilterProxy {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(("127.0.0.1", self.port)); // has it look
+        let _ = TcpStream::connect(("127.0.0.1", self.port)); // wakes `accept`
     }
 }
 
@@ -131,7 +132,7 @@ fn carry_requests(
                 format!("NOPERM User app has no permissions to run the '{command}' command")
             }
         };
-        // The server says it, so that it stands in its place among the replies.
+        // The server sends the error, so that it has the right position among the replies.
         let said: [&[u8]; 4] = [b"EVAL", b"return redis.error_reply(ARGV[1])", b"0", error.as_bytes()];
         server.write_all(&packed(&said))?;
     }

@@ -1,20 +1,21 @@
-//! The real lock clients of other libraries and languages, as small programs of `tests/fleets` that are driven by lines.
+//! The lock clients of other libraries and languages: programs of `tests/fleets`, driven by text
+//! lines.
 //!
 //! ```text
-//!  in:   lock NAME LEASE_MS                                    waits for it without end: locked
+//!  in:   lock NAME LEASE_MS                                    waits without limit: locked
 //!        try NAME LEASE_MS                                     locked | taken
 //!        extend                                                by a lease from now: extended
 //!        unlock                                                unlocked
-//!        soak NAME COUNTER_KEY SECONDS HOLD_MS LEASE_MS        takes it, adds 1 to the counter, lets go; again and again: done TURNS
+//!        soak NAME COUNTER_KEY SECONDS HOLD_MS LEASE_MS        acquires it, adds 1 to the counter, releases it, repeatedly: done COUNT
 //!        quit
 //!  out:  ready                                                 it is connected
-//!        failed TEXT                                           what the library said instead
+//!        failed TEXT                                           the error of the library
 //! ```
 //!
-//! What they need is installed once, below the folder that cargo has for tests. Where a tool or a registry is missing, the test is to
-//! say so and pass.
+//! The dependencies are installed once, below cargo's folder for temporary files of tests. If a
+//! tool or a registry is unavailable, the test must print that and pass.
 //!
-//! Not here: how they are installed (`dlock-install`), and what the clients must do (`tests/setnx`).
+//! See also `dlock-install` for the installation and `tests/setnx` for the required behavior.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +43,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// All of them: the family of `SET NX`.
+    /// All clients that use `SET NX`.
     pub const SET_NX: [Self; 5] =
         [Self::RedisPy, Self::NodeRedlock, Self::RedlockUniversal, Self::Redsync, Self::Rslock];
 
@@ -70,7 +71,7 @@ impl Client {
     }
 }
 
-/// A running client; killed when dropped.
+/// A running client. It is killed on drop.
 #[derive(Debug)]
 pub struct Fleet {
     client: Client,
@@ -78,17 +79,19 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Installs a client below `target` unless it is there, and connects it to the server at `url`. Blocks while it installs.
+    /// Installs a client below `target` if it is missing, and connects it to the server at `url`.
+    ///
+    /// Blocks during the installation.
     ///
     /// # Errors
     ///
-    /// Says what is missing where it cannot be installed here.
+    /// Returns what is missing if the client cannot be installed.
     ///
     /// # Panics
     ///
-    /// Panics if our own program cannot be built or does not start.
+    /// Panics if the program cannot be built or does not start.
     pub async fn start(client: Client, target: &Path, url: &str) -> Result<Self, String> {
-        // What cannot be had is asked for once in a process: a registry that does not answer takes its time.
+        // The result is cached, because a registry that does not reply takes long to fail.
         static INSTALLED: [OnceLock<Result<PathBuf, String>>; 4] = [const { OnceLock::new() }; 4];
         let language = client.language();
         let folder = INSTALLED[language as usize].get_or_init(|| installed(language, target)).clone()?;
@@ -97,24 +100,24 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Returns which client it is.
+    /// Returns which client this is.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client
     }
 
-    /// Sends one command, without waiting for its answer.
+    /// Sends one command without waiting for its reply.
     pub fn send(&mut self, command: &str) {
         self.talk.send(command);
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     ///
     /// # Panics
     ///
-    /// Panics if none comes within `limit`, or if the program ends.
+    /// Panics if there is no reply within `limit`, or if the program ends.
     pub async fn answer(&mut self, limit: Duration) -> String {
-        let line = within(limit, &format!("an answer of {:?}", self.client), self.talk.line()).await;
+        let line = within(limit, &format!("a reply of {:?}", self.client), self.talk.line()).await;
         line.unwrap_or_else(|| panic!("{:?} has ended", self.client))
     }
 
@@ -122,17 +125,17 @@ impl Fleet {
     ///
     /// # Panics
     ///
-    /// Panics if none comes within [`ANSWER_LIMIT`].
+    /// Panics if there is no reply within [`ANSWER_LIMIT`].
     pub async fn ask(&mut self, command: &str) -> String {
         self.send(command);
         self.answer(ANSWER_LIMIT).await
     }
 }
 
-/// How long a command may take that does not wait for others.
+/// The limit for a command that does not wait for a lock.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a client is written in.
+/// The language of a client.
 #[derive(Clone, Copy, Debug)]
 enum Language {
     Python,
@@ -151,7 +154,9 @@ impl Language {
         }
     }
 
-    /// Returns the steps that need tools and a registry, and those that need our own program to be right.
+    /// Returns the installation steps and the build steps.
+    ///
+    /// The former need tools and a registry; the latter must not fail.
     fn steps(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Python => (
@@ -170,7 +175,7 @@ impl Language {
     }
 }
 
-/// Installs what a language's programs need, and returns where.
+/// Installs the dependencies for a language, and returns their folder.
 fn installed(language: Language, target: &Path) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleets").join(language.folder());
     let folder = target.join("fleets").join(language.folder());

@@ -1,38 +1,39 @@
-//! What locks are for: a resource that keeps the highest fencing token and refuses a write with a lower one.
+//! A resource that is protected by locks and rejects a write whose fencing token is below the
+//! highest one.
 //!
-//! A script in a Redis of its own, which no fault befalls. It counts the writes of each key, so that they have an order that no stamp of
-//! a slow process can change.
+//! It is a script on a separate Redis to which no fault is applied. The resource counts the writes
+//! of each key, so that their order does not depend on timestamps of slow processes.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisError, cmd};
 
-/// A connection to the resource; each process has its own.
+/// A connection to the resource. Each process has its own.
 #[derive(Clone, Debug)]
 pub struct Guarded {
     connection: MultiplexedConnection,
     scene: String,
 }
 
-/// What the resource says to a write.
+/// The reply of the resource to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Whether it took it.
+    /// Whether the resource accepted the write.
     pub accepted: bool,
-    /// Which write of its key it was.
+    /// The number of the write among those of its key.
     pub turn: u64,
-    /// The highest token that it had taken before.
+    /// The highest token that the resource had accepted before.
     pub highest: u64,
 }
 
 impl Guarded {
-    /// Connects to the Redis at `port`, where each `scene` has a resource of its own.
+    /// Connects to the Redis on `port`. Each `scene` has its own resource.
     ///
     /// # Errors
     ///
-    /// Fails if nobody listens there.
+    /// Fails if no server listens on `port`.
     pub async fn connect(port: u16, scene: &str) -> Result<Self, RedisError> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-        // Whoever uses it is slow where all of the machine is, and is not what is tested.
+        // A timeout would fail tests on a busy machine, and this connection is not under test.
         let config =
             redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -43,18 +44,18 @@ impl Guarded {
     ///
     /// # Errors
     ///
-    /// Fails if the resource does not answer.
+    /// Fails if the resource does not reply.
     pub async fn write(&self, key: &str, token: u64) -> Result<Written, RedisError> {
         let write = cmd("EVAL").arg(WRITE).arg(1).arg(self.name(key)).arg(token).to_owned();
         let (accepted, turn, highest): (u64, u64, u64) = self.ask(write).await?;
         Ok(Written { accepted: accepted == 1, turn, highest })
     }
 
-    /// Returns how often the resource was written to with `key`.
+    /// Returns the number of writes with `key`.
     ///
     /// # Errors
     ///
-    /// Fails if the resource does not answer.
+    /// Fails if the resource does not reply.
     pub async fn turns(&self, key: &str) -> Result<u64, RedisError> {
         let turns: Option<u64> = self.ask(cmd("HGET").arg(self.name(key)).arg("turn").to_owned()).await?;
         Ok(turns.unwrap_or_default())
@@ -69,7 +70,7 @@ impl Guarded {
     }
 }
 
-/// Tokens are below 2^53: Lua compares them exactly.
+/// Tokens are below 2^53, so Lua compares them exactly.
 const WRITE: &str = r"
 local turn = redis.call('HINCRBY', KEYS[1], 'turn', 1)
 local highest = redis.call('HGET', KEYS[1], 'highest') or '0'

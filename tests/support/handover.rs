@@ -1,4 +1,4 @@
-//! How soon a lock that is released reaches a waiter of another manager, in whichever namespace it is.
+//! Measures the time from a release to the grant to a waiter of another manager, in any namespace.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::clock::{Moment, within};
 use crate::resp::Reply;
 use crate::server::RedisServer;
 
-/// Options with which no waiter checks by itself before a test is over: whichever is woken was told.
+/// Options with which waiters do not poll within a test, so that only a notification can wake them.
 pub const NEVER_POLLS: &str = "?grant_lease=30s&poll_interval=30s";
 
-/// The namespaces of tests that use several; the first is the default.
+/// The namespaces of tests that use several. The first is the default.
 pub const NAMESPACES: [&str; 3] = ["dlock", "shop", "billing:eu"];
 
-/// What a wake-up may take on a busy machine, far below every check of a waiter.
+/// The longest acceptable wake-up on a busy machine, far below every poll interval of a waiter.
 pub const PROMPT: Duration = Duration::from_millis(500);
 
 /// Allows the documented user the locks and channels of all [`NAMESPACES`].
@@ -31,13 +31,13 @@ pub fn allow_namespaces(server: &RedisServer) {
 ///
 /// # Panics
 ///
-/// Panics if it is none.
+/// Panics if the key is invalid.
 #[must_use]
 pub fn key_in(namespace: &str, key: &str) -> LockKey {
     KeyBuilder::new(namespace).text(key).build().expect("a key")
 }
 
-/// Returns how long it takes from a release by one manager until a waiter of the other has the lock.
+/// Returns the time from a release by one manager until a waiter of the other is granted the lock.
 ///
 /// # Panics
 ///
@@ -46,7 +46,7 @@ pub async fn time_of_handover(from: &LockManager, to: &LockManager, key: &LockKe
     let held = from.lock(key).lease(LONG).acquire().await.expect("the lock is free");
     let lock = to.lock(key).lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move {
-        let guard = lock.acquire().await.expect("its turn comes");
+        let guard = lock.acquire().await.expect("the lock is granted");
         (Moment::now(), guard)
     });
     let queued = async {
@@ -57,7 +57,7 @@ pub async fn time_of_handover(from: &LockManager, to: &LockManager, key: &LockKe
     within(LONG, "the waiter's place in the queue", queued).await;
     let released = Moment::now();
     held.release().await.expect("it was held");
-    let (woken, guard) = within(LONG, "the waiter's turn", waiter).await.expect("no panic");
+    let (woken, guard) = within(LONG, "the waiter's lock", waiter).await.expect("no panic");
     guard.release().await.expect("it was held");
     woken.since(released)
 }
@@ -66,7 +66,7 @@ pub async fn time_of_handover(from: &LockManager, to: &LockManager, key: &LockKe
 ///
 /// # Panics
 ///
-/// Panics if one is not.
+/// Panics if a waiter is not woken within 500 ms.
 pub async fn assert_handed_over_in_each_namespace(from: &LockManager, to: &LockManager, key: &str) {
     for namespace in NAMESPACES {
         let took = time_of_handover(from, to, &key_in(namespace, key)).await;
@@ -74,18 +74,20 @@ pub async fn assert_handed_over_in_each_namespace(from: &LockManager, to: &LockM
     }
 }
 
-/// Returns the channel on which the manager that made a token receives the grants of a namespace, as scripts compute it.
+/// Returns the channel on which the creator of `token` receives the grants of a namespace.
+///
+/// The hash is computed in the server, as scripts do.
 ///
 /// # Panics
 ///
-/// Panics if the server does not answer.
+/// Panics if the server does not reply.
 #[must_use]
 pub fn grant_channel(server: &RedisServer, namespace: &str, token: &str) -> String {
     let hash = server.call(&["EVAL", "return redis.sha1hex(ARGV[1])", "0", &token[..MANAGER]]);
     format!("{namespace}:grant:{}", hash.text().expect("a hash"))
 }
 
-/// Returns the channels of a server that begin with a namespace.
+/// Returns the channels of a server whose names begin with a namespace.
 #[must_use]
 pub fn channels_of(server: &RedisServer, namespace: &str) -> Vec<String> {
     let Reply::List(channels) = server.call(&["PUBSUB", "CHANNELS", &format!("{namespace}:*")]) else {
@@ -94,11 +96,11 @@ pub fn channels_of(server: &RedisServer, namespace: &str) -> Vec<String> {
     channels.iter().filter_map(|channel| channel.text().map(str::to_owned)).collect()
 }
 
-/// Gives a server the user of the guide for another namespace than the default one, with the same password.
+/// Creates the guide's lock user for another namespace, with the namespace as its name.
 ///
 /// # Panics
 ///
-/// Panics if the server refuses.
+/// Panics if the server rejects a rule.
 pub fn give_user_of(server: &RedisServer, namespace: &str) {
     let rules =
         acl::documented_user(acl::USER).skip(1).map(|rule| rule.replace("dlock:", &format!("{namespace}:")));
@@ -106,6 +108,6 @@ pub fn give_user_of(server: &RedisServer, namespace: &str) {
     assert_eq!(server.call(&words), Reply::Status("OK".to_owned()));
 }
 
-/// How many characters of a token say which manager's it is.
+/// The length of the prefix of a token that identifies its manager.
 pub const MANAGER: usize = 20;
 const LONG: Duration = Duration::from_secs(30);

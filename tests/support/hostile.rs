@@ -1,10 +1,10 @@
-//! A server that answers what a test tells it to.
+//! A server that replies with whatever a test specifies.
 //!
-//! It speaks enough of the protocol to be taken for a Redis with nothing in it (greeting, login, scripts, subscriptions), and asks a
-//! script, a closure of the test, about every command first: the script may answer with an error, with garbage, with silence, or
-//! by hanging up.
+//! It implements enough of the protocol to pass for an empty Redis: greeting, login, scripts, and
+//! subscriptions. For each command, it first calls a closure of the test, which may reply with an
+//! error, with garbage, with silence, or by closing the connection.
 //!
-//! Not here: locks. `SET` says `OK` and a script says `1` to everybody.
+//! It has no lock logic: every `SET` returns `OK`, and every script returns `1`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::io_thread::IoThread;
 use crate::resp::split_request;
 
-/// A listening liar; closed when dropped.
+/// A hostile server. It is closed on drop.
 #[derive(Debug)]
 pub struct HostileServer {
     port: u16,
@@ -27,21 +27,24 @@ pub struct HostileServer {
 }
 
 impl HostileServer {
-    /// Starts a server on a free port of 127.0.0.1 that asks `script` about every command, on a thread of its own.
+    /// Starts a server on a free port of 127.0.0.1 that calls `script` for every command on a
+    /// separate thread.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no port.
+    /// Panics if no port is available.
     #[must_use]
     pub fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         Self::launch(Script { answer: Arc::new(script), greeting: None })
     }
 
-    /// Starts a server that sends these bytes to each client at once, and then hangs up or never sends anything else.
+    /// Starts a server that sends `bytes` to each new client, and then nothing else.
+    ///
+    /// If `hangs_up` is true, it also closes the connection.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no port.
+    /// Panics if no port is available.
     #[must_use]
     pub fn greeting(bytes: &[u8], hangs_up: bool) -> Self {
         let greeting = Some((Arc::from(bytes), hangs_up));
@@ -62,7 +65,8 @@ impl HostileServer {
         Self { port, counts, _thread: thread }
     }
 
-    /// Starts a server that answers every command called one of `names` with `answer`, and all others as a Redis would.
+    /// Starts a server that replies to the commands `names` with `answer`, and to others as a Redis
+    /// would.
     #[must_use]
     pub fn answering(names: &'static [&'static str], answer: &Answer) -> Self {
         let answer = answer.clone();
@@ -73,31 +77,31 @@ impl HostileServer {
         )
     }
 
-    /// Returns the URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the port.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns how often the command `name`, in capitals, has come.
+    /// Returns how often the command `name`, in capitals, was received.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         self.counts.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied().unwrap_or_default()
     }
 }
 
-/// A command as it came in.
+/// A command that the server received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     name: String,
     words: Vec<Vec<u8>>,
-    /// Which command of its connection this is; the first is 0.
+    /// The number of the command on its connection, from 0.
     pub index: usize,
 }
 
@@ -107,13 +111,13 @@ impl Request {
         Self { name, words, index }
     }
 
-    /// Returns the command's name in capitals.
+    /// Returns the name of the command in capitals.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the word at `position` as text; the name is at 0, and what is missing is empty.
+    /// Returns the word at `position` as text, or an empty text if it is missing. The name is at 0.
     #[must_use]
     pub fn word(&self, position: usize) -> String {
         self.words.get(position).map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default()
@@ -126,24 +130,25 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What a script says to a command.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What a Redis would say.
+    /// The reply of an empty Redis.
     Usual,
-    /// An error with its code word: `LOADING Redis is loading the dataset in memory`.
+    /// An error with its code: `LOADING Redis is loading the dataset in memory`.
     Error(&'static str),
-    /// These bytes as they are.
+    /// These bytes.
     Raw(Vec<u8>),
-    /// These bytes as they are, and then the end of the connection.
+    /// These bytes, followed by the end of the connection.
     RawThenClose(Vec<u8>),
-    /// What a Redis would say, then the first bytes, and then the others again and again until the client hangs up.
+    /// The usual reply, the first text once, and then the second text until the client disconnects.
     UsualThenFlood(&'static str, &'static str),
-    /// The same without what a Redis would say.
+    /// The first text once, and then the second text until the client disconnects.
     Flood(&'static str, &'static str),
-    /// These bytes, one in 20 ms.
+    /// These bytes, one every 20 ms.
     Trickle(Vec<u8>),
-    /// Nothing, ever. Later commands of the connection get nothing either: replies come in order.
+    /// No reply, ever. Later commands of the connection get no reply either, because replies are in
+    /// order.
     Silence,
     /// The end of the connection.
     Close,
@@ -152,7 +157,7 @@ pub enum Answer {
 #[derive(Clone)]
 struct Script {
     answer: Arc<dyn Fn(&Request) -> Answer + Send + Sync>,
-    /// What each client is sent at once, and whether that is all.
+    /// The bytes that each client is sent first, and whether the connection is closed after them.
     greeting: Option<(Arc<[u8]>, bool)>,
 }
 
@@ -166,16 +171,16 @@ impl Counts {
 }
 
 async fn serve(listener: TcpListener, script: Script, counts: Counts) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok((client, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+        let Ok(permit) = Arc::clone(&slots).try_acquire_owned() else { continue };
         let (script, counts) = (script.clone(), counts.clone());
         tokio::spawn(async move {
-            // How a client's connection ends is the client's affair.
+            // How the connection of a client ends does not matter.
             let _ = converse(client, &script, &counts).await;
             drop(permit);
         });
@@ -229,7 +234,7 @@ async fn converse(mut client: TcpStream, script: &Script, counts: &Counts) -> st
     Ok(())
 }
 
-/// Sends until the client hangs up.
+/// Sends until the client disconnects.
 async fn flood(client: &mut TcpStream, first: &str, again: &str) -> std::io::Result<()> {
     client.write_all(first.as_bytes()).await?;
     let again = again.repeat((64 << 10) / again.len().max(1));
@@ -238,7 +243,7 @@ async fn flood(client: &mut TcpStream, first: &str, again: &str) -> std::io::Res
     }
 }
 
-/// What a Redis with nothing in it says to one connection.
+/// The replies of an empty Redis on one connection.
 #[derive(Debug, Default)]
 struct Usual {
     speaks_version_3: bool,
@@ -300,7 +305,9 @@ fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// Forty hexadecimal digits that depend on the script. Not its SHA-1: who loads a script is told its name and need not compute it.
+/// Returns 40 hexadecimal digits that depend on the script.
+///
+/// This is not its SHA-1: clients use the digest that `SCRIPT LOAD` returns.
 fn digest(script: &str) -> String {
     let sum = script.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

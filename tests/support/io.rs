@@ -1,8 +1,8 @@
-//! Where managers drive their connections, in whole suites: with `DLOCK_TEST_IO=runtime` on the runtimes of the tests.
+//! Runs whole suites with connections on the runtimes of the tests (`DLOCK_TEST_IO=runtime`).
 //!
-//! What is tested over a thread of its own then says so by `io=thread`, or connects by a URL without options.
+//! A test that needs the separate thread sets `io=thread`, or connects with a URL without options.
 
-/// Adds the option that is asked for to the options of a URL; there may be none yet.
+/// Adds the requested `io` option to the options of a URL, which may be empty.
 #[must_use]
 pub fn asked_for(options: &str) -> String {
     let is_asked_for = std::env::var_os("DLOCK_TEST_IO").is_some_and(|value| value == "runtime");

@@ -1,12 +1,13 @@
-//! A thread with a runtime of its own, which a test cannot block.
+//! A thread with its own runtime, which a test cannot block.
 //!
-//! A test may pause its clock, block its only worker, or end its runtime; what plays the network must go on meanwhile.
+//! A test may pause its clock, block its only worker, or end its runtime. The simulated network
+//! must work meanwhile.
 
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-/// A thread that drives one future until it ends or this is dropped.
+/// A thread that drives one future until it ends or this handle is dropped.
 #[derive(Debug)]
 pub struct IoThread {
     stop: Option<oneshot::Sender<()>>,
@@ -14,11 +15,11 @@ pub struct IoThread {
 }
 
 impl IoThread {
-    /// Starts a thread called `name` that drives what `work` gives.
+    /// Starts a thread called `name` that drives the future of `work`.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no thread or no event queue.
+    /// Panics if the system provides no thread or no event queue.
     pub fn spawn<F: Future<Output = ()>>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -45,7 +46,7 @@ impl Drop for IoThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed there.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
-//! Judges of a history with fail-overs in it.
+//! Checks of a history with failovers.
 //!
-//! A fail-over may lose a write that was not replicated: only then may two believe that they hold one lock, and only across it. Their
-//! fencing tokens rise all the same.
+//! A failover may lose a write that was not replicated. Only then, and only across the failover,
+//! may two callers consider one lock theirs. Their fencing tokens rise nevertheless.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::clock::Moment;
 use crate::sentinel::End;
 use crate::work::{History, Hold, LEASE, WAIT};
 
-/// A fail-over.
+/// A failover.
 #[derive(Clone, Copy, Debug)]
 pub struct FailOver {
-    /// How the old master was broken; `None` where the sentinels thought so by themselves.
+    /// How the old primary was broken; `None` if the sentinels started the failover on their own.
     pub end: Option<End>,
-    /// When, or a time before.
+    /// The time of the failure, or an earlier time.
     pub broken: Moment,
-    /// When the first sentinel told of the new one.
+    /// The time at which the first sentinel announced the new primary.
     pub switched: Moment,
 }
 
-/// A call ends within its limit and a tenth of a second.
+/// Checks that each call ends within its limit and 100 ms.
 ///
 /// # Panics
 ///
-/// Panics if one did not.
+/// Panics if a call took longer.
 pub fn no_call_takes_longer_than_its_limit(history: &History) {
     let latest =
         history.tries.iter().max_by_key(|call| call.ended.since(call.began)).expect("there are calls");
@@ -34,25 +34,26 @@ pub fn no_call_takes_longer_than_its_limit(history: &History) {
     assert!(took <= WAIT + Duration::from_millis(100) + SLACK, "{took:?}: {latest:?}");
 }
 
-/// Who is refused is told that the server could not be asked, or that the lock is held.
+/// Checks that each failed call reports an unavailable server or a held lock.
 ///
 /// # Panics
 ///
-/// Panics if one was told something else.
+/// Panics if a call failed with another error.
 pub fn every_refusal_has_its_type(history: &History) {
     for error in history.tries.iter().filter_map(|call| call.refused.as_ref()) {
         assert!(error.is_unavailable() || error.is_contended(), "{error:?}");
     }
 }
 
-/// A master that answers nothing renews nothing: what it had granted is believed for one lease at most. Returns how many holds that
-/// concerned.
+/// Checks that holds end within one lease after their primary stopped replying.
+///
+/// Returns the number of holds that were checked.
 ///
 /// # Panics
 ///
-/// Panics if one was believed for longer.
+/// Panics if a hold was considered valid for longer.
 #[must_use]
-pub fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[FailOver]) -> usize {
+pub fn no_hold_outlives_its_lease(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut concerned = 0;
     for FailOver { end, broken, switched } in fail_overs.iter().copied() {
         let last = broken + LEASE + SLACK;
@@ -61,18 +62,25 @@ pub fn nothing_is_believed_beyond_its_lease(history: &History, fail_overs: &[Fai
         }
         let held = history.holds.iter().filter(|hold| hold.enter < broken && hold.until > broken);
         for hold in held {
-            assert!(hold.until <= last, "believed {:?} after the end: {hold:?}", hold.until.since(broken));
+            assert!(
+                hold.until <= last,
+                "considered valid {:?} after the failure: {hold:?}",
+                hold.until.since(broken)
+            );
             concerned += 1;
         }
     }
     concerned
 }
 
-/// Two believe in one lock only where the first had it of the old master and the second has it of the new one. Returns how often.
+/// Checks that two holds of a lock overlap only across a failover.
+///
+/// The first must be from the old primary and the second from the new one. Returns the number of
+/// overlaps.
 ///
 /// # Panics
 ///
-/// Panics if two did otherwise.
+/// Panics if two holds overlap otherwise.
 #[must_use]
 pub fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[FailOver]) -> usize {
     let mut overlaps = 0;
@@ -90,11 +98,11 @@ pub fn overlaps_only_across_a_fail_over(history: &History, fail_overs: &[FailOve
     overlaps
 }
 
-/// Fencing tokens rise in the order of holding, also where two hold at once.
+/// Checks that fencing tokens rise in the order of the holds, even if two holds overlap.
 ///
 /// # Panics
 ///
-/// Panics if one did not.
+/// Panics if a token did not rise.
 pub fn tokens_rise(history: &History) {
     for holds in by_key(history).values() {
         let with_token: Vec<_> = holds.iter().filter(|hold| hold.token.is_some()).collect();
@@ -104,11 +112,13 @@ pub fn tokens_rise(history: &History) {
     }
 }
 
-/// Each manager gets each lock that it alone wants within a second of the new master's election. Returns the longest that it took.
+/// Checks that each uncontended lock is acquired within 1 s after the election of the new primary.
+///
+/// Returns the longest time.
 ///
 /// # Panics
 ///
-/// Panics if one does not.
+/// Panics if a lock took longer.
 #[must_use]
 pub fn work_goes_on_within_a_second(history: &History, fail_over: FailOver) -> Duration {
     let mut longest = Duration::ZERO;
@@ -116,13 +126,13 @@ pub fn work_goes_on_within_a_second(history: &History, fail_over: FailOver) -> D
         let entered = history.holds.iter().filter(|hold| hold.key == *key);
         let first = entered.map(|hold| hold.enter).filter(|enter| *enter > fail_over.switched).min();
         let took = first.expect("it was waited for").since(fail_over.switched);
-        assert!(took <= Duration::from_secs(1), "`{key}` is had again after {took:?}: {fail_over:?}");
+        assert!(took <= Duration::from_secs(1), "`{key}` was acquired after {took:?}: {fail_over:?}");
         longest = longest.max(took);
     }
     longest
 }
 
-/// The holds of each key, in the order in which they were entered.
+/// Returns the holds of each key, in the order of their entries.
 fn by_key(history: &History) -> BTreeMap<&str, Vec<&Hold>> {
     let mut keys: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
     for hold in &history.holds {
@@ -134,10 +144,10 @@ fn by_key(history: &History) -> BTreeMap<&str, Vec<&Hold>> {
     keys
 }
 
-/// How late a task may be scheduled on a busy machine.
+/// The longest acceptable scheduling delay on a busy machine.
 const SLACK: Duration = Duration::from_millis(150);
 
-/// A judge that cannot fail proves nothing.
+/// These histories contain violations that the checks must find.
 #[cfg(test)]
 mod planted {
     use super::*;
@@ -158,14 +168,14 @@ mod planted {
 
     #[test]
     #[should_panic(expected = "two hold at once")]
-    fn two_who_hold_at_once_without_a_fail_over_are_seen() {
+    fn an_overlap_without_a_failover_is_detected() {
         let history = history(vec![hold(10_000, 10_500, 1), hold(10_400, 10_600, 2)]);
 
         let _ = overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000));
     }
 
     #[test]
-    fn two_who_hold_at_once_across_a_fail_over_are_counted() {
+    fn an_overlap_across_a_failover_is_counted() {
         let history = history(vec![hold(900, 3_200, 1), hold(3_100, 3_300, 2)]);
 
         assert_eq!(overlaps_only_across_a_fail_over(&history, &killed_at(1_000, 3_000)), 1);
@@ -173,22 +183,19 @@ mod planted {
 
     #[test]
     #[should_panic(expected = "before")]
-    fn a_token_that_falls_is_seen() {
+    fn a_falling_token_is_detected() {
         tokens_rise(&history(vec![hold(10, 20, 2), hold(30, 40, 1)]));
     }
 
     #[test]
-    #[should_panic(expected = "believed")]
-    fn a_belief_that_outlives_its_lease_is_seen() {
-        let _ = nothing_is_believed_beyond_its_lease(
-            &history(vec![hold(900, 2_500, 1)]),
-            &killed_at(1_000, 3_000),
-        );
+    #[should_panic(expected = "considered valid")]
+    fn a_hold_that_outlives_its_lease_is_detected() {
+        let _ = no_hold_outlives_its_lease(&history(vec![hold(900, 2_500, 1)]), &killed_at(1_000, 3_000));
     }
 
     #[test]
-    #[should_panic(expected = "is had again after")]
-    fn work_that_rests_for_more_than_a_second_is_seen() {
+    #[should_panic(expected = "was acquired after")]
+    fn a_pause_of_more_than_a_second_is_detected() {
         let [fail_over] = killed_at(1_000, 3_000);
 
         let _ = work_goes_on_within_a_second(&history(vec![hold(4_100, 4_200, 1)]), fail_over);

@@ -1,39 +1,43 @@
-//! What the tests stand on: real servers, a network that can be broken, servers that lie, processes that can be killed.
+//! The test environment: real servers, networks that can fail, hostile servers, and helper
+//! processes.
 //!
-//! Nothing here knows how a lock works. Everything listens on 127.0.0.1 only, is bounded, and ends with the test that started it.
+//! Nothing here knows how a lock works. Everything listens on 127.0.0.1 only, is bounded, and ends
+//! with the test that started it.
 //!
 //! # Layout
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`server`] | a real Redis or Valkey in a folder of its own, to be frozen, killed and started again |
-//! | [`acl`] | the users that the guide on operating describes |
-//! | [`wall_clock`] | the wall clock of a server or a process, to be stepped and to drift |
-//! | [`authority`] | who signs certificates, and what it signs |
-//! | [`quorum`] | servers that know nothing of each other |
-//! | [`sentinel`] | a master, its replicas, and the sentinels that watch them |
-//! | [`cluster`] | the masters of a cluster and their replicas, to be failed over and to have slots moved |
-//! | [`work`], [`judge`] | tasks that hold locks meanwhile, and what must be true of what they saw |
-//! | [`history`] | what processes and their tasks saw, one JSON line per event |
-//! | [`stalls`] | when this process got no processor, noted in its history |
-//! | [`judges`] | what must be true of every history |
-//! | [`handover`] | how soon a released lock reaches a waiter, in each namespace |
-//! | [`guarded`] | what locks are for: it keeps the highest fencing token |
-//! | [`dice`] | random numbers that a seed gives again |
-//! | [`proxy`] | a network in front of it that loses, holds, delays and cuts on demand |
-//! | [`hostile`] | a server that answers what a test tells it to |
-//! | [`process`] | helper processes driven over lines of text, to be frozen and killed |
+//! | [`server`] | a real Redis or Valkey with its own folder, which can be frozen, killed, and restarted |
+//! | [`acl`] | the users that the operating guide describes |
+//! | [`wall_clock`] | the wall clock of a server or a process, which can step and drift |
+//! | [`authority`] | certificate authorities and the certificates that they sign |
+//! | [`quorum`] | independent servers for a quorum |
+//! | [`sentinel`] | a primary, its replicas, and the sentinels that monitor them |
+//! | [`cluster`] | the primaries of a cluster and their replicas, with failovers and slot migrations |
+//! | [`work`], [`judge`] | tasks that hold locks meanwhile, and the checks of what they observed |
+//! | [`history`] | the events that processes and tasks record, one JSON line per event |
+//! | [`stalls`] | the times at which this process was not scheduled, recorded in its history |
+//! | [`judges`] | the invariants of every history |
+//! | [`handover`] | the time from a release to the grant to a waiter, in each namespace |
+//! | [`guarded`] | a resource that keeps the highest fencing token |
+//! | [`dice`] | random numbers that are reproducible with a seed |
+//! | [`proxy`] | a network in front of a server that loses, holds, delays, and cuts on demand |
+//! | [`filter`] | a proxy that lacks commands |
+//! | [`hostile`] | a server that replies with whatever a test specifies |
+//! | [`process`] | helper processes driven by text lines, which can be frozen and killed |
 //! | [`fleet`] | the real clients of other libraries and languages, installed once |
-//! | `talk` | lines to and from a program of ours |
-//! | [`redisson`] | a real Redisson in a Java of its own, driven over lines of text |
-//! | [`maven`] | what that Java is built by |
+//! | `talk` | text lines to and from a helper program |
+//! | [`redisson`] | a real Redisson in a Java process, driven by text lines |
+//! | [`maven`] | the build of that Java program |
 //! | [`polls`] | futures that are polled a few times and dropped |
-//! | [`child`] | a process that is ours: by its id, and gone when we are |
-//! | [`resp`] | just enough of Redis's protocol to frame requests and to ask a server something |
-//! | `resident` | how much memory this process has |
-//! | [`clock`] | the clock that counts while the machine sleeps, and time limits for tests |
-//! | [`io_thread`] | a thread with a runtime of its own, which a test cannot block |
-//! | [`world`] | where a contract test runs: in memory or over a Redis of its own |
+//! | [`child`] | a child process that ends with the test process |
+//! | [`resp`] | a minimal Redis protocol: framing of requests, and queries to a server |
+//! | `resident` | the resident memory of this process |
+//! | [`clock`] | the boot clock, which counts while the machine sleeps, and time limits for tests |
+//! | [`io`] | the option that runs whole suites with connections on the runtimes of the tests |
+//! | [`io_thread`] | a thread with its own runtime, which a test cannot block |
+//! | [`world`] | the backend of a contract test: in memory, or a separate Redis |
 
 pub mod acl;
 pub mod authority;

@@ -1,22 +1,23 @@
-//! A Maven project of ours, built once for all tests that run from one target folder.
+//! A Maven project, built once for all tests that run from one target folder.
 //!
-//! Maven keeps what it has fetched; so it is asked to build without a network first, and with one where that fails. What it builds
-//! stands in the target folder, beside the text that it was built from, and is built again when that text is another.
-//!
-//! Not here: what the project does (`redisson`).
+//! Maven caches its downloads. Therefore the build is tried without a network first, and then with
+//! one. The result is in the target folder, next to a copy of its sources, and is rebuilt when the
+//! sources change.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the project in `folder` of this package, whose only source is `source`, and returns the class path.
+/// Builds the project in `folder` of this package, and returns the class path.
+///
+/// The only source of the project is `source`.
 ///
 /// # Errors
 ///
-/// Says in words why it cannot be built here: there is no Java or no Maven, or nothing can be fetched.
+/// Returns the reason if the project cannot be built: no Java, no Maven, or no download.
 ///
 /// # Panics
 ///
-/// Panics if the source does not compile: that is no lack of anything.
+/// Panics if the source does not compile, because that is an error in the repository.
 pub fn class_path(folder: &str, source: &str) -> Result<String, String> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let text =
@@ -42,9 +43,9 @@ fn build(project: &Path, built: &Path, arguments: &[&str]) -> Result<(), String>
     maven.args(["-q", "-B", "compile", "dependency:copy-dependencies"]).args(arguments);
     maven.arg(format!("-Dbuilt={}", built.display())).current_dir(project);
     let output = maven.output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(!said.contains("COMPILATION ERROR"), "{said}");
-    let first_error = said.lines().find(|line| line.contains("ERROR")).unwrap_or("it says nothing");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(!stdout.contains("COMPILATION ERROR"), "{stdout}");
+    let first_error = stdout.lines().find(|line| line.contains("ERROR")).unwrap_or("no error in the output");
     output
         .status
         .success()
@@ -52,12 +53,12 @@ fn build(project: &Path, built: &Path, arguments: &[&str]) -> Result<(), String>
         .ok_or_else(|| format!("maven cannot build {}: {first_error}", project.display()))
 }
 
-/// The classes of the project, and the jars that it stands on.
+/// Returns the class path: the classes of the project and the jars of its dependencies.
 fn joined(built: &Path) -> String {
     format!("{}:{}", built.join("classes").display(), built.join("dependency/*").display())
 }
 
-/// Returns the folder that cargo builds into: the test binary stands two folders below a profile's.
+/// Returns cargo's target folder, which is three levels above the test binary.
 fn target_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap_or_default();
     test.ancestors().nth(3).map_or_else(std::env::temp_dir, Path::to_path_buf)

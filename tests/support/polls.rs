@@ -1,7 +1,7 @@
 //! A future that is polled a few times and then dropped: cancellation at every await point.
 //!
-//! A future is suspended at the await point that its last poll ended at, so dropping it after its 1st, 2nd, 3rd .. poll drops it at
-//! each of them in turn.
+//! A future is suspended at the await point that its last poll reached. Thus dropping it after the
+//! first, second, third, ... poll drops it at each await point in turn.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,18 +11,21 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How a future fared that was given a number of polls.
+/// The result of a limited number of polls.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled<T> {
-    /// It ended with this.
+    /// The future completed with this output.
     Done(T),
-    /// It was dropped after its last poll.
+    /// The future was dropped after its last poll.
     Dropped,
-    /// It was dropped sooner: it had not asked for its next poll for a while. More polls make no difference.
+    /// The future was dropped earlier, because it was not woken within 60 ms. More polls make no
+    /// difference.
     Stuck,
 }
 
-/// Polls `future` up to `polls` times, each but the first when it asks for it, and then drops it.
+/// Polls `future` up to `polls` times, and then drops it.
+///
+/// Each poll but the first waits until the future is woken.
 pub async fn poll_times<F: Future>(polls: usize, future: F) -> Polled<F::Output> {
     let mut future = pin!(future);
     let asked = Arc::new(Wakes(Notify::new()));
@@ -38,17 +41,17 @@ pub async fn poll_times<F: Future>(polls: usize, future: F) -> Polled<F::Output>
     Polled::Dropped
 }
 
-/// Polls `future` once, to be woken by `waker`.
+/// Polls `future` once with `waker`.
 pub fn poll_with<F: Future>(waker: &Waker, future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// What a waker does that panics, as an application's may.
+/// A waker that panics, as a waker of an application may.
 #[derive(Debug, Default)]
 pub struct Panics(AtomicBool);
 
 impl Panics {
-    /// Returns once it has panicked; looks again every millisecond of tokio's clock.
+    /// Returns once the waker has panicked. Checks that every millisecond of tokio's clock.
     pub async fn until_it_has(&self) {
         while !self.0.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -76,7 +79,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Far above an answer over loopback, far below every time-out of the engine.
+/// Far above a reply over loopback, and far below every timeout of the engine.
 const PATIENCE: Duration = Duration::from_millis(60);
 
 #[cfg(test)]
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_future_that_nothing_wakes_is_stuck() {
+    async fn a_future_without_a_wake_is_stuck() {
         assert_eq!(poll_times(2, std::future::pending::<()>()).await, Polled::Stuck);
     }
 }

@@ -1,23 +1,23 @@
-//! Helper processes driven over lines of text, to be frozen and killed.
+//! Helper processes driven by text lines, which can be frozen and killed.
 //!
-//! One command a line goes in; one event a line comes out, stamped by the boot clock in nanoseconds, so that the events of several
-//! processes stand on one axis:
+//! Each input line is a command, and each output line is an event. Events carry the boot clock in
+//! nanoseconds, so that the events of several processes can be ordered:
 //!
 //! ```text
 //!  in:   acquire KEY LEASE_MS WAIT_MS     waits for the lock and holds it: acquired | failed
 //!        run KEY LEASE_MS WAIT_MS         runs a body under the lock until `finish`: entered, then left | failed
 //!        finish KEY                       ends that body
-//!        release KEY                      lets go of what acquire took: released | failed
-//!        token KEY                        asks for the fencing token: token N | failed
-//!        remaining KEY                    how long this process believes in the lease: remaining MS | failed
+//!        release KEY                      releases the lock of `acquire`: released | failed
+//!        token KEY                        requests the fencing token: token N | failed
+//!        remaining KEY                    the remaining lease of the guard: remaining MS | failed
 //!        check KEY                        held | failed
 //!        wall KEY                         the wall clock of this process: wall SECONDS
 //!        shutdown MS                      shuts the manager down: shutdown
 //!  out:  ready NANOS -                    the process is connected
-//!        EVENT NANOS KEY [DETAIL]         a failure's detail is the error's variant and its text
+//!        EVENT NANOS KEY [DETAIL]         the detail of a failure is the variant and the text of the error
 //! ```
 //!
-//! The end of its input ends the process, in order.
+//! The process ends when its input ends.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -27,7 +27,7 @@ use crate::clock::{Moment, within};
 use crate::talk::Talk;
 use crate::wall_clock::WallClock;
 
-/// A helper process; killed when dropped.
+/// A helper process. It is killed on drop.
 #[derive(Debug)]
 pub struct Worker {
     talk: Talk,
@@ -35,20 +35,20 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts `program` with `arguments`, and waits until it says that it is ready.
+    /// Starts `program` with `arguments`, and waits until it reports that it is ready.
     ///
     /// # Panics
     ///
-    /// Panics if it does not start, or does not say so within [`EVENT_LIMIT`].
+    /// Panics if the process does not report that within [`EVENT_LIMIT`].
     pub async fn spawn<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Self {
         Self::spawn_as(Command::new(program).args(arguments)).await
     }
 
-    /// Starts `program` as [`spawn`](Self::spawn) does, to live by a wall clock that the test can step.
+    /// Starts `program` like [`spawn`](Self::spawn), with a wall clock that the test can step.
     ///
     /// # Panics
     ///
-    /// Panics as `spawn` does.
+    /// Panics under the same conditions as [`spawn`](Self::spawn).
     pub async fn spawn_by<S: AsRef<OsStr>>(
         clock: &WallClock,
         program: impl AsRef<OsStr>,
@@ -59,11 +59,11 @@ impl Worker {
         Self::spawn_as(command.args(arguments)).await
     }
 
-    /// Starts a `command` as [`spawn`](Self::spawn) does.
+    /// Starts `command` like [`spawn`](Self::spawn).
     ///
     /// # Panics
     ///
-    /// As [`spawn`](Self::spawn).
+    /// Panics under the same conditions as [`spawn`](Self::spawn).
     pub async fn spawn_as(command: &mut Command) -> Self {
         let mut worker = Self { talk: Talk::with(command), unclaimed: Vec::new() };
         worker.event("ready", "-").await;
@@ -89,18 +89,19 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// Panics if it does not come within [`EVENT_LIMIT`], if the process ends, or if the key's command fails instead.
+    /// Panics if there is no event within [`EVENT_LIMIT`], if the process ends, or if the command
+    /// fails.
     pub async fn event(&mut self, name: &str, key: &str) -> WorkerEvent {
         let event = self.event_or_failure(name, key).await;
         assert_eq!(event.name, name, "awaited {name} of {key}, got {event:?}");
         event
     }
 
-    /// Waits for the event `name` of `key`, or for the failure of that key's command.
+    /// Waits for the event `name` of `key`, or for the failure of the command for that key.
     ///
     /// # Panics
     ///
-    /// Panics if neither comes within [`EVENT_LIMIT`], or if the process ends.
+    /// Panics if there is neither within [`EVENT_LIMIT`], or if the process ends.
     pub async fn event_or_failure(&mut self, name: &str, key: &str) -> WorkerEvent {
         let wanted = |event: &WorkerEvent| event.key == key && (event.name == name || event.name == "failed");
         loop {
@@ -113,42 +114,42 @@ impl Worker {
         }
     }
 
-    /// Freezes the process (SIGSTOP) and returns when it stands still.
+    /// Freezes the process with SIGSTOP, and returns when it is stopped.
     pub fn pause(&self) {
         self.talk.child.pause();
     }
 
-    /// Lets a frozen process go on (SIGCONT).
+    /// Resumes a frozen process with SIGCONT.
     pub fn resume(&self) {
         self.talk.child.resume();
     }
 
-    /// Asks the process to end (SIGTERM).
+    /// Requests the end of the process with SIGTERM.
     pub fn terminate(&self) {
         self.talk.child.terminate();
     }
 
-    /// Returns whether the process has ended by itself.
+    /// Returns `true` if the process has ended on its own.
     pub fn has_ended(&mut self) -> bool {
         self.talk.child.ended().is_some()
     }
 
-    /// Kills the process (SIGKILL) and returns when it is gone.
+    /// Kills the process with SIGKILL, and returns when it has ended.
     pub fn kill(&mut self) {
         self.talk.child.kill();
     }
 }
 
-/// Something that a helper process said.
+/// An event that a helper process reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEvent {
-    /// What happened.
+    /// The name of the event.
     pub name: String,
-    /// When.
+    /// The time of the event.
     pub at: Moment,
-    /// Which lock it is about; `-` for none.
+    /// The lock, or `-` if the event is not about a lock.
     pub key: String,
-    /// What else there is to say.
+    /// Further details.
     pub detail: String,
 }
 
@@ -157,10 +158,10 @@ impl WorkerEvent {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default().to_owned();
         let (name, nanos, key, detail) = (word(), word(), word(), word());
-        let nanos = nanos.parse().unwrap_or_else(|_| panic!("the helper process said {line:?}"));
+        let nanos = nanos.parse().unwrap_or_else(|_| panic!("the helper process wrote {line:?}"));
         Self { name, at: Moment::from_nanos(nanos), key, detail }
     }
 }
 
-/// How long an event is waited for, by tokio's clock.
+/// The time limit for an event, on tokio's clock.
 pub const EVENT_LIMIT: Duration = Duration::from_secs(20);

@@ -1,9 +1,8 @@
-//! Servers that know nothing of each other, of which a majority decides: any few of them can be killed, frozen, or started again empty.
+//! Independent servers for a quorum. Any of them can be killed, frozen, or restarted without data.
 //!
-//! A server's word counts once it has been up for a lease, and a second longer since it says whole seconds. Leases are a second here,
-//! and [`start`](QuorumFleet::start) returns when all have been up for longer than both.
-//!
-//! Not here: what clients do meanwhile.
+//! The vote of a server counts once it has been up for a lease plus one second, because a server
+//! reports its uptime in whole seconds. Leases are one second here, and
+//! [`start`](QuorumFleet::start) returns when every vote counts.
 
 use std::time::Duration;
 
@@ -15,44 +14,45 @@ use crate::resp::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::world::name;
 
-/// Servers on free ports of 127.0.0.1; all killed when dropped.
+/// Servers on free ports of 127.0.0.1. They are killed on drop.
 #[derive(Debug)]
 pub struct QuorumFleet {
     servers: Vec<RedisServer>,
 }
 
-/// What becomes of a server.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// SIGKILL.
     Killed,
     /// SIGSTOP.
     Frozen,
-    /// SIGKILL, and up again at once with nothing in it.
+    /// SIGKILL and an immediate restart without data.
     Restarted,
 }
 
 impl QuorumFleet {
-    /// Starts `count` servers, and returns when the word of each counts.
+    /// Starts `count` servers, and returns when the vote of each counts.
     pub async fn start(count: usize) -> Self {
         let fleet = Self::start_young(count);
         Self::until_old_enough().await;
         fleet
     }
 
-    /// Returns when the word of servers counts that are up now.
+    /// Waits until the votes of the servers that run now count.
     pub async fn until_old_enough() {
-        // A server tells its age in whole seconds, of which one is not believed: no event says that it is old enough.
+        // Uptimes are in whole seconds, so one more second is needed. No event reports that.
         tokio::time::sleep(LEASE + Duration::from_millis(1_200)).await;
     }
 
-    /// Starts `count` servers, whose word does not count yet.
+    /// Starts `count` servers whose votes do not count yet.
     #[must_use]
     pub fn start_young(count: usize) -> Self {
         Self { servers: (0..count).map(|_| server().start()).collect() }
     }
 
-    /// Returns the URL of all servers, with the fleet's lease and with `options`, such as `&poll_interval=5s`.
+    /// Returns the URL of all servers, with the fleet's lease and `options`, such as
+    /// `&poll_interval=5s`.
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
@@ -60,11 +60,11 @@ impl QuorumFleet {
         format!("redis+quorum://{}{}{options}", self.servers[0].access(), hosts.join(","))
     }
 
-    /// Connects a manager of its own, as another process would.
+    /// Connects a new manager, like another process.
     ///
     /// # Panics
     ///
-    /// Panics if it cannot connect.
+    /// Panics if the manager cannot connect.
     pub async fn manager(&self, options: &str) -> LockManager {
         LockManager::connect(&self.url_with(options)).await.expect("the quorum takes managers")
     }
@@ -74,7 +74,7 @@ impl QuorumFleet {
         &mut self.servers
     }
 
-    /// Returns every choice of servers that a quorum of `count` can spare, the empty one left out.
+    /// Returns every non-empty set of servers that a quorum of `count` can spare.
     #[must_use]
     pub fn minorities(count: usize) -> Vec<Vec<usize>> {
         let most = (count - 1) / 2;
@@ -82,7 +82,7 @@ impl QuorumFleet {
         (1..1_u32 << count).map(chosen).filter(|chosen| chosen.len() <= most).collect()
     }
 
-    /// Has some servers meet their fate.
+    /// Applies a fault to some servers.
     pub fn befall(&mut self, chosen: &[usize], fate: Fate) {
         for at in chosen {
             match fate {
@@ -93,7 +93,7 @@ impl QuorumFleet {
         }
     }
 
-    /// Undoes what befell them.
+    /// Ends the fault of some servers.
     pub fn heal(&mut self, chosen: &[usize], fate: Fate) {
         for at in chosen {
             match fate {
@@ -104,11 +104,11 @@ impl QuorumFleet {
         }
     }
 
-    /// Returns how many servers have something under the lock `key`.
+    /// Returns the number of servers that have the key of the lock `key`.
     ///
     /// # Panics
     ///
-    /// Panics if one does not answer.
+    /// Panics if a server does not reply.
     #[must_use]
     pub fn holding(&self, key: &str) -> usize {
         let has = |server: &&RedisServer| server.call(&["EXISTS", &name(key)]) == Reply::Integer(1);

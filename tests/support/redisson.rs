@@ -1,15 +1,15 @@
-//! A real Redisson in a Java of its own, driven over lines of text, to be frozen and killed.
+//! A real Redisson in a Java process, driven by text lines, which can be frozen and killed.
 //!
-//! The program stands in `fleets/java`. One command a line goes in, and each thread does one after the other; one event a line comes
-//! out, stamped by us as we read it:
+//! The program is in `fleets/java`. Each input line is a command, and each thread runs its commands
+//! in order. Each output line is an event, whose time is that of its arrival:
 //!
 //! ```text
 //!  in:   CLIENT/THREAD COMMAND
 //!        connect WATCHDOG_MS single|sentinel|cluster MASTER|- ADDRESS,ADDRESS       connected
 //!        lock KEY LEASE_MS              0: until unlock, by the watchdog            acquired
 //!        trylock KEY WAIT_MS LEASE_MS                                               acquired | refused
-//!        fence KEY                      takes an RFencedLock, by the watchdog       token N
-//!        write KEY                      takes the write lock of an RReadWriteLock   acquired
+//!        fence KEY                      acquires an RFencedLock, by the watchdog    token N
+//!        write KEY                      acquires the write lock of RReadWriteLock   acquired
 //!        unlock KEY                                                                 released
 //!        state KEY                                                                  state LOCKED OURS TTL_MS
 //!        count KEY COUNTER MS           reads and writes a counter under the lock   counted TIMES
@@ -17,8 +17,9 @@
 //!  out:  EVENT CLIENT/THREAD [DETAIL]   or `failed`, with Java's exception
 //! ```
 //!
-//! A Java takes a second to start, so the clients of one test binary share one, but for those that will be
-//! [alone](Redisson::alone) to be killed. Where there is no Java, a test that asks for one says so and passes.
+//! Java takes a second to start. Therefore the clients of one test binary share one process, except
+//! those that are [alone](Redisson::alone) to be killed. If there is no Java, a test prints that
+//! and passes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +35,7 @@ use crate::clock::{Moment, within};
 use crate::maven;
 use crate::process::WorkerEvent;
 
-/// A connected Redisson: one of another process, as far as a server can see.
+/// A connected Redisson, which a server treats like a client of another process.
 #[derive(Debug)]
 pub struct Redisson {
     java: Arc<Java>,
@@ -44,15 +45,17 @@ pub struct Redisson {
 }
 
 impl Redisson {
-    /// Connects a Redisson to what our `url` names, whose watchdog renews every third of `watchdog`. Where there can be none it says
-    /// why and returns none.
+    /// Connects a Redisson to the servers of `url`, with a watchdog that renews every third of
+    /// `watchdog`.
+    ///
+    /// If that is not possible, prints the reason and returns `None`.
     pub async fn connect(url: &str, watchdog: Duration) -> Option<Self> {
         static SHARED: OnceLock<Result<Arc<Java>, String>> = OnceLock::new();
         let shared = SHARED.get_or_init(|| Java::start().map(Arc::new)).clone();
         Self::of(shared, url, watchdog).await
     }
 
-    /// Connects as [`connect`](Self::connect) does, in a Java that no other test uses.
+    /// Connects like [`connect`](Self::connect), in a Java process that no other test uses.
     pub async fn alone(url: &str, watchdog: Duration) -> Option<Self> {
         Self::of(Java::start().map(Arc::new), url, watchdog).await
     }
@@ -67,68 +70,71 @@ impl Redisson {
         Some(redisson)
     }
 
-    /// Has `thread` do `command`.
+    /// Sends `command` to `thread`.
     pub fn tell(&self, thread: &str, command: &str) {
         self.java.write(&format!("{}/{thread} {command}", self.name));
     }
 
-    /// Waits for what `thread` says next. What others say is kept for later calls.
+    /// Waits for the next event of `thread`. Events of other threads are kept for later calls.
     ///
     /// # Panics
     ///
-    /// Panics if it does not come within [`ANSWER_LIMIT`], or if the process ends.
+    /// Panics if there is no event within [`ANSWER_LIMIT`], or if the process ends.
     pub async fn answer(&mut self, thread: &str) -> WorkerEvent {
         self.first_of(&[thread]).await
     }
 
-    /// Waits for what one of `threads` says next; the event's key is its name.
+    /// Waits for the next event of one of `threads`. The key of the event is the name of the
+    /// thread.
     ///
     /// # Panics
     ///
-    /// As [`answer`](Self::answer) does.
+    /// Panics under the same conditions as [`answer`](Self::answer).
     pub async fn first_of(&mut self, threads: &[&str]) -> WorkerEvent {
         loop {
             if let Some(position) = self.unclaimed.iter().position(|event| threads.contains(&&*event.key)) {
                 return self.unclaimed.remove(position);
             }
-            let event = within(ANSWER_LIMIT, &format!("an answer of {threads:?}"), self.events.recv()).await;
-            self.unclaimed
-                .push(event.unwrap_or_else(|| panic!("Java ended before one of {threads:?} answered")));
+            let event = within(ANSWER_LIMIT, &format!("an event of {threads:?}"), self.events.recv()).await;
+            self.unclaimed.push(
+                event.unwrap_or_else(|| panic!("Java ended before one of {threads:?} reported an event")),
+            );
         }
     }
 
-    /// Waits for `thread` to say `event`.
+    /// Waits for the event `event` of `thread`.
     ///
     /// # Panics
     ///
-    /// Panics if it says something else, or as [`answer`](Self::answer) does.
+    /// Panics if the next event is another one, and under the same conditions as
+    /// [`answer`](Self::answer).
     pub async fn says(&mut self, thread: &str, event: &str) -> WorkerEvent {
         let answer = self.answer(thread).await;
         assert_eq!(answer.name, event, "awaited {event} of {thread}, got {answer:?}");
         answer
     }
 
-    /// Has `thread` do `command`, and waits for `event`.
+    /// Sends `command` to `thread`, and waits for `event`.
     ///
     /// # Panics
     ///
-    /// As [`says`](Self::says) does.
+    /// Panics under the same conditions as [`says`](Self::says).
     pub async fn does(&mut self, thread: &str, command: &str, event: &str) -> WorkerEvent {
         self.tell(thread, command);
         self.says(thread, event).await
     }
 
-    /// Kills the process (SIGKILL) with all its clients, and returns when it is gone.
+    /// Kills the process with SIGKILL, including all its clients, and returns when it has ended.
     pub fn kill(&self) {
         locked(&self.java.process).kill();
     }
 
-    /// Freezes the process (SIGSTOP) with all its clients, and returns when it stands still.
+    /// Freezes the process with SIGSTOP, including all its clients, and returns when it is stopped.
     pub fn pause(&self) {
         locked(&self.java.process).pause();
     }
 
-    /// Lets a frozen process go on (SIGCONT).
+    /// Resumes a frozen process with SIGCONT.
     pub fn resume(&self) {
         locked(&self.java.process).resume();
     }
@@ -136,12 +142,12 @@ impl Redisson {
 
 impl Drop for Redisson {
     fn drop(&mut self) {
-        self.tell("closing", "close"); // by a thread of its own: another may wait for a lock
+        self.tell("closing", "close"); // on a separate thread: another may wait for a lock
         locked(&self.java.listeners).remove(&self.name);
     }
 }
 
-/// A Java that runs the driver.
+/// A Java process that runs the driver.
 #[derive(Debug)]
 struct Java {
     process: Mutex<OwnChild>,
@@ -157,7 +163,7 @@ impl Java {
         let class_path =
             CLASS_PATH.get_or_init(|| maven::class_path("fleets/java", "src/main/java/Driver.java"));
         let mut command = Command::new("java");
-        // It lives for seconds on a machine that has other things to do.
+        // The process runs for seconds on a busy machine.
         command.args([
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
@@ -172,7 +178,7 @@ impl Java {
         let output = process.inner().stdout.take().expect("the output is piped");
         let listeners = Arc::new(Mutex::new(Listeners::new()));
         let told = Arc::clone(&listeners);
-        // Ends with the pipe, which ends with the process; nobody is told anything after that.
+        // The thread ends with the pipe, which ends with the process. No events arrive after that.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 tell(&locked(&told), &line);
@@ -188,14 +194,15 @@ impl Java {
         events
     }
 
-    /// Writes a line. A Java that was killed reads nothing more, and whoever waits for its answer is told.
+    /// Writes a line. If Java was killed, nothing reads it, and the caller's wait for a reply
+    /// reports that.
     fn write(&self, line: &str) {
         let mut input = locked(&self.input);
         let _ = writeln!(input, "{line}").and_then(|()| input.flush());
     }
 }
 
-/// Tells a client's listener of an event, as of now.
+/// Sends an event with the current time to the listener of its client.
 fn tell(listeners: &Listeners, line: &str) {
     let at = Moment::now();
     let mut words = line.splitn(3, ' ').map(str::to_owned);
@@ -207,7 +214,9 @@ fn tell(listeners: &Listeners, line: &str) {
     }
 }
 
-/// Turns our URL into the arguments of `connect`. Java goes as the default user, who may do everything.
+/// Converts a dlock URL to the arguments of `connect`.
+///
+/// Java uses the default user, which has all permissions.
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
     let rest = rest.split('?').next().unwrap_or_default();
@@ -226,5 +235,5 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long an answer is waited for, by tokio's clock.
+/// The time limit for an event, on tokio's clock.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(30);

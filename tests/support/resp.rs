@@ -1,31 +1,32 @@
-//! Just enough of Redis's protocol to frame requests and to ask a server something.
+//! A minimal Redis protocol: framing of requests, and queries to a server.
 //!
-//! Not a client for tests that measure or pipeline: those take redis-rs. This one blocks, so it works under paused time and beside
-//! a runtime that is stuck, and what it sends is exactly what was asked for: no greeting of its own counts in the statistics.
+//! This client blocks, so it works under paused time and next to a blocked runtime. It sends only
+//! the given commands and no greeting, so it does not distort the statistics of the server. Tests
+//! that measure or pipeline use redis-rs instead.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// One reply of a server, in protocol version 2.
+/// A reply of a server in protocol version 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A status, such as `OK`.
     Status(String),
-    /// An error with its code word, such as `WRONGTYPE ...`.
+    /// An error with its code, such as `WRONGTYPE ...`.
     Error(String),
     /// A number.
     Integer(i64),
-    /// A string of bytes, read as text.
+    /// A byte string, as text.
     Text(String),
-    /// Nothing.
+    /// No value.
     Nil,
-    /// Several replies.
+    /// A list of replies.
     List(Vec<Reply>),
 }
 
 impl Reply {
-    /// Returns the number, where the reply is one.
+    /// Returns the number, or `None` if the reply is not a number.
     #[must_use]
     pub fn integer(&self) -> Option<i64> {
         match self {
@@ -34,7 +35,7 @@ impl Reply {
         }
     }
 
-    /// Returns the text of a status, a string or an error.
+    /// Returns the text of a status, a string, or an error.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -43,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// Returns the texts of a list; what is no text in it is left out.
+    /// Returns the texts of a list, without its other elements.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         match self {
@@ -62,11 +63,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `port` of this machine; every later wait is bounded by `limit`.
+    /// Connects to the local port `port`. Every later wait is limited by `limit`.
     ///
     /// # Errors
     ///
-    /// Fails if nobody listens there, or not within `limit`.
+    /// Fails if no server accepts the connection within `limit`.
     pub fn connect(port: u16, limit: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), limit)?;
         stream.set_nodelay(true)?;
@@ -75,11 +76,11 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends one command and waits for its reply. An error that the server answers is a [`Reply::Error`].
+    /// Sends one command and waits for its reply. An error from the server is a [`Reply::Error`].
     ///
     /// # Errors
     ///
-    /// Fails if the connection breaks, the limit passes, or what comes is not Redis's protocol.
+    /// Fails if the connection breaks, the limit passes, or the reply is not Redis's protocol.
     pub fn call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Reply> {
         self.stream.get_mut().write_all(&encode(words))?;
         self.reply()
@@ -127,9 +128,10 @@ pub fn encode<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     bytes
 }
 
-/// Takes the first whole command off the front of `buffer`: its raw bytes and its words. `None` while it is not complete.
+/// Removes the first complete command from `buffer`, and returns its raw bytes and its words.
 ///
-/// What is not an array of strings is taken as it stands, without words: a network has no opinion on what it carries.
+/// Returns `None` while the command is incomplete. Data that is not an array of strings is returned
+/// unchanged, without words.
 pub fn split_request(buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     if buffer.is_empty() {
         return None;
@@ -168,7 +170,7 @@ fn parse_request(bytes: &[u8]) -> Parsed {
     Parsed::Whole(at, words)
 }
 
-/// Reads `<kind><number>\r\n` at `at` and steps over it.
+/// Reads `<kind><number>\r\n` at `at` and advances `at` past it.
 fn header(bytes: &[u8], at: &mut usize, kind: u8) -> Result<usize, Parsed> {
     let rest = bytes.get(*at..).unwrap_or_default();
     if rest.first().is_some_and(|first| *first != kind) {
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_taken_only_when_it_is_whole() {
+    fn a_request_is_returned_only_when_complete() {
         let whole = encode(&["SET", "a", "1"]);
 
         for cut in 1..whole.len() {

@@ -1,13 +1,13 @@
-//! A master, two replicas and three sentinels that watch them, to be failed over.
+//! A primary, two replicas, and three sentinels that monitor them, for failovers.
 //!
 //! ```text
 //!  break_master(Kill | Pause | Order)  ->  switched()  ->  [judge]  ->  heal()
 //! ```
 //!
-//! On a busy machine a master may be thought dead that is only late: there can be switches that nobody asked for, and
-//! [`switches`](SentinelFleet::switches) has them all. Everything but [`switched`](SentinelFleet::switched) blocks.
+//! On a busy machine, sentinels may consider a slow primary failed and start an unexpected
+//! failover. [`switches`](SentinelFleet::switches) returns all failovers.
 //!
-//! Not here: what clients do meanwhile.
+//! All methods block the thread, except the `async` ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,41 +22,42 @@ use crate::resp::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::wall_clock::WallClock;
 
-/// Servers and sentinels on free ports of 127.0.0.1; all killed when dropped.
+/// Servers and sentinels on free ports of 127.0.0.1. They are killed on drop.
 #[derive(Debug)]
 pub struct SentinelFleet {
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
-    /// The port of the master, as far as this fleet has been told.
+    /// The port of the primary that this fleet knows.
     master: u16,
     telling: mpsc::UnboundedReceiver<Switch>,
     told: Vec<Switch>,
 }
 
-/// A fail-over, as a sentinel told it.
+/// A failover, as announced by a sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// When the first sentinel told it.
+    /// The time at which the first sentinel announced it.
     pub at: Moment,
-    /// The port of the old master.
+    /// The port of the old primary.
     pub from: u16,
-    /// The port of the new master.
+    /// The port of the new primary.
     pub to: u16,
 }
 
-/// How a master ends.
+/// The way in which a primary fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// SIGKILL.
     Kill,
-    /// SIGSTOP; [`heal`](SentinelFleet::heal) or [`resume`](SentinelFleet::resume) lets it go on.
+    /// SIGSTOP. [`heal`](SentinelFleet::heal) or [`resume`](SentinelFleet::resume) resumes it.
     Pause,
-    /// `SENTINEL FAILOVER`: it lives on, and believes for seconds that it is the master.
+    /// `SENTINEL FAILOVER`. The old primary keeps running, and considers itself the primary for
+    /// seconds.
     Order,
 }
 
 impl SentinelFleet {
-    /// Starts all of them, and returns when every sentinel knows all the others.
+    /// Starts all processes, and returns when every sentinel knows all the others.
     ///
     /// # Panics
     ///
@@ -65,7 +66,8 @@ impl SentinelFleet {
         Self::of(RedisServer::builder).await
     }
 
-    /// Starts them as [`start`](Self::start) does, with replicas that live by another clock than their master.
+    /// Starts a fleet like [`start`](Self::start), with replicas that use another clock than their
+    /// primary.
     ///
     /// # Panics
     ///
@@ -94,7 +96,7 @@ impl SentinelFleet {
         fleet
     }
 
-    /// Returns the URL of the master by its sentinels, followed by `suffix`, such as `?namespace=shop`.
+    /// Returns the URL of the sentinels, followed by `suffix`, such as `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
@@ -102,13 +104,13 @@ impl SentinelFleet {
         format!("redis+sentinel://{access}{}/{MASTER}{}", hosts.join(","), io::asked_for(suffix))
     }
 
-    /// Returns the master.
+    /// Returns the primary.
     #[must_use]
     pub fn master(&self) -> &RedisServer {
         self.server(self.master)
     }
 
-    /// Returns the servers that follow the master.
+    /// Returns the replicas.
     pub fn replicas(&self) -> impl Iterator<Item = &RedisServer> {
         self.servers.iter().filter(|server| server.port() != self.master)
     }
@@ -117,7 +119,7 @@ impl SentinelFleet {
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics if no server of this fleet uses `port`.
     #[must_use]
     pub fn server(&self, port: u16) -> &RedisServer {
         self.servers.iter().find(|server| server.port() == port).expect("the port is one of this fleet")
@@ -128,40 +130,42 @@ impl SentinelFleet {
         &mut self.sentinels
     }
 
-    /// Ends the rule of the present master, and returns when it was.
+    /// Breaks the current primary, and returns when that happened.
     ///
     /// # Panics
     ///
-    /// Panics if the sentinels refuse an ordered fail-over for ten seconds.
+    /// Panics if the sentinels reject an ordered failover for 30 s.
     pub fn break_master(&mut self, end: End) -> Moment {
         self.wait_until_whole();
         let at = Moment::now();
         match end {
             End::Kill => self.server_mut(self.master).kill(),
             End::Pause => self.master().pause(),
-            End::Order => wait_until("a fail-over is begun", || {
+            End::Order => wait_until("the start of a failover", || {
                 self.sentinels[0].call(&["SENTINEL", "FAILOVER", MASTER]) == Reply::Status("OK".to_owned())
             }),
         }
         at
     }
 
-    /// Kills the master after `granted`, of which its replicas hear nothing: they stand still meanwhile.
+    /// Kills the primary after `granted`, before anything is replicated: its replicas are frozen
+    /// meanwhile.
     ///
     /// # Panics
     ///
-    /// Panics if the fleet is not whole before.
+    /// Panics if the fleet is not whole before that.
     pub async fn kill_before_replication<R>(&mut self, granted: impl Future<Output = R>) -> R {
         self.wait_until_whole();
         self.replicas().for_each(RedisServer::pause);
-        self.master().call(&["CLIENT", "KILL", "TYPE", "replica"]); // what lies in a socket is read by and by
+        // Data already in a socket would be read later.
+        self.master().call(&["CLIENT", "KILL", "TYPE", "replica"]);
         let granted = granted.await;
         self.server_mut(self.master).kill();
         self.replicas().for_each(RedisServer::resume);
         granted
     }
 
-    /// Waits until a sentinel says that there is a new master.
+    /// Waits until a sentinel announces a new primary.
     ///
     /// # Panics
     ///
@@ -169,16 +173,16 @@ impl SentinelFleet {
     pub async fn switched(&mut self) -> Switch {
         let told = async {
             loop {
-                let switch = self.telling.recv().await.expect("a sentinel is listened to");
+                let switch = self.telling.recv().await.expect("a sentinel is connected");
                 if self.is_news(switch) {
                     return switch;
                 }
             }
         };
-        within(SWITCH_LIMIT, "the fail-over", told).await
+        within(SWITCH_LIMIT, "the failover", told).await
     }
 
-    /// Returns every switch so far, as it was told first.
+    /// Returns every failover so far, in order of its first announcement.
     pub fn switches(&mut self) -> &[Switch] {
         while let Ok(switch) = self.telling.try_recv() {
             self.is_news(switch);
@@ -186,7 +190,7 @@ impl SentinelFleet {
         &self.told
     }
 
-    /// Notes a switch, unless another sentinel has told it already.
+    /// Records a failover. Returns `false` if another sentinel has announced it already.
     fn is_news(&mut self, switch: Switch) -> bool {
         let is_news = switch.from == self.master;
         if is_news {
@@ -196,18 +200,20 @@ impl SentinelFleet {
         is_news
     }
 
-    /// Lets a server that was paused go on, and returns when it answers.
+    /// Resumes a frozen server, and returns when it replies.
     pub fn resume(&self, port: u16) {
         let server = self.server(port);
         server.resume();
         wait_until("the resumed server answers", || server.try_call(&["PING"], CALL_LIMIT).is_ok());
     }
 
-    /// Starts a server again where it was killed, has whoever is not the master follow it, and returns when all is as at the start.
+    /// Restarts a killed server, and returns when the fleet is whole again.
+    ///
+    /// Makes every server that should not be a primary a replica.
     ///
     /// # Panics
     ///
-    /// Panics if the fleet does not become whole.
+    /// Panics if the fleet does not become whole within 30 s.
     pub fn heal(&mut self, port: u16) {
         let server = self.server_mut(port);
         if server.try_call(&["PING"], CALL_LIMIT).is_err() {
@@ -227,7 +233,7 @@ impl SentinelFleet {
                 return;
             }
             let late = started.elapsed() > WHOLE_LIMIT;
-            assert!(!late, "not whole within {WHOLE_LIMIT:?}, with master {}: {views:#?}", self.master);
+            assert!(!late, "not whole within {WHOLE_LIMIT:?}, with primary {}: {views:#?}", self.master);
             let strays = self.servers.iter().filter(|server| server.port() != self.master);
             for stray in strays.filter(|server| role(server) == "master") {
                 stray.call(&["REPLICAOF", "127.0.0.1", &self.master.to_string()]);
@@ -241,7 +247,7 @@ impl SentinelFleet {
     }
 }
 
-/// Starts a sentinel that watches the master on `port`.
+/// Starts a sentinel that monitors the primary on `port`.
 #[must_use]
 pub fn start_sentinel(port: u16) -> RedisServer {
     RedisServer::builder()
@@ -254,9 +260,9 @@ pub fn start_sentinel(port: u16) -> RedisServer {
 }
 
 async fn listen(sentinel: &RedisServer) -> redis::aio::PubSub {
-    let client = redis::Client::open(sentinel.url()).expect("the server's own URL is one");
+    let client = redis::Client::open(sentinel.url()).expect("the URL of the server is valid");
     let mut pubsub = client.get_async_pubsub().await.expect("the sentinel takes connections");
-    pubsub.subscribe("+switch-master").await.expect("the sentinel lets us subscribe");
+    pubsub.subscribe("+switch-master").await.expect("the sentinel accepts the subscription");
     pubsub
 }
 
@@ -264,7 +270,7 @@ async fn tell_switches(mut pubsub: redis::aio::PubSub, tell: mpsc::UnboundedSend
     let mut messages = pubsub.on_message();
     while let Some(message) = messages.next().await {
         let at = Moment::now();
-        let text: String = message.get_payload().expect("a sentinel tells text");
+        let text: String = message.get_payload().expect("a sentinel sends text");
         let words: Vec<_> = text.split(' ').collect();
         let port = |at: usize| words[at].parse().expect("a port");
         if tell.send(Switch { at, from: port(2), to: port(4) }).is_err() {
@@ -273,7 +279,8 @@ async fn tell_switches(mut pubsub: redis::aio::PubSub, tell: mpsc::UnboundedSend
     }
 }
 
-/// Returns whether a sentinel sees the master where it is, two replicas, and the other sentinels.
+/// Returns `true` if a sentinel reports the primary on `master`, two replicas, and two other
+/// sentinels.
 fn is_whole(view: &[String], master: u16) -> bool {
     let is = |field: &str, value: &str| view.windows(2).any(|pair| pair == [field, value]);
     is("port", &master.to_string())
@@ -282,7 +289,7 @@ fn is_whole(view: &[String], master: u16) -> bool {
         && is("num-other-sentinels", "2")
 }
 
-/// Returns what a server says that it is: `master` or `slave`.
+/// Returns the role that a server reports: `master` or `slave`.
 #[must_use]
 pub fn role(server: &RedisServer) -> String {
     server.call(&["ROLE"]).texts().swap_remove(0)
@@ -301,15 +308,15 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What the sentinels call their master.
+/// The name of the primary in the sentinels.
 pub const MASTER: &str = "shop-master";
 
-/// Replicas need not wait for others to come.
+/// A replica need not wait for others to connect.
 const NO_DELAY: &str = "repl-diskless-sync-delay 0";
 const WHOLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// A sentinel that was kept from its work for two seconds does nothing for thirty ("TILT mode", Redis Sentinel's documentation), and three
-/// that voted for each other try again after two fail-over timeouts.
+/// In TILT mode, a sentinel that was not scheduled for 2 s does nothing for 30 s. Sentinels with a
+/// split vote retry after two failover timeouts.
 const SWITCH_LIMIT: Duration = Duration::from_secs(60);
 const CALL_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);

@@ -1,11 +1,12 @@
-//! A real Redis or Valkey in a folder of its own, to be frozen, killed and started again.
+//! A real Redis or Valkey with its own folder, which can be frozen, killed, and restarted.
 //!
-//! The binary is the one that `DLOCK_REDIS_SERVER` names, else the `redis-server` of `PATH`. Starting takes about 20 ms, so each
-//! test has its own server and none can see another's keys. All methods block but [`raw`](RedisServer::raw): they work under
-//! paused time.
+//! The binary is that of `DLOCK_REDIS_SERVER`, or otherwise the `redis-server` in `PATH`. A start
+//! takes about 20 ms, so each test has its own server and does not see other tests' keys. All
+//! methods except [`raw`](RedisServer::raw) block, and therefore work under paused time.
 //!
-//! With `DLOCK_TEST_ACL=1` a server that is given neither a password nor users has the user of the guide on operating, and its URL is
-//! that user's: what takes locks may do no more than users are told to allow. What a test asks the server for goes on as the default
+//! With `DLOCK_TEST_ACL=1`, a server without a password or users of its own has the user of the
+//! operating guide, and its URL uses that user. Thus locks have only the permissions that the guide
+//! recommends. Commands of the test itself run as the default user.
 //! user.
 
 use std::collections::BTreeMap;
@@ -24,20 +25,20 @@ use crate::io;
 use crate::resp::{Client, Reply};
 use crate::wall_clock::WallClock;
 
-/// A server on a free port of 127.0.0.1; killed when dropped.
+/// A server on a free port of 127.0.0.1. It is killed on drop.
 #[derive(Debug)]
 pub struct RedisServer {
     binary: PathBuf,
     lines: Vec<String>,
     kind: Kind,
     password: Option<String>,
-    /// What stands before the host in the URL for locks.
+    /// The part of the URL for locks before the host.
     access: String,
     clock: Option<Arc<WallClock>>,
     port: u16,
     tls_port: Option<u16>,
     process: Option<OwnChild>,
-    // After the process, so that the folder outlives it.
+    // After the process, so that the folder is removed last.
     dir: TempDir,
 }
 
@@ -46,25 +47,26 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// Panics if there is no server binary, or if it does not start; its log is shown.
+    /// Panics if there is no server binary, or if the server does not start. The message includes
+    /// its log.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Begins a server with settings of its own.
+    /// Returns a builder for a server with other settings.
     #[must_use]
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// Returns the URL for locks, with user and password where there are any.
+    /// Returns the URL for locks, with user and password, if any.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}127.0.0.1:{}", self.access, self.port)
     }
 
-    /// Returns what stands before the host in the URL, such as `:sesame@`.
+    /// Returns the part of the URL before the host, such as `:sesame@`.
     #[must_use]
     pub fn access(&self) -> &str {
         &self.access
@@ -76,7 +78,7 @@ impl RedisServer {
         format!("{}{}", self.url(), io::asked_for(suffix))
     }
 
-    /// Returns the URL of the port that speaks TLS; the certificate must be one for 127.0.0.1.
+    /// Returns the URL of the TLS port. The certificate must be valid for 127.0.0.1.
     ///
     /// # Panics
     ///
@@ -86,44 +88,46 @@ impl RedisServer {
         format!("rediss://{}127.0.0.1:{}", self.access, self.tls_port.expect("the server speaks TLS"))
     }
 
-    /// Returns the port that other servers of a cluster know it by: the one that speaks TLS, where there is one.
+    /// Returns the port for other servers of a cluster: the TLS port, if there is one.
     #[must_use]
     pub fn known_port(&self) -> u16 {
         self.tls_port.unwrap_or(self.port)
     }
 
-    /// Returns the unix socket that the server listens on, besides its port.
+    /// Returns the path of the Unix socket on which the server also listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(SOCKET)
     }
 
-    /// Returns the folder in which the server has its files.
+    /// Returns the folder of the server's files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Gives the server another certificate, which it shows after a [`restart`](Self::restart).
+    /// Replaces the certificate of the server, which takes effect at the next
+    /// [`restart`](Self::restart).
     ///
     /// # Panics
     ///
-    /// Panics if its folder cannot be written to.
+    /// Panics if the folder cannot be written to.
     pub fn show(&self, identity: &Identity) {
         identity.save(&self.dir.path().join(CERTIFICATE), &self.dir.path().join(KEY));
     }
 
-    /// Has the server trust clients of another authority after a [`restart`](Self::restart).
+    /// Replaces the authority for client certificates, which takes effect at the next
+    /// [`restart`](Self::restart).
     ///
     /// # Panics
     ///
-    /// Panics if its folder cannot be written to.
+    /// Panics if the folder cannot be written to.
     pub fn trust(&self, authority: &Authority) {
         std::fs::write(self.dir.path().join(AUTHORITY), authority.pem())
             .expect("its folder can be written to");
     }
 
-    /// Returns the port.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -139,7 +143,9 @@ impl RedisServer {
         self.process().pid()
     }
 
-    /// Freezes the server (SIGSTOP): its connections stay open and nothing answers. Returns when it stands still.
+    /// Freezes the server with SIGSTOP, and returns when it is stopped.
+    ///
+    /// Its connections stay open, and it does not reply.
     ///
     /// # Panics
     ///
@@ -148,7 +154,7 @@ impl RedisServer {
         self.process().pause();
     }
 
-    /// Lets a frozen server go on (SIGCONT).
+    /// Resumes a frozen server with SIGCONT.
     ///
     /// # Panics
     ///
@@ -157,23 +163,25 @@ impl RedisServer {
         self.process().resume();
     }
 
-    /// Lets the server go on (SIGCONT) where it is there.
+    /// Resumes the server with SIGCONT, if it has not been killed.
     pub fn try_resume(&self) {
         if let Some(process) = &self.process {
             process.resume();
         }
     }
 
-    /// Kills the server (SIGKILL) and returns when it is gone; [`restart`](Self::restart) brings it back.
+    /// Kills the server with SIGKILL, and returns when it has ended. [`restart`](Self::restart)
+    /// restarts it.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts the server again on the same port and in the same folder, killing it before if need be.
+    /// Restarts the server on the same port and in the same folder. Kills it first if it is
+    /// running.
     ///
     /// # Panics
     ///
-    /// Panics if it does not start; its log is shown.
+    /// Panics if the server does not start. The message includes its log.
     pub fn restart(&mut self) {
         self.kill();
         let clock = self.clock.as_deref();
@@ -183,57 +191,61 @@ impl RedisServer {
         }
     }
 
-    /// Allows the documented user keys of other patterns than the guide does, for tests of other namespaces.
+    /// Allows the documented user keys of further patterns, for tests of other namespaces.
     ///
     /// # Panics
     ///
-    /// Panics if the server refuses.
+    /// Panics if the server rejects this.
     pub fn allow_keys(&self, patterns: &[&str]) {
         let patterns: Vec<_> = patterns.iter().map(|pattern| format!("~{pattern}")).collect();
         self.allow(patterns.iter().map(String::as_str));
     }
 
-    /// Allows the documented user more than he has, in the words of `ACL SETUSER`; where locks are not taken as he, it does nothing.
+    /// Gives the documented user further rules of `ACL SETUSER`.
+    ///
+    /// Does nothing if the URL for locks does not use that user.
     ///
     /// # Panics
     ///
-    /// Panics if the server refuses.
+    /// Panics if the server rejects a rule.
     pub fn allow<'a>(&self, words: impl Iterator<Item = &'a str>) {
         if !self.access.starts_with(acl::USER) {
-            return; // nobody made him, and Redis 6.2 lets a new user have every channel and refuses him more
+            // The user does not exist, and Redis 6.2 rejects rules for channels of a new user,
+            // which has all channels.
+            return;
         }
         let words: Vec<_> = ["ACL", "SETUSER", acl::USER].into_iter().chain(words).collect();
         assert_eq!(self.call(&words), Reply::Status("OK".to_owned()));
     }
 
-    /// Opens an asynchronous connection of redis-rs on the runtime that this is called in.
+    /// Opens an asynchronous connection of redis-rs on the current runtime.
     ///
     /// # Panics
     ///
-    /// Panics if the server does not answer.
+    /// Panics if the server does not reply.
     pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
         let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         redis::Client::open(format!("redis://{password}127.0.0.1:{}", self.port))
-            .expect("the server's own URL is one")
+            .expect("the URL of the server is valid")
             .get_multiplexed_async_connection()
             .await
             .expect("the server takes connections")
     }
 
-    /// Sends one command over a connection of its own and returns the reply; blocks.
+    /// Sends one command on a new connection, and returns the reply. Blocks.
     ///
     /// # Panics
     ///
-    /// Panics if the server does not answer within two seconds.
+    /// Panics if the server does not reply within 2 s.
     pub fn call<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         self.try_call(words, CALL_LIMIT).expect("the server answers")
     }
 
-    /// Sends one command as [`call`](Self::call) does, with a limit for each wait.
+    /// Sends one command like [`call`](Self::call), with `limit` for each wait.
     ///
     /// # Errors
     ///
-    /// Fails if the server does not answer within `limit`.
+    /// Fails if the server does not reply within `limit`.
     pub fn try_call<W: AsRef<[u8]>>(&self, words: &[W], limit: Duration) -> std::io::Result<Reply> {
         let mut client = Client::connect(self.port, limit)?;
         if let Some(password) = &self.password {
@@ -242,21 +254,23 @@ impl RedisServer {
         client.call(words)
     }
 
-    /// Returns how often the server has run the command `name` (`set`, `evalsha`) since its start, calls of scripts included.
+    /// Returns how often the server has run the command `name` (`set`, `evalsha`), including calls
+    /// by scripts.
     ///
     /// # Panics
     ///
-    /// Panics if the server does not answer.
+    /// Panics if the server does not reply.
     #[must_use]
     pub fn command_count(&self, name: &str) -> u64 {
         self.commands().remove(&name.to_lowercase()).unwrap_or_default()
     }
 
-    /// Returns how many commands the server has run since its start, without the `INFO` and `AUTH` of asking this.
+    /// Returns the number of commands since the start, except `INFO` and `AUTH`, which this query
+    /// uses.
     ///
     /// # Panics
     ///
-    /// Panics if the server does not answer.
+    /// Panics if the server does not reply.
     #[must_use]
     pub fn command_total(&self) -> u64 {
         self.commands()
@@ -266,12 +280,14 @@ impl RedisServer {
             .sum()
     }
 
-    /// Returns how often the server has run each command since its start, calls of scripts included; by names such as `set` or
-    /// `client|tracking`.
+    /// Returns how often the server has run each command since its start, including calls by
+    /// scripts.
+    ///
+    /// The names are like `set` and `client|tracking`.
     ///
     /// # Panics
     ///
-    /// Panics if the server does not answer.
+    /// Panics if the server does not reply.
     #[must_use]
     pub fn commands(&self) -> BTreeMap<String, u64> {
         let reply = self.call(&["INFO", "commandstats"]);
@@ -301,7 +317,7 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// Allows the documented user, where locks are taken as he, what the guide allows him besides: see [`acl::documented_besides`].
+    /// Gives the documented user, if tests use it, the rules of [`acl::documented_besides`].
     #[must_use]
     pub fn also_allow(mut self, who: &str) -> Self {
         self.besides.extend(acl::documented_besides(who));
@@ -315,7 +331,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Sets a password; the server's URL carries it. Letters and digits only.
+    /// Sets a password of letters and digits, which is part of the server's URL.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.lines.push(format!("requirepass {password}"));
@@ -323,40 +339,44 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Has it speak TLS on a port of its own, with this certificate. It asks clients for none; after the line `tls-auth-clients yes`
-    /// for one that `authority` has signed.
+    /// Adds a TLS port with this certificate.
+    ///
+    /// The server requires no client certificate. With the line `tls-auth-clients yes`, it requires
+    /// one that `authority` has signed.
     #[must_use]
     pub fn tls(mut self, identity: Identity, authority: &Authority) -> Self {
         self.tls = Some((identity, authority.pem()));
         self.line("tls-auth-clients no")
     }
 
-    /// Has it live by a clock that the test can step.
+    /// Gives the server a clock that the test can step.
     #[must_use]
     pub fn wall_clock(mut self, clock: &Arc<WallClock>) -> Self {
         self.clock = Some(Arc::clone(clock));
         self
     }
 
-    /// Makes it a sentinel, whose lines are those of `sentinel.conf`; `password` is for it, too.
+    /// Makes this a sentinel. Its lines are those of `sentinel.conf`, and its password applies to
+    /// it, too.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
         self.kind = Kind::Sentinel;
         self
     }
 
-    /// Makes it one of a cluster, which it has yet to meet, and which thinks it dead after `node_timeout`.
+    /// Makes this a server of a cluster, which considers other servers failed after `node_timeout`.
     #[must_use]
     pub fn of_a_cluster(mut self, node_timeout: Duration) -> Self {
         self.has_bus = true;
         self.line("cluster-enabled yes").line(&format!("cluster-node-timeout {}", node_timeout.as_millis()))
     }
 
-    /// Starts the server and returns when it answers.
+    /// Starts the server, and returns when it replies.
     ///
     /// # Panics
     ///
-    /// Panics if there is no server binary, or if it does not start; its log is shown.
+    /// Panics if there is no server binary, or if the server does not start. The message includes
+    /// its log.
     #[must_use]
     pub fn start(self) -> RedisServer {
         let says_who = |line: &String| line.starts_with("user ") || line.starts_with("requirepass ");
@@ -413,7 +433,7 @@ impl RedisServerBuilder {
     }
 }
 
-/// What the binary is started as.
+/// The mode in which the binary is started.
 #[derive(Clone, Copy, Debug, Default)]
 enum Kind {
     #[default]
@@ -426,7 +446,7 @@ impl Kind {
         matches!(self, Self::Sentinel).then_some("--sentinel")
     }
 
-    /// What it writes into its log once it is up.
+    /// Returns a part of the log that shows that the process is ready.
     fn is_ready(self) -> &'static str {
         match self {
             Self::Server => "eady to accept connections",
@@ -440,7 +460,7 @@ struct LaunchFailure {
     log: String,
 }
 
-/// Starts the binary and waits until it answers on `port`.
+/// Starts the binary, and waits until it replies on `port`.
 fn launch(
     binary: &Path,
     lines: &[String],
@@ -450,7 +470,7 @@ fn launch(
     port: u16,
 ) -> Result<OwnChild, LaunchFailure> {
     let log = dir.join("server.log");
-    // A start again must not take the last start's log for its own.
+    // The log of the previous start must not be taken for the new one.
     let _ = std::fs::rename(&log, dir.join("server.last.log"));
     let config = dir.join("redis.conf");
     std::fs::write(&config, configuration(lines, dir, &log, port))
@@ -503,37 +523,44 @@ fn configuration(lines: &[String], dir: &Path, log: &Path, port: u16) -> String 
     text
 }
 
-/// Returns whether somebody speaks Redis on `port` and is done loading. A request for a password is an answer too.
+/// Returns `true` if a loaded Redis replies on `port`. A request for a password is a reply, too.
 fn answers(port: u16) -> bool {
     let reply = Client::connect(port, CALL_LIMIT).and_then(|mut client| client.call(&["PING"]));
     matches!(reply.as_ref().map(Reply::text), Ok(Some(text)) if !text.starts_with("LOADING"))
 }
 
-/// Returns whether the one who speaks is ours: a server that lost the race for its port never writes this.
+/// Returns `true` if the log shows that this server is ready.
+///
+/// A server whose port was taken by another process never writes this line.
 fn log_says(log: &Path, ready: &str) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains(ready))
 }
 
-/// A port that was free a moment ago. Whoever takes it in between makes the server fail, and we try another.
+/// Returns a port that was free. If another process binds it first, the start fails, and is tried
+/// again.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-/// A free port, above which that of the cluster's bus is free, too.
+/// Returns a free port for which the port of the cluster bus is also free.
 fn free_port_with_bus() -> u16 {
     let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
     let has_bus = |port: &u16| port.checked_add(BUS_ABOVE).is_some_and(is_free);
     std::iter::repeat_with(free_port).find(has_bus).expect("this does not end")
 }
 
-/// Returns whether the binary was built with TLS. Without a port to listen on it ends at once, but not without having read its settings.
+/// Returns `true` if the binary was built with TLS.
+///
+/// Without a port, it reads its settings and ends immediately.
 pub(crate) fn speaks_tls() -> bool {
     static SPEAKS: OnceLock<bool> = OnceLock::new();
     *SPEAKS.get_or_init(|| {
         let ended = Command::new(find_binary()).args(["--port", "0", "--tls-port", "0"]).output();
-        let said = ended.expect("there is a server binary");
-        ![said.stdout, said.stderr].iter().any(|said| String::from_utf8_lossy(said).contains("Bad directive"))
+        let output = ended.expect("there is a server binary");
+        ![output.stdout, output.stderr]
+            .iter()
+            .any(|text| String::from_utf8_lossy(text).contains("Bad directive"))
     })
 }
 
@@ -549,7 +576,7 @@ fn find_binary() -> PathBuf {
     )
 }
 
-/// So far above its port a server of a cluster listens for the others.
+/// The distance from the port of a cluster server to the port of its bus.
 const BUS_ABOVE: u16 = 10_000;
 const SOCKET: &str = "redis.sock";
 const CERTIFICATE: &str = "server.crt";

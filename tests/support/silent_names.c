@@ -1,4 +1,5 @@
-// Preloaded into a process, it makes its name server one that is silent: a lookup takes ten seconds and finds nothing.
+// Preloaded into a process, this simulates a silent name server: a lookup takes ten seconds and
+// fails.
 #include <netdb.h>
 #include <unistd.h>
 

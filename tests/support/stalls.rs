@@ -1,8 +1,10 @@
-//! Whether this process got a processor when it wanted one: where many share few cores, what comes late by that is nobody's fault.
+//! Detects when this process was not scheduled, because lateness on a busy machine is not a fault.
 //!
-//! Two see it. A thread that sleeps for a moment is late where nothing of the process runs. It does not see that another thread is ready
-//! and does not get to run: the system lets who has slept go before who has worked. For that, Linux has a figure of each thread. A thread
-//! that waits for anything else, a lock say, is not ready, and so is not excused.
+//! Two methods complement each other. A thread that sleeps briefly is late if no thread of the
+//! process runs. It does not detect that another thread is runnable but not scheduled, because the
+//! scheduler prefers threads that have slept. For that, Linux provides a counter for each thread. A
+//! thread that waits for something else, such as a mutex, is not runnable, and therefore is not
+//! excused.
 
 use std::fs::{File, read_dir};
 use std::os::unix::fs::FileExt;
@@ -12,12 +14,12 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::history::{What, Writer};
 
-/// Notes stalls of this process, until it ends.
+/// Records stalls of this process until it ends.
 #[derive(Debug)]
 pub struct Stalls(Arc<Mutex<Vec<Queue>>>);
 
 impl Stalls {
-    /// Notes them from now on.
+    /// Starts recording in `history`.
     #[must_use]
     pub fn noted_in(history: Arc<Writer>) -> Self {
         let queues = Arc::<Mutex<Vec<Queue>>>::default();
@@ -26,7 +28,7 @@ impl Stalls {
         stalls
     }
 
-    /// Has the threads that there are by now watched, each; where the system tells of none, none is.
+    /// Watches each current thread, if the system provides the counters.
     pub fn watch_threads(&self) {
         *lock(&self.0) = Queue::of_each_thread();
     }
@@ -40,7 +42,7 @@ fn beat(history: &Writer, queues: &Mutex<Vec<Queue>>) {
         if now.since(last + BEAT) > BEAT / 4 {
             history.note_at(now, 0, "", What::Stalled { since: last + BEAT });
         }
-        // Shorter ones are everyday on a busy machine, and the slack that judges have is for them.
+        // Shorter waits are normal on a busy machine, and are covered by the slack of the judges.
         for waited in lock(queues).iter_mut().map(Queue::waited).filter(|waited| *waited > BEAT * 2) {
             history.note_at(now, 0, "", What::Stalled { since: now - waited });
         }
@@ -48,10 +50,10 @@ fn beat(history: &Writer, queues: &Mutex<Vec<Queue>>) {
     }
 }
 
-/// Tells for how long a thread was ready to run and did not get to.
+/// Measures how long a thread was runnable and not scheduled.
 ///
-/// Its file is opened once: where thirty processes look for those of their threads at each beat, Linux 6.18 searches its tables for seconds
-/// when one of them ends.
+/// Its file is opened once. If 30 processes search for the files of their threads at each beat,
+/// Linux 6.18 searches its tables for seconds when one of them ends.
 #[derive(Debug)]
 struct Queue {
     figures: File,
@@ -59,7 +61,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Those of the threads that there are now.
+    /// Returns the queues of all current threads.
     fn of_each_thread() -> Vec<Self> {
         let threads = read_dir("/proc/self/task").into_iter().flatten().map_while(Result::ok);
         let files = threads.filter_map(|thread| File::open(thread.path().join("schedstat")).ok());
@@ -72,7 +74,7 @@ impl Queue {
             .collect()
     }
 
-    /// For how long since this was asked before; a wait counts when it is over.
+    /// Returns the waiting time since the previous call. A wait counts when it has ended.
     fn waited(&mut self) -> Duration {
         let mut text = [0; 96];
         let read = self.figures.read_at(&mut text, 0).unwrap_or_default();
@@ -81,8 +83,10 @@ impl Queue {
     }
 }
 
-/// Reads how long a thread has waited of its `schedstat`: nanoseconds on a processor, nanoseconds ready for one, number of turns. One that is
-/// over has none.
+/// Parses the waiting time of a `schedstat` file, which is empty for a thread that has ended.
+///
+/// Its fields are the nanoseconds on a processor, the runnable nanoseconds, and the number of time
+/// slices.
 fn waited_by(figures: &str) -> Option<Duration> {
     Some(Duration::from_nanos(figures.split(' ').nth(1)?.parse().ok()?))
 }
@@ -98,15 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_figure_is_how_long_a_thread_has_waited() {
+    fn the_second_field_is_the_waiting_time_of_a_thread() {
         assert_eq!(waited_by("7330764 144336902 35\n"), Some(Duration::from_nanos(144_336_902)));
         assert_eq!(waited_by(""), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn threads_that_share_too_few_processors_have_waited() {
-        let cores = std::thread::available_parallelism().expect("the system says").get();
+    fn threads_on_too_few_processors_have_waited() {
+        let cores = std::thread::available_parallelism().expect("the number of processors is known").get();
         let began = Moment::now();
         let waited = std::thread::scope(|scope| {
             for _ in 0..=cores {

@@ -1,6 +1,4 @@
-//! A program of ours that is driven by lines: commands go in at its input, answers come out at its output.
-//!
-//! Not here: what the lines mean (`process`, `fleet`).
+//! A helper program driven by text lines: commands on its input, and replies on its output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStderr, ChildStdin, Command, Stdio};
@@ -9,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::child::OwnChild;
 
-/// A running program; killed when dropped.
+/// A running program. It is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Talk {
     pub(crate) child: OwnChild,
@@ -22,15 +20,15 @@ impl Talk {
     ///
     /// # Panics
     ///
-    /// Panics if it does not start.
+    /// Panics if the program does not start.
     pub(crate) fn with(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = OwnChild::spawn(command, None).expect("the helper process starts");
-        pass_on(child.inner().stderr.take().expect("what it complains of is piped"));
+        pass_on(child.inner().stderr.take().expect("the error output is piped"));
         let input = child.inner().stdin.take();
         let output = child.inner().stdout.take().expect("the output is piped");
         let (send, lines) = mpsc::unbounded_channel();
-        // Ends with the pipe, which ends with the process.
+        // The thread ends with the pipe, which ends with the process.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if send.send(line).is_err() {
@@ -51,16 +49,19 @@ impl Talk {
         writeln!(input, "{line}").and_then(|()| input.flush()).expect("the helper process takes commands");
     }
 
-    /// Waits for the next line; there is none when the process has ended.
+    /// Waits for the next line, or returns `None` if the process has ended.
     pub(crate) async fn line(&mut self) -> Option<String> {
         self.lines.recv().await
     }
 }
 
-/// Passes on what a program complains of. It does not have our own output for that: Node makes it one that does not wait, and leaves it so
-/// when it is killed. Whoever then writes more there than is read at once fails, such as the test program that tells what its tests said.
-fn pass_on(complaints: ChildStderr) {
+/// Copies the error output of a program to that of this process.
+///
+/// The program does not inherit this process's error output, because Node makes it non-blocking,
+/// and leaves it so when it is killed. After that, large writes of other programs to it would fail,
+/// including those of the test harness.
+fn pass_on(errors: ChildStderr) {
     std::thread::spawn(move || {
-        BufReader::new(complaints).lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"));
+        BufReader::new(errors).lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"));
     });
 }

@@ -1,10 +1,10 @@
-//! The clocks of one server or helper process, to be stepped while it runs, or to be run at a rate of its own: its wall clock, and its
-//! monotonic clock, which stands still while a machine sleeps.
+//! The clocks of one server or helper process, which can be stepped or run at another rate.
 //!
-//! A library that is preloaded into the process adds what stands in a file to the time that the system says. It is compiled on first
-//! use by the C compiler that Rust links with.
+//! These are its wall clock and its monotonic clock, which stops while the machine sleeps. A
+//! library that is preloaded into the process adds the offset in a file to the system's time. It is
+//! compiled on first use by the C compiler that Rust links with.
 //!
-//! Not here: who is given such a clock (`RedisServerBuilder::wall_clock`, `Worker::spawn_by`).
+//! See also `RedisServerBuilder::wall_clock` and `Worker::spawn_by` for the users of such a clock.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tempfile::{NamedTempFile, TempDir};
 use crate::clock::Moment;
 use crate::server::RedisServer;
 
-/// A clock that servers and helper processes can be given, and that a test steps.
+/// A clock of servers and helper processes that a test can step.
 #[derive(Debug)]
 pub struct WallClock {
     library: PathBuf,
@@ -28,12 +28,11 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Makes a clock that goes with the system's until it is stepped; without a C compiler, or where libraries cannot be preloaded,
-    /// it says why there is none.
+    /// Creates a clock that follows the system's clock until it is stepped.
     ///
     /// # Errors
     ///
-    /// Fails with the reason.
+    /// Fails with the reason if there is no C compiler, or if libraries cannot be preloaded.
     pub fn new() -> Result<Arc<Self>, String> {
         if !cfg!(target_os = "linux") {
             return Err("this system preloads no library as Linux does".to_owned());
@@ -63,18 +62,18 @@ impl WallClock {
         Ok(Self { library, offset: Mutex::new(offset), dir })
     }
 
-    /// Makes another clock, which is stepped on its own.
+    /// Creates another clock, which is stepped independently.
     ///
     /// # Panics
     ///
-    /// Panics if its file cannot be made.
+    /// Panics if its file cannot be created.
     #[must_use]
     pub fn another(&self) -> Arc<Self> {
         let another = Self::over(self.library.clone(), Arc::clone(&self.dir));
-        Arc::new(another.expect("the folder is ours"))
+        Arc::new(another.expect("a file can be created"))
     }
 
-    /// Returns whether a server that is given the clock lives by it.
+    /// Returns `true` if a server uses a clock that it is given.
     fn is_lived_by(self: &Arc<Self>) -> bool {
         let server = RedisServer::builder().wall_clock(self).start();
         let seconds = || server.call(&["TIME"]).texts().first().and_then(|text| text.parse::<i64>().ok());
@@ -85,7 +84,7 @@ impl WallClock {
         before.zip(after).is_some_and(|(before, after)| after - before >= A_DAY)
     }
 
-    /// Sets the wall clock to so many seconds before (less than zero) or after the system's.
+    /// Sets the wall clock to `seconds` after the system's, or before it if negative.
     ///
     /// # Panics
     ///
@@ -94,8 +93,10 @@ impl WallClock {
         self.step_to_nanos(seconds * NANOS);
     }
 
-    /// Has the clock run faster (more than zero) or slower than the system's by so many thousandths, from where it stands, until the
-    /// returned value is dropped. It is never further away than that, and behind it by a few milliseconds on a busy machine.
+    /// Runs the clock `thousandths` per thousand faster than the system's, or slower if negative.
+    ///
+    /// The drift starts at the system's time and lasts until the returned value is dropped. The
+    /// clock never drifts further than that, but lags by a few milliseconds on a busy machine.
     #[must_use = "the clock drifts until this is dropped"]
     pub fn drift(self: &Arc<Self>, thousandths: i64) -> Drift {
         let (clock, (stop, stopped)) = (Arc::clone(self), mpsc::channel::<()>());
@@ -109,7 +110,7 @@ impl WallClock {
         Drift { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Sets the wall clock to so many nanoseconds before (less than zero) or after the system's.
+    /// Sets the wall clock to `nanos` nanoseconds after the system's, or before it if negative.
     ///
     /// # Panics
     ///
@@ -118,29 +119,29 @@ impl WallClock {
         self.write(0, nanos);
     }
 
-    /// Has the monotonic clock stand behind the system's by so much: for so long the machine has slept.
+    /// Sets the monotonic clock back by `slept`, as if the machine had slept for that time.
     ///
     /// # Panics
     ///
     /// Panics if its file cannot be written.
     pub fn sleep_to(&self, slept: Duration) {
-        self.write(8, i64::try_from(slept.as_nanos()).expect("nobody sleeps for so long"));
+        self.write(8, i64::try_from(slept.as_nanos()).expect("the time fits in an `i64`"));
     }
 
     fn write(&self, at: u64, nanos: i64) {
         let mut offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
-        offset.seek(SeekFrom::Start(at)).expect("the file is ours");
-        offset.write_all(&nanos.to_ne_bytes()).expect("the file is ours");
+        offset.seek(SeekFrom::Start(at)).expect("the file can be written to");
+        offset.write_all(&nanos.to_ne_bytes()).expect("the file can be written to");
     }
 
-    /// Has a program that is about to be started live by this clock.
+    /// Makes a program that is about to be started use this clock.
     pub fn give_to(&self, program: &mut Command) {
         let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
         program.env("LD_PRELOAD", &self.library).env("DLOCK_CLOCK_OFFSET", offset.path());
     }
 }
 
-/// A clock that goes at a rate of its own, until this is dropped.
+/// A clock that runs at another rate until this value is dropped.
 #[derive(Debug)]
 pub struct Drift {
     stop: Option<mpsc::Sender<()>>,

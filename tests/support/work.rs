@@ -1,7 +1,7 @@
-//! Work that is done under locks while servers fall, and what each task saw.
+//! Tasks that work under locks while servers fail, and a record of what they observed.
 //!
-//! Each manager stands for a process. Its tasks hold for longer than a lease, hand one lock to and fro among all processes, and take
-//! a lock of their own again and again.
+//! Each manager represents a process. Its tasks hold locks for longer than a lease, hand one lock
+//! around among all processes, and acquire an uncontended lock repeatedly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,46 +18,46 @@ pub const LEASE: Duration = Duration::from_secs(1);
 /// How long a call waits for its lock.
 pub const WAIT: Duration = Duration::from_millis(700);
 
-/// For how long work may not go on, or not end.
+/// The longest acceptable time without progress, and until the work ends.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// One call for a lock.
 #[derive(Clone, Debug)]
 pub struct Try {
-    /// When it was made.
+    /// The start of the call.
     pub began: Moment,
-    /// When it was answered.
+    /// The end of the call.
     pub ended: Moment,
-    /// Why it did not get the lock.
+    /// The error, if the call did not acquire the lock.
     pub refused: Option<Error>,
 }
 
-/// One hold, as its task believed in it.
+/// One hold, as its task observed it.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// Of which lock.
+    /// The key of the lock.
     pub key: String,
-    /// When it began.
+    /// The start of the hold.
     pub enter: Moment,
-    /// The last moment at which it was believed.
+    /// The last time at which the hold was considered valid.
     pub until: Moment,
-    /// The fencing token, where the server gave one.
+    /// The fencing token, if the server issued one.
     pub token: Option<u64>,
 }
 
-/// What all tasks saw.
+/// The observations of all tasks.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The calls, in the order of their ends.
     pub tries: Vec<Try>,
-    /// The holds, in the order of their beginnings.
+    /// The holds, in the order of their starts.
     pub holds: Vec<Hold>,
-    /// The keys that only one task wants.
+    /// The keys of uncontended locks.
     pub own: Vec<String>,
 }
 
 impl History {
-    /// Returns what concerns the keys that `is_meant` takes.
+    /// Returns the part of the history that is about the keys that `is_meant` accepts.
     #[must_use]
     pub fn of(&self, is_meant: impl Fn(&str) -> bool) -> Self {
         let holds = self.holds.iter().filter(|hold| is_meant(&hold.key)).cloned();
@@ -65,7 +65,7 @@ impl History {
         Self { tries: self.tries.clone(), holds: holds.collect(), own: own.collect() }
     }
 
-    /// Says what has been seen since a moment: how often each lock was had, and why calls did not get theirs.
+    /// Describes the events since a point in time: the holds of each lock, and the errors.
     fn since(&self, since: Moment) -> String {
         let (mut holds, mut refusals) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, usize>::new());
         for hold in self.holds.iter().filter(|hold| hold.enter > since) {
@@ -80,7 +80,7 @@ impl History {
     }
 }
 
-/// Tasks at work.
+/// Running tasks.
 #[derive(Debug)]
 pub struct Work {
     history: Arc<Mutex<History>>,
@@ -89,7 +89,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Starts the tasks of each manager, for each of the `keys` that are made of one.
+    /// Starts the tasks of each manager, for each of the `keys` that are derived from one key.
     pub fn start(managers: &[LockManager], keys: impl Fn(&str) -> Vec<String>) -> Self {
         let mut work = Self { history: Arc::default(), stop: Arc::default(), tasks: JoinSet::new() };
         for (number, manager) in managers.iter().enumerate() {
@@ -135,16 +135,17 @@ impl Work {
         });
     }
 
-    /// Returns when every lock that only one task wants was had after `since`, and all together `more` locks.
+    /// Returns when every uncontended lock was acquired after `since`, and at least `more` locks in
+    /// total.
     ///
     /// # Panics
     ///
-    /// Panics if that takes longer than fifteen seconds.
+    /// Panics if that takes more than 15 s.
     pub async fn until_entered(&self, since: Moment, more: usize) {
         let entered = async {
             loop {
                 let enough = with(&self.history, |history| {
-                    // From the end: going through all of a long history would hold up the tasks.
+                    // In reverse, because a scan of a long history would delay the tasks.
                     let newest = history.holds.iter().rev();
                     let after: Vec<_> = newest.take_while(|hold| hold.enter > since).collect();
                     let all = history.own.iter().all(|key| after.iter().any(|hold| hold.key == *key));
@@ -164,11 +165,11 @@ impl Work {
         );
     }
 
-    /// Ends the work and returns what was seen.
+    /// Ends the work, and returns what the tasks observed.
     ///
     /// # Panics
     ///
-    /// Panics if a task panicked, or does not end within fifteen seconds.
+    /// Panics if a task panicked, or does not end within 15 s.
     pub async fn end(mut self) -> History {
         self.stop.store(true, Ordering::Relaxed);
         let all_end = async {
@@ -181,7 +182,9 @@ impl Work {
     }
 }
 
-/// Believes in a hold until it is over; returns how long that was, and its fencing token.
+/// Keeps a lock until it is lost or its time is over.
+///
+/// Returns the last time at which the hold was considered valid, and its fencing token.
 async fn hold(
     guard: &LockGuard,
     enter: Moment,

@@ -1,6 +1,6 @@
-//! Where a contract test runs: in memory under paused time, or over a real Redis in each layout, by the same code.
+//! The backend of a contract test: in memory under paused time, or a real Redis with each layout.
 //!
-//! Not here: what must hold. A test that cares which world it is in belongs to another file than the contract.
+//! A test that depends on the backend does not belong to the contract.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::clock::within;
 use crate::resp::Reply;
 use crate::server::RedisServer;
 
-/// One backend with nothing in it.
+/// One empty backend.
 #[derive(Debug)]
 pub struct World {
     url: String,
     server: Option<RedisServer>,
-    /// How locks stand in the server.
+    /// The layout of locks in the server.
     layout: Layout,
 }
 
 impl World {
-    /// A world in memory that nobody else knows the name of.
+    /// Creates an in-memory backend with a unique name.
     #[must_use]
     pub fn in_memory() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -30,22 +30,22 @@ impl World {
         Self { url: format!("memory://world-{number}"), server: None, layout: Layout::Native }
     }
 
-    /// A world of one Redis of its own.
+    /// Creates a backend with a separate Redis.
     ///
     /// # Panics
     ///
-    /// Panics if no server starts.
+    /// Panics if the server does not start.
     #[must_use]
     pub fn over_redis() -> Self {
         let server = RedisServer::start();
         Self { url: server.url_with(""), server: Some(server), layout: Layout::Native }
     }
 
-    /// A world of one Redis of its own, where locks stand as Redisson's do.
+    /// Creates a backend with a separate Redis and `layout=redisson`.
     ///
     /// # Panics
     ///
-    /// Panics if no server starts.
+    /// Panics if the server does not start.
     #[must_use]
     pub fn over_redis_as_redisson() -> Self {
         let server = RedisServer::start();
@@ -53,65 +53,65 @@ impl World {
         Self { url: server.url_with("?layout=redisson"), server: Some(server), layout: Layout::Redisson }
     }
 
-    /// Returns the URL that managers of this world are connected by.
+    /// Returns the URL for managers of this backend.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns the URL with more options, such as `yield_to_foreign=on`.
+    /// Returns the URL with further options, such as `yield_to_foreign=on`.
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         format!("{}{separator}{options}", self.url)
     }
 
-    /// Connects a manager of its own, as another process would.
+    /// Connects a new manager, like another process.
     ///
     /// # Panics
     ///
-    /// Panics if it cannot connect.
+    /// Panics if the manager cannot connect.
     pub async fn manager(&self) -> LockManager {
         LockManager::connect(&self.url).await.expect("the world takes managers")
     }
 
-    /// Lets `time` pass, for tests about what time does; in memory it costs none.
+    /// Waits for `time`. In memory, this takes no real time.
     pub async fn let_pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// Returns when `count` contenders from other processes stand behind the holder of `key`.
+    /// Waits until `count` contenders of other processes are queued behind the holder of `key`.
     ///
     /// # Panics
     ///
-    /// Panics if there are fewer for ten seconds.
+    /// Panics if that takes more than 10 s.
     pub async fn until_waiting(&self, key: &str, count: usize) {
         self.until(key, &format!("{count} waiting"), |there| there > count).await;
     }
 
-    /// Returns when nobody stands behind the holder of `key`, if it has one.
+    /// Waits until no contender is queued behind the holder of `key`.
     ///
     /// # Panics
     ///
-    /// Panics if somebody does for ten seconds.
-    pub async fn until_nobody_waits(&self, key: &str) {
-        self.until(key, "nobody waiting", |there| there <= 1).await;
+    /// Panics if that takes more than 10 s.
+    pub async fn until_no_waiter(&self, key: &str) {
+        self.until(key, "no waiter", |there| there <= 1).await;
     }
 
-    /// Returns when nobody holds `key`.
+    /// Waits until `key` is not held.
     ///
     /// # Panics
     ///
-    /// Panics if somebody does for ten seconds.
+    /// Panics if that takes more than 10 s.
     pub async fn until_free(&self, key: &str) {
         self.until(key, "free", |there| there == 0).await;
     }
 
-    /// Deletes the lock `key` behind its holder's back.
+    /// Deletes the lock `key` without its holder.
     ///
     /// # Panics
     ///
-    /// Panics if it cannot be deleted.
+    /// Panics if the lock cannot be deleted.
     pub async fn delete(&self, key: &str) {
         match &self.server {
             Some(server) => assert_eq!(server.call(&["DEL", &name(key)]), Reply::Integer(1)),
@@ -121,11 +121,11 @@ impl World {
         }
     }
 
-    /// Gives the lock `key` to somebody else, behind its holder's back and for a minute.
+    /// Gives the lock `key` to another owner for a minute, without a release by its holder.
     ///
     /// # Panics
     ///
-    /// Panics if it cannot be taken.
+    /// Panics if the lock cannot be acquired.
     pub async fn steal(&self, key: &str) -> Thief {
         if let Some(server) = &self.server {
             let name = name(key);
@@ -144,10 +144,10 @@ impl World {
         Thief { _guard: Some(lock.acquire().await.expect("the lock has just been freed")) }
     }
 
-    /// Waits until as many stand at `key` as are `wanted`: its holder, and those who wait.
+    /// Waits until `wanted` accepts the number of the holder and the waiters of `key`.
     async fn until(&self, key: &str, what: &str, wanted: impl Fn(usize) -> bool) {
         let Some(server) = &self.server else {
-            // Under paused time a sleep ends only when every task has nothing left to do.
+            // Under paused time, a sleep ends only when every task is idle.
             return tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let come = async {
@@ -158,7 +158,9 @@ impl World {
         within(Duration::from_secs(10), &format!("{key}: {what}"), come).await;
     }
 
-    /// Returns how many stand at a lock: in its value, or beside it, with an ear on its channel.
+    /// Returns the number of the holder and the waiters of a lock.
+    ///
+    /// They are in its value, or, in Redisson's layout, subscribed to its channel.
     fn standing_at(&self, server: &RedisServer, name: &str) -> usize {
         match self.layout {
             Layout::Redisson => held_or_heard(server, name),
@@ -167,13 +169,13 @@ impl World {
     }
 }
 
-/// Whoever has stolen a lock; lets go, in memory, when dropped.
+/// The owner of a stolen lock. In memory, the lock is released on drop.
 #[derive(Debug)]
 pub struct Thief {
     _guard: Option<LockGuard>,
 }
 
-/// Returns how many hold a lock of Redisson's layout or listen for its release.
+/// Returns 1 if a lock in Redisson's layout is held, plus the number of subscribers of its channel.
 fn held_or_heard(server: &RedisServer, name: &str) -> usize {
     let number =
         |reply: &Reply| reply.integer().and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
@@ -186,24 +188,26 @@ fn held_or_heard(server: &RedisServer, name: &str) -> usize {
     number(&held) + heard.last().map_or(0, number)
 }
 
-/// Runs one contract test in memory; the time limit is by the paused clock.
+/// Runs one contract test in memory. The time limit is on the paused clock.
 pub async fn in_memory<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     within(Duration::from_secs(24 * 3600), "the test in memory", test(World::in_memory())).await;
 }
 
-/// Runs one contract test over a Redis of its own.
+/// Runs one contract test over a separate Redis.
 pub async fn over_redis<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     within(Duration::from_secs(60), "the test over Redis", test(World::over_redis())).await;
 }
 
-/// Runs one contract test over a Redis of its own, in Redisson's layout.
+/// Runs one contract test over a separate Redis, in Redisson's layout.
 pub async fn over_redis_as_redisson<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     let world = World::over_redis_as_redisson();
     within(Duration::from_secs(60), "the test in Redisson's layout", test(world)).await;
 }
 
-/// Makes each of the named `async fn(World)` a test in every world; those behind `in_order` in worlds alone that serve the waiting
-/// of several processes in the order in which they came.
+/// Makes each of the named `async fn(World)` a test over every backend.
+///
+/// Those after `in_order` run only over backends that serve the waiters of several processes in
+/// order.
 #[macro_export]
 macro_rules! contract {
     ($($test:ident),+ $(,)? $(; in_order: $($in_order:ident),+ $(,)?)?) => {
@@ -237,14 +241,14 @@ pub fn name(key: &str) -> String {
     format!("dlock:{key}")
 }
 
-/// Returns how many ids of ours stand in a lock's value: the holder's, and those of the waiting.
+/// Returns the number of dlock ids in the value of a lock: those of the holder and of the waiters.
 #[must_use]
 pub fn ids_in(value: &str) -> usize {
     value.matches("dl2-").count()
 }
 
-/// The value of a lock that another family of clients holds.
+/// The value of a lock that a client of another library holds.
 pub const FOREIGN: &str = "a-foreign-client";
 
-/// The owner of a lock that a Redisson holds.
+/// The owner of a lock that a Redisson client holds.
 const FOREIGN_THREAD: &str = "2b130015-a627-4ad5-af85-0b847b19b029:12";

@@ -1,4 +1,4 @@
-//! Bodies that complete in the poll in which their lock is found lost: what the caller gets, and what is told.
+//! Bodies that complete in the poll that detects the loss of their lock, and the caller's result.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{KEY, LONG, manager_of};
 
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Lets paused time pass within the poll that calls it, as a body does that blocks its thread.
+/// Advances the paused clock within the current poll, like a body that blocks its thread.
 fn block_for(time: Duration) {
     let _ = tokio::time::advance(time).now_or_never();
 }
 
-/// Returns whether a result is the loss of a lock whose body had completed.
+/// Returns `true` if a result is the loss of a lock whose body had completed.
 fn is_completed<T>(outcome: &Result<T, Error>, by: LossCause) -> bool {
     matches!(outcome, Err(Error::Lost { completed: true, cause, .. }) if *cause == by)
 }
@@ -100,7 +100,7 @@ async fn order_within(id: u64, body: impl FnOnce()) -> Result<u64, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_completes_after_its_lease_is_told_that_it_may_have_overlapped() {
+async fn body_completed_after_its_lease_reports_the_loss() {
     let locks = TestLocks::new();
     let late = || {
         block_for(LEASE);
@@ -115,7 +115,7 @@ async fn a_body_that_completes_after_its_lease_is_told_that_it_may_have_overlapp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_completes_when_its_lock_was_taken_is_told_so() {
+async fn body_completed_after_a_theft_reports_the_loss() {
     let locks = TestLocks::new();
     let taken = || {
         locks.lose(KEY);
@@ -141,7 +141,7 @@ async fn the_error_of_a_body_wins_over_the_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_of_an_error_wins_over_the_loss_and_another_does_not() {
+async fn error_response_wins_over_the_loss_but_success_does_not() {
     use axum::http::StatusCode;
     let locks = TestLocks::new();
 
@@ -159,7 +159,8 @@ async fn a_body_that_outlives_its_max_hold_alone_gives_its_value() {
     let locks = TestLocks::new();
     let past = |time| move || block_for(Duration::from_secs(time));
 
-    // `memory://` renews though the thread is blocked, until `max_hold` ends that: the lease is over at 23 s or so.
+    // `memory://` renews the lease although the thread is blocked, until `max_hold` stops it. The
+    // lease expires at about 23 s.
     assert_eq!(locks.run(order_within(7, past(16))).await.ok(), Some(7));
     let renewed_first = locks.manager().lock(KEY).lease(LEASE).max_hold(LEASE);
     let outcome = renewed_first
@@ -184,7 +185,7 @@ async fn a_body_that_outlives_max_hold_and_lease_may_have_overlapped() {
                 tokio::time::sleep(Duration::from_secs(6)).await;
                 block_for(Duration::from_secs(5));
                 if max_hold_is_noticed {
-                    let _ = elsewhere.try_acquire().now_or_never(); // brings the world up to date
+                    let _ = elsewhere.try_acquire().now_or_never(); // updates the in-memory store
                 }
                 block_for(LEASE);
             })
@@ -204,7 +205,7 @@ async fn a_body_that_finishes_gives_its_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_carries_no_lock_error_keeps_the_value_of_a_completed_body() {
+async fn type_without_lock_error_keeps_a_completed_value() {
     let locks = TestLocks::new();
 
     assert_eq!(locks.run(order_or_none(7, || block_for(LEASE))).await, Some(7));
@@ -217,7 +218,7 @@ async fn a_type_that_carries_no_lock_error_keeps_the_value_of_a_completed_body()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_joined_call_and_its_root_are_both_told() {
+async fn a_joined_call_and_its_root_both_report_the_loss() {
     let locks = TestLocks::new();
     let lock = locks.manager().lock(KEY).lease(LEASE).renew(false);
     let mut joined = None;
@@ -273,12 +274,12 @@ async fn a_joined_call_whose_root_was_released_has_not_completed() {
             joined = Some((call, wake));
         })
         .await;
-    let (call, wake) = joined.expect("it has joined");
+    let (call, wake) = joined.expect("the call has joined");
     drop(wake);
     let joined = call.await;
 
     assert!(root.is_ok(), "{root:?}");
-    // Its body was not polled again: it had not completed.
+    // The joined body was not polled again, so it has not completed.
     assert!(
         matches!(joined, Err(Error::Lost { completed: false, cause: LossCause::Released, .. })),
         "{joined:?}"
@@ -322,7 +323,7 @@ async fn a_body_that_panics_when_its_lease_is_over_panics() {
 async fn a_loss_that_only_the_release_reveals_leaves_the_value() {
     let server = RedisServer::start();
     for release in [ReleaseMode::Awaited, ReleaseMode::Background] {
-        let lock = manager_of(&server).await.lock(KEY).release(release);
+        let lock = manager_of(&server).await.lock(KEY).release_mode(release);
 
         let outcome =
             lock.run(async |_guard| drop(server.call(&["DEL", &dlock_tests::world::name(KEY)]))).await;
@@ -332,7 +333,7 @@ async fn a_loss_that_only_the_release_reveals_leaves_the_value() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blocked_body_that_completes_beside_another_holder_is_told() {
+async fn blocked_body_that_overlaps_a_new_holder_reports_the_loss() {
     let server = RedisServer::start();
     let lease = Duration::from_millis(100);
     let (holder, other) = (manager_of(&server).await, manager_of(&server).await);
@@ -342,13 +343,13 @@ async fn a_blocked_body_that_completes_beside_another_holder_is_told() {
         let lock = holder.lock(KEY).lease(lease).renew(false);
         lock.run(async move |_guard| {
             let _ = entered.send(());
-            is_taken.recv_timeout(LONG).expect("another process takes the lock"); // blocks, as some bodies do
+            is_taken.recv_timeout(LONG).expect("another process acquires the lock"); // blocks the thread
         })
         .await
     });
     has_entered.await.expect("the body starts");
 
-    let beside = other.lock(KEY).wait(LONG).acquire().await.expect("the lease ends");
+    let beside = other.lock(KEY).wait(LONG).acquire().await.expect("the lease expires");
     taken.send(()).expect("the body waits");
     let outcome = call.await.expect("no panic");
 
@@ -377,7 +378,7 @@ async fn a_hold_that_is_over_has_no_time_left() {
 }
 
 #[tokio::test]
-async fn the_release_of_a_stolen_lock_says_that_it_was_lost() {
+async fn the_release_of_a_stolen_lock_reports_the_loss() {
     let server = RedisServer::start();
     let guard = manager_of(&server).await.lock(KEY).acquire().await.expect("it is free");
     server.call(&["DEL", &dlock_tests::world::name(KEY)]);
@@ -397,7 +398,7 @@ async fn a_scope_of_another_manager_is_not_joined() {
 
     let inside = outer.run(async |_guard| inner.run(async |_guard| ()).await).await.expect("it is free");
     drop(own);
-    // And a guard of theirs is no call inside a hold of ours.
+    // A guard of another manager is not part of a call inside this hold either.
     let guard = outer.run(async |_guard| inner.acquire().await).await.expect("it is free");
 
     assert!(inside.is_err_and(|error| error.is_contended()), "it joined the hold of another manager");
@@ -405,25 +406,25 @@ async fn a_scope_of_another_manager_is_not_joined() {
 }
 
 async fn in_memory(world: &str) -> LockManager {
-    LockManager::connect(&format!("memory://{world}")).await.expect("memory takes managers")
+    LockManager::connect(&format!("memory://{world}")).await.expect("the in-memory backend connects")
 }
 
-/// Asks, when it is dropped, whether its lock is free.
-struct LooksWhenDropped {
+/// Checks, when it is dropped, whether its lock is free.
+struct ChecksWhenDropped {
     other: dlock_runtime::Lock,
     was_free: std::sync::Arc<std::sync::Mutex<Option<bool>>>,
 }
 
-impl Drop for LooksWhenDropped {
+impl Drop for ChecksWhenDropped {
     fn drop(&mut self) {
         let taken = self.other.try_acquire().now_or_never();
         let free = matches!(taken, Some(Ok(Some(_))));
-        *self.was_free.lock().expect("nobody panics") = Some(free);
+        *self.was_free.lock().expect("no panic while locked") = Some(free);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_max_hold_stops_is_dropped_before_its_lock_is_released() {
+async fn body_stopped_by_max_hold_is_dropped_before_the_release() {
     let locks = TestLocks::new();
     let other = locks.another_manager().lock(KEY);
     let was_free = std::sync::Arc::default();
@@ -431,8 +432,8 @@ async fn a_body_that_max_hold_stops_is_dropped_before_its_lock_is_released() {
 
     let stopped = lock
         .run(async |_guard| {
-            let _looks =
-                LooksWhenDropped { other: other.clone(), was_free: std::sync::Arc::clone(&was_free) };
+            let _checks =
+                ChecksWhenDropped { other: other.clone(), was_free: std::sync::Arc::clone(&was_free) };
             std::future::pending::<()>().await;
         })
         .await;
@@ -441,6 +442,10 @@ async fn a_body_that_max_hold_stops_is_dropped_before_its_lock_is_released() {
         matches!(stopped, Err(Error::Lost { completed: false, cause: LossCause::MaxHold, .. })),
         "{stopped:?}"
     );
-    assert_eq!(*was_free.lock().expect("nobody panics"), Some(false), "released while the body was there");
+    assert_eq!(
+        *was_free.lock().expect("no panic while locked"),
+        Some(false),
+        "released before the body was dropped"
+    );
     assert!(other.try_acquire().await.is_ok_and(|guard| guard.is_some()));
 }

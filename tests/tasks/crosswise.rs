@@ -1,5 +1,6 @@
-//! T6: two keys that two processes take crosswise. Within one process that is told at once as a deadlock (`tests/contract/running`);
-//! between processes nobody can see the circle, and the waits end it.
+//! T6: two processes lock two keys in opposite order. Within one process, this is reported at once
+//! as a deadlock (`tests/contract/running`). Between processes, no process can detect the cycle, so
+//! the wait limits end it.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::sync::Barrier;
 use super::{LONG, PROMPT, assert_nothing_is_left, manager_of};
 
 #[tokio::test]
-async fn two_processes_that_take_two_keys_crosswise_end_within_their_waits() {
+async fn deadlock_between_processes_ends_within_the_waits() {
     let wait = Duration::from_millis(600);
     let server = RedisServer::start();
     let both_hold = Barrier::new(2);
@@ -22,7 +23,7 @@ async fn two_processes_that_take_two_keys_crosswise_end_within_their_waits() {
                 both_hold.wait().await;
                 let began = Moment::now();
                 let outcome = inner.run(async |_guard| ()).await;
-                guard.check().expect("the outer one is held all the time");
+                guard.check().expect("the outer lock is held throughout");
                 (outcome, began.elapsed())
             })
             .await;
@@ -31,7 +32,7 @@ async fn two_processes_that_take_two_keys_crosswise_end_within_their_waits() {
 
     let chains = tokio::join!(chain("left", "right"), chain("right", "left"));
 
-    // Who gives up first frees his outer lock, which the other may still get.
+    // The first chain to give up releases its outer lock, which the other may still acquire.
     let outcomes = [&chains.0, &chains.1];
     let refused =
         outcomes.iter().filter(|(outcome, _)| matches!(outcome, Err(Error::Contended { .. }))).count();

@@ -1,4 +1,5 @@
-//! T7 and T8: a thousand waiters on one key, more processes than a queue has places, and ten thousand keys at a time.
+//! T7 and T8: a thousand waiters for one key, more processes than queue entries, and ten thousand
+//! keys at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +11,9 @@ use tokio::task::JoinSet;
 
 use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
 
-/// Lets each of `managers` have `tasks` tasks want one lock, all of which wait before the first has it; returns how many turns there
-/// were.
-async fn take_turns(server: &RedisServer, managers: &[LockManager], tasks: usize) -> usize {
+/// Runs `tasks` tasks of each manager, which all wait for one lock before the first acquires it.
+/// Returns the number of holds.
+async fn run_tasks(server: &RedisServer, managers: &[LockManager], tasks: usize) -> usize {
     let first = manager_of(server).await.lock(KEY).lease(LONG).acquire().await.expect("it is free");
     let (inside, tokens) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
     let mut calls = JoinSet::new();
@@ -21,7 +22,7 @@ async fn take_turns(server: &RedisServer, managers: &[LockManager], tasks: usize
         let (inside, tokens) = (Arc::clone(&inside), Arc::clone(&tokens));
         calls.spawn(async move {
             lock.run(async |guard| {
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two tasks hold the lock");
                 let token = guard.fencing_token().await.expect("it is held");
                 tokens.lock().unwrap_or_else(PoisonError::into_inner).push(token);
                 inside.fetch_sub(1, Ordering::SeqCst);
@@ -29,49 +30,52 @@ async fn take_turns(server: &RedisServer, managers: &[LockManager], tasks: usize
             .await
         });
     }
-    until_waiting(server, KEY, managers.len().min(MOST_PLACES)).await;
+    until_waiting(server, KEY, managers.len().min(MAX_QUEUE)).await;
 
     first.release().await.expect("it is held");
-    while let Some(ended) = within(LONG, "the next turn", calls.join_next()).await {
-        ended.expect("one at a time").expect("its turn comes");
+    while let Some(ended) = within(LONG, "the next hold", calls.join_next()).await {
+        ended.expect("one at a time").expect("the lock is granted");
     }
 
     let tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "tokens fall in the order of holding");
+    assert!(
+        tokens.is_sorted_by(|earlier, later| earlier < later),
+        "tokens do not rise in the order of holds"
+    );
     tokens.len()
 }
 
 #[tokio::test]
-async fn a_thousand_waiters_of_one_key_all_have_their_turn_one_at_a_time() {
+async fn a_thousand_waiters_all_acquire_one_at_a_time() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..4 {
         managers.push(manager_of(&server).await);
     }
 
-    let turns = take_turns(&server, &managers, 250).await;
+    let holds = run_tasks(&server, &managers, 250).await;
 
-    assert_eq!(turns, 1_000);
+    assert_eq!(holds, 1_000);
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// Who finds the queue full polls.
+/// A process that finds the queue full polls.
 #[tokio::test]
-async fn more_processes_than_a_queue_has_places_all_have_their_turn() {
+async fn more_processes_than_queue_entries_all_acquire() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
-    for _ in 0..MOST_PLACES + 12 {
+    for _ in 0..MAX_QUEUE + 12 {
         managers.push(manager_of(&server).await);
     }
 
-    let turns = take_turns(&server, &managers, 1).await;
+    let holds = run_tasks(&server, &managers, 1).await;
 
-    assert_eq!(turns, MOST_PLACES + 12);
+    assert_eq!(holds, MAX_QUEUE + 12);
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
 #[tokio::test]
-async fn ten_thousand_keys_are_held_beyond_their_lease_and_let_go_of() {
+async fn ten_thousand_keys_are_renewed_and_released() {
     const KEYS: u32 = 10_000;
     let lease = Duration::from_secs(4);
     let server = RedisServer::start();
@@ -89,17 +93,17 @@ async fn ten_thousand_keys_are_held_beyond_their_lease_and_let_go_of() {
     tokio::time::sleep(lease + lease / 4).await;
     let lost = held.iter().filter(|guard| guard.check().is_err()).count();
     let keys = server.call(&["DBSIZE"]).integer();
-    let dying = server.call(&["EVAL", ABOUT_TO_DIE, "0"]).integer();
+    let expiring = server.call(&["EVAL", COUNT_EXPIRING, "0"]).integer();
     drop(held);
 
-    assert_eq!((lost, keys, dying), (0, Some(i64::from(KEYS)), Some(0)));
+    assert_eq!((lost, keys, expiring), (0, Some(i64::from(KEYS)), Some(0)));
     assert_nothing_is_left(&server, Duration::from_secs(5)).await;
 }
 
-/// How many keys have no end, or less than a second to live.
-const ABOUT_TO_DIE: &str = "local dying = 0 \
+/// Counts keys without an expiry or with less than 1 s left.
+const COUNT_EXPIRING: &str = "local expiring = 0 \
     for _, key in ipairs(redis.call('KEYS', '*')) do \
-      if redis.call('PTTL', key) < 1000 then dying = dying + 1 end \
-    end return dying";
-/// So many can stand behind the holder in the value of a lock.
-const MOST_PLACES: usize = 128;
+      if redis.call('PTTL', key) < 1000 then expiring = expiring + 1 end \
+    end return expiring";
+/// The maximum number of queue entries behind the holder in a lock's value.
+const MAX_QUEUE: usize = 128;

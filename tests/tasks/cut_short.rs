@@ -1,4 +1,5 @@
-//! T9: calls that `select!`, `timeout`, `join!` and `abort` cut short, also in the moment in which their turn comes.
+//! T9: calls that `select!`, `timeout`, `join!`, and `abort` cancel, also at the moment of their
+//! grant.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ async fn a_body_that_a_timeout_ends_releases_at_once() {
 }
 
 #[tokio::test]
-async fn the_branch_of_a_select_that_is_not_taken_gives_up_its_hold_and_its_place() {
+async fn untaken_select_branch_releases_and_leaves_the_queue() {
     let server = RedisServer::start();
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
     let elsewhere = theirs.lock("taken").lease(LONG).acquire().await.expect("it is free");
@@ -45,14 +46,14 @@ async fn the_branch_of_a_select_that_is_not_taken_gives_up_its_hold_and_its_plac
 }
 
 #[tokio::test]
-async fn calls_of_one_task_that_are_joined_have_their_turns() {
+async fn joined_calls_of_one_task_all_acquire() {
     let server = RedisServer::start();
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
     let body = async |_guard: &_| tokio::time::sleep(Duration::from_millis(5)).await;
     let (first, second) = (ours.lock(KEY).lease(LONG).wait(LONG), theirs.lock(KEY).lease(LONG).wait(LONG));
     let another = ours.lock("another").lease(LONG);
 
-    let outcomes = within(LONG, "all turns", async {
+    let outcomes = within(LONG, "all holds", async {
         tokio::join!(first.run(body), second.run(body), first.run(body), another.run(body))
     })
     .await;
@@ -61,9 +62,9 @@ async fn calls_of_one_task_that_are_joined_have_their_turns() {
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// A task that waits for what it holds itself, by another guard, ends as anybody who waits in vain.
+/// A task that waits for a lock that it holds through another guard fails like any other waiter.
 #[tokio::test]
-async fn two_guards_of_one_key_in_one_task_are_contended_within_the_wait() {
+async fn two_guards_of_one_key_in_one_task_are_contended() {
     let server = RedisServer::start();
     let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(Duration::from_millis(300));
 
@@ -81,7 +82,7 @@ async fn two_guards_of_one_key_in_one_task_are_contended_within_the_wait() {
 }
 
 #[tokio::test]
-async fn tasks_that_are_aborted_as_they_wait_hold_up_nobody_behind_them() {
+async fn aborted_waiters_do_not_delay_later_ones() {
     let server = RedisServer::start();
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
     let held = ours.lock(KEY).lease(LONG).acquire().await.expect("it is free");
@@ -97,27 +98,27 @@ async fn tasks_that_are_aborted_as_they_wait_hold_up_nobody_behind_them() {
 
     aborted.abort_all();
     held.release().await.expect("it is held");
-    let turn = within(PROMPT, "the turn of who stayed", last).await.expect("no panic");
+    let grant = within(PROMPT, "the grant of the remaining waiter", last).await.expect("no panic");
 
-    assert!(turn.is_ok(), "{turn:?}");
+    assert!(grant.is_ok(), "{grant:?}");
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// The waiting is cut short around the moment in which the lock is handed over: before it, in it, and after it but before the task has
-/// looked.
+/// The wait is cancelled around the hand-off: before it, during it, and after it but before the
+/// task is polled.
 #[tokio::test]
-async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
+async fn wait_cancelled_during_its_grant_leaves_nothing() {
     let server = RedisServer::start();
     let (ours, theirs) = (manager_of(&server).await, manager_of(&server).await);
     for round in 0..120_u32 {
-        // Every other time the lock comes from a task of the same process.
+        // In every other round, the lock comes from another process.
         let is_theirs = round % 2 == 1;
         let from = if is_theirs { &theirs } else { &ours };
-        let held = from.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("nobody else wants it");
+        let held = from.lock(KEY).lease(LONG).wait(LONG).acquire().await.expect("the lock is free");
         let waiting = ours.lock(KEY).lease(LONG).wait(LONG);
         let mut acquire = Box::pin(waiting.acquire());
-        let turn = Arc::new(Turn::default());
-        let waker = Waker::from(Arc::clone(&turn));
+        let grant = Arc::new(GrantSignal::default());
+        let waker = Waker::from(Arc::clone(&grant));
         let early = acquire.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(early.is_pending(), "it is held: {early:?}");
         if is_theirs {
@@ -128,16 +129,17 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
         let moment = Instant::now() + Duration::from_micros(2) * round;
         let is_time = async || match round / 2 % 3 {
             0 => {}
-            // Timers of tokio are too coarse for this: a release takes a tenth of what they round to.
+            // Timers of tokio are too coarse: they round to about ten times the duration of a
+            // release.
             1 => {
                 while Instant::now() < moment {
                     tokio::task::yield_now().await;
                 }
             }
-            _ => turn.come.notified().await,
+            _ => grant.arrived.notified().await,
         };
-        within(PROMPT, &format!("the turn of round {round}"), is_time()).await;
-        // Not polled again: a turn that has come is one that nobody has seen.
+        within(PROMPT, &format!("the grant of round {round}"), is_time()).await;
+        // The call is not polled again, so it has not observed a grant that has arrived.
         drop(acquire);
         released.await.expect("no panic").expect("it was held");
 
@@ -149,14 +151,14 @@ async fn a_wait_that_is_cut_short_as_its_turn_comes_leaves_nothing() {
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// Tells of a turn that has come to a task that does not look.
+/// Receives the wake-up of a call that is not polled again.
 #[derive(Default)]
-struct Turn {
-    come: Notify,
+struct GrantSignal {
+    arrived: Notify,
 }
 
-impl Wake for Turn {
+impl Wake for GrantSignal {
     fn wake(self: Arc<Self>) {
-        self.come.notify_one();
+        self.arrived.notify_one();
     }
 }

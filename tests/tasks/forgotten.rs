@@ -1,4 +1,4 @@
-//! T10: guards and futures that are forgotten: never dropped and never polled again.
+//! T10: leaked guards and futures, which are never dropped and never polled again.
 
 use std::mem;
 use std::time::Duration;
@@ -19,22 +19,25 @@ async fn a_forgotten_guard_is_bounded_by_max_hold_and_shutdown() {
     mem::forget(manager.lock(KEY).lease(LEASE).acquire().await.expect("it is free"));
 
     let taken = Moment::now();
-    let bounded = other.lock("bounded").lease(LONG).wait(LONG).acquire().await.expect("max_hold is over");
+    let bounded = other.lock("bounded").lease(LONG).wait(LONG).acquire().await.expect("max_hold has elapsed");
     let after = taken.elapsed();
     let kept = other.lock(KEY).lease(LONG).wait(LEASE * 2).acquire().await;
     manager.shutdown(Duration::from_millis(50)).await;
     let again = other.lock(KEY).lease(LONG).wait(LONG);
     let freed = within(PROMPT, "the lock after the shutdown", again.acquire()).await;
-    let freed = freed.expect("shutdown lets go of it");
+    let freed = freed.expect("shutdown releases it");
 
     assert!(after < LEASE * 2 + Duration::from_millis(250), "{after:?}");
-    assert!(matches!(kept, Err(Error::Contended { .. })), "a live process renews what it forgot: {kept:?}");
+    assert!(
+        matches!(kept, Err(Error::Contended { .. })),
+        "a live process renews a leaked guard's lock: {kept:?}"
+    );
     drop((bounded, freed));
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// As a branch of a `select!` in a loop that is not polled while another runs, or an element of a set that nobody asks. Its turn comes
-/// all the same, and then it holds as anybody does who hangs.
+/// Examples: a `select!` branch in a loop that is not polled while another runs, or a future in a
+/// set that is not polled. It is granted the lock, and holds it like a task that hangs.
 #[tokio::test]
 async fn a_waiter_that_is_never_polled_again_is_bounded_by_max_hold() {
     let server = RedisServer::start();
@@ -49,19 +52,19 @@ async fn a_waiter_that_is_never_polled_again_is_bounded_by_max_hold() {
     let granted = Moment::now();
     let next = within(LONG, "the lock", other.lock(KEY).lease(LONG).wait(LONG).acquire()).await;
     let took = granted.elapsed();
-    // Whoever polls it in the end is told.
-    let told = within(PROMPT, "the loss", forgotten).await;
+    // A late poll returns the loss.
+    let reported = within(PROMPT, "the loss", forgotten).await;
 
     assert!(next.is_ok(), "{next:?}");
     assert!(took < LEASE * 2 + Duration::from_millis(250), "{took:?}");
-    assert!(matches!(told, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{told:?}");
+    assert!(matches!(reported, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{reported:?}");
     drop(next);
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-/// Nobody polls it, and its place in the queue is no obstacle once it is dropped.
+/// The granted call is not polled until its drop releases the lock.
 #[tokio::test]
-async fn a_waiter_that_is_dropped_long_after_its_turn_came_lets_go() {
+async fn a_waiter_dropped_long_after_its_grant_releases() {
     let server = RedisServer::start();
     let (manager, other) = (manager_of(&server).await, manager_of(&server).await);
     let held = other.lock(KEY).lease(LONG).acquire().await.expect("it is free");
@@ -96,10 +99,10 @@ async fn a_call_that_is_never_polled_again_is_bounded_by_max_hold() {
     let taken = Moment::now();
     let next = other.lock(KEY).lease(LONG).wait(LONG).acquire().await;
     let after = taken.elapsed();
-    // Whoever polls it in the end is told.
-    let told = within(PROMPT, "the loss", call).await;
+    // A late poll returns the loss.
+    let reported = within(PROMPT, "the loss", call).await;
 
     assert!(next.is_ok(), "{next:?}");
     assert!(after < LEASE * 2 + Duration::from_millis(250), "{after:?}");
-    assert!(matches!(told, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{told:?}");
+    assert!(matches!(reported, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{reported:?}");
 }

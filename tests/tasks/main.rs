@@ -1,7 +1,8 @@
-//! What tasks do to locks: they panic, race, are cut short, come in crowds, ask from inside a waker and run on every kind of runtime.
+//! Task behavior around locks: panics, races, cancellation, crowds, requests from a waker, and
+//! kinds of runtimes.
 //!
-//! Each file is named by what the tasks do. Beside these stand `tests/cancel` (dropped at every await), `tests/promises/runtimes`
-//! (runtimes that end) and `tests/contract` (panics, nesting and crosswise keys in every backend).
+//! See also: `tests/cancel` (drops at every await point), `tests/promises/runtimes` (runtimes that
+//! end), and `tests/contract` (panics, nesting, and deadlocks with every backend).
 
 mod completed;
 mod crosswise;
@@ -22,14 +23,15 @@ use dlock_tests::{RedisServer, within};
 
 const KEY: &str = "order:7";
 const LONG: Duration = Duration::from_secs(30);
-/// What a release and a wake-up may take on a busy machine, far below every lease that is not meant to end.
+/// The bound of a release and a wake-up on a busy machine, far below every lease that must not
+/// expire.
 const PROMPT: Duration = Duration::from_millis(500);
 
 async fn manager_of(server: &RedisServer) -> LockManager {
-    LockManager::connect(&server.url()).await.expect("the server takes managers")
+    LockManager::connect(&server.url()).await.expect("the server accepts connections")
 }
 
-/// Returns when `count` contenders of other processes stand behind the holder of `key`.
+/// Waits until `count` processes are queued behind the holder of `key`.
 async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
     let come = async {
         while ids_in(server.call(&["GET", &name(key)]).text().unwrap_or_default()) <= count {
@@ -39,7 +41,8 @@ async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
     within(LONG, &format!("{count} waiting for {key}"), come).await;
 }
 
-/// Asserts that within `limit` no key is left on the server but fencing counters: nobody holds, nobody waits.
+/// Asserts that, within `limit`, only fencing counters are left on the server: no holder and no
+/// waiter.
 async fn assert_nothing_is_left(server: &RedisServer, limit: Duration) {
     let locks = || {
         let keys = server.call(&["KEYS", "*"]).texts();
@@ -55,6 +58,6 @@ async fn assert_nothing_is_left(server: &RedisServer, limit: Duration) {
     let counters = server.call(&["KEYS", "*"]).texts();
     for counter in counters {
         let ttl = server.call(&["PTTL", &counter]);
-        assert!(!matches!(ttl, Reply::Integer(..=0)), "{counter} has no end: {ttl:?}");
+        assert!(!matches!(ttl, Reply::Integer(..=0)), "{counter} has no expiry: {ttl:?}");
     }
 }

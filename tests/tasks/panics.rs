@@ -1,4 +1,4 @@
-//! T2: a panic anywhere in a body, its destructors too, lets go of the lock and harms no other.
+//! T2: a panic anywhere in a body or its destructors releases the lock and affects no other lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,28 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of};
 
-/// What a body holds, and panics as it goes.
+/// A value of a body that panics when it is dropped.
 struct PanicsInDrop;
 
 impl Drop for PanicsInDrop {
     fn drop(&mut self) {
-        // A second panic while one unwinds would end the process.
+        // A second panic during unwinding would abort the process.
         assert!(std::thread::panicking(), "the destructor's own panic");
     }
 }
 
-/// Asserts that another process has the lock promptly, that the manager whose task panicked still works, and that nothing is left.
+/// Asserts that another process acquires the lock promptly, that the manager of the panicked task
+/// still works, and that no lock is left.
 async fn assert_no_harm(server: &RedisServer, manager: &LockManager) {
     let other = manager_of(server).await;
     let lock = other.lock(KEY).lease(LONG).wait(LONG);
-    let again = within(PROMPT, "the lock elsewhere", lock.acquire()).await.expect("it was let go of");
+    let again = within(PROMPT, "the lock elsewhere", lock.acquire()).await.expect("it was released");
     let waiting = manager.lock(KEY).lease(LONG).wait(LONG);
-    let turn = tokio::spawn(async move { waiting.acquire().await });
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
     super::until_waiting(server, KEY, 1).await;
     again.release().await.expect("it is held");
-    let turn = within(PROMPT, "a turn in the process that panicked", turn).await.expect("no panic");
-    turn.expect("its turn comes").release().await.expect("it is held");
+    let waiter = within(PROMPT, "a grant in the process that panicked", waiter).await.expect("no panic");
+    waiter.expect("the lock is granted").release().await.expect("it is held");
     assert_nothing_is_left(server, PROMPT).await;
 }
 
@@ -69,7 +70,7 @@ async fn a_panic_in_a_destructor_of_a_cancelled_body_releases() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_destructor_of_a_body_that_lost_its_lock_harms_nobody_else() {
+async fn destructor_panic_after_a_loss_harms_no_other_lock() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let beside =
@@ -88,11 +89,11 @@ async fn a_panic_in_a_destructor_of_a_body_that_lost_its_lock_harms_nobody_else(
     has_entered.await.expect("the body begins");
 
     let other = manager_of(&server).await;
-    assert!(other.force_release(KEY).await.expect("the server answers"));
+    assert!(other.force_release(KEY).await.expect("the server replies"));
     let panicked = within(LONG, "the end of the call", call).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let kept = beside.check();
-    beside.release().await.expect("it was renewed all the time");
+    beside.release().await.expect("it was renewed throughout");
 
     assert!(panicked.is_err_and(|error| error.is_panic()));
     assert!(kept.is_ok(), "{kept:?}");
@@ -100,7 +101,7 @@ async fn a_panic_in_a_destructor_of_a_body_that_lost_its_lock_harms_nobody_else(
 }
 
 #[tokio::test]
-async fn a_task_that_panics_with_a_guard_in_its_hands_releases() {
+async fn a_task_that_panics_while_it_owns_a_guard_releases() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lock = manager.lock(KEY).lease(LONG);
@@ -116,7 +117,7 @@ async fn a_task_that_panics_with_a_guard_in_its_hands_releases() {
 }
 
 #[tokio::test]
-async fn a_nested_call_that_panics_leaves_the_hold_to_the_call_around_it() {
+async fn a_panicking_nested_call_keeps_the_outer_hold() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lock = manager.lock(KEY).lease(LONG);
@@ -142,17 +143,17 @@ async fn a_nested_call_that_panics_leaves_the_hold_to_the_call_around_it() {
 }
 
 #[tokio::test]
-async fn waiters_behind_a_task_that_panics_have_their_turn() {
+async fn waiters_behind_a_task_that_panics_acquire() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let may_panic = Arc::new(Notify::new());
-    let (lock, told) = (manager.lock(KEY).lease(LONG), Arc::clone(&may_panic));
+    let (lock, signal) = (manager.lock(KEY).lease(LONG), Arc::clone(&may_panic));
     let (entered, has_entered) = oneshot::channel();
     let call = tokio::spawn(async move {
         lock.run(async |_guard| {
             let _panics = PanicsInDrop;
             let _ = entered.send(());
-            told.notified().await;
+            signal.notified().await;
             panic!("the body's own panic");
         })
         .await
@@ -160,7 +161,7 @@ async fn waiters_behind_a_task_that_panics_have_their_turn() {
     has_entered.await.expect("the body begins");
     let mut waiters = tokio::task::JoinSet::new();
     for number in 0..4 {
-        // Two here, and two in another process.
+        // Two in this process, and two in other processes.
         let waiting = if number % 2 == 0 { manager.clone() } else { manager_of(&server).await };
         waiters.spawn(async move { waiting.lock(KEY).lease(LONG).wait(LONG).run(async |_guard| ()).await });
     }
@@ -168,9 +169,9 @@ async fn waiters_behind_a_task_that_panics_have_their_turn() {
 
     may_panic.notify_one();
     let panicked: Result<Result<(), Error>, _> = call.await;
-    let turns = within(PROMPT, "all turns", waiters.join_all()).await;
+    let outcomes = within(PROMPT, "all holds", waiters.join_all()).await;
 
     assert!(panicked.is_err_and(|error| error.is_panic()));
-    assert!(turns.iter().all(Result::is_ok), "{turns:?}");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     assert_nothing_is_left(&server, PROMPT).await;
 }

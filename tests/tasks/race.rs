@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of};
 
-/// Its first renewal is due between a quarter and a third of it.
+/// The first renewal is due after a quarter to a third of the lease.
 const LEASE: Duration = Duration::from_millis(600);
 
 #[tokio::test]
@@ -16,11 +16,12 @@ async fn a_release_behind_a_renewal_that_is_under_way_leaves_nothing() {
     for is_renewed in [false, true] {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
-        let manager = LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the way is open");
+        let manager =
+            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the network is open");
         let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("it is free");
         let renewal = proxy.on_request(b"dlock:order:7");
 
-        // The renewal is on its way to the server, or its answer is on the way back.
+        // Hold the renewal on its way to the server, or its reply on the way back.
         if is_renewed {
             proxy.hold_replies();
         } else {
@@ -38,7 +39,7 @@ async fn a_release_behind_a_renewal_that_is_under_way_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn releases_around_the_moment_of_the_first_renewal_are_all_clean() {
+async fn releases_around_the_first_renewal_leave_nothing() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let mut holds = JoinSet::new();
@@ -46,10 +47,10 @@ async fn releases_around_the_moment_of_the_first_renewal_are_all_clean() {
         let lock = manager.lock(format!("order:{number}")).lease(LEASE);
         holds.spawn(async move {
             let guard = lock.acquire().await.expect("it is free");
-            // From before the first renewal of any to after that of all.
+            // From before the earliest first renewal to after the last.
             tokio::time::sleep(LEASE / 4 + Duration::from_micros(number * 150)).await;
-            let believed = guard.check();
-            (believed, guard.release().await)
+            let checked = guard.check();
+            (checked, guard.release().await)
         });
     }
     let mut outcomes = Vec::new();
@@ -61,17 +62,18 @@ async fn releases_around_the_moment_of_the_first_renewal_are_all_clean() {
     assert!(outcomes.iter().all(|outcome| matches!(outcome, (Ok(()), Ok(())))), "{outcomes:?}");
     assert!(
         renewed > 0 && renewed < 400,
-        "{renewed} were renewed before their release: the moment was missed"
+        "{renewed} were renewed before their release: no release raced a renewal"
     );
     assert_quiet(&server).await;
 }
 
-/// Asserts that nothing is left, that nothing comes back, and that nobody asks about what was let go of.
+/// Asserts that no key is left, that none is written later, and that no command checks released
+/// holds.
 async fn assert_quiet(server: &RedisServer) {
     let questions = || ["evalsha", "eval", "getrange"].map(|command| server.command_count(command));
     assert_nothing_is_left(server, PROMPT).await;
     let before = questions();
     tokio::time::sleep(LEASE).await;
     assert_nothing_is_left(server, Duration::ZERO).await;
-    assert_eq!(questions(), before, "questions about holds that are over");
+    assert_eq!(questions(), before, "commands about released holds");
 }

@@ -1,6 +1,7 @@
-//! T11: one story on every kind of runtime, and one manager on two of them at a time.
+//! T11: one scenario on every kind of runtime, and one manager on two of them at a time.
 //!
-//! Not here: runtimes that end while locks are held (`tests/cancel`, `tests/promises/runtimes`).
+//! See also: `tests/cancel` and `tests/promises/runtimes` for runtimes that end while locks are
+//! held.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,10 +25,11 @@ fn multi_thread() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
-/// A hold is renewed, a waiter is handed it, another is cut short, and nothing is left. Its body cannot leave its thread.
-async fn story(url: String, server: Arc<RedisServer>) {
-    let manager = LockManager::connect(&url).await.expect("the server takes managers");
-    let other = LockManager::connect(&url).await.expect("the server takes managers");
+/// Renews a hold, hands it off to a waiter, and cancels another waiter. Leaves no key. The future
+/// is not `Send`.
+async fn scenario(url: String, server: Arc<RedisServer>) {
+    let manager = LockManager::connect(&url).await.expect("the server accepts connections");
+    let other = LockManager::connect(&url).await.expect("the server accepts connections");
     let bound = Rc::new(7);
     let lock = manager.lock(KEY).lease(LEASE).wait(LONG);
 
@@ -44,7 +46,8 @@ async fn story(url: String, server: Arc<RedisServer>) {
         (guard.fencing_token().await, waiter, *Rc::clone(&bound))
     };
     let (token, waiter, seven) = lock.run(body).await.expect("it is renewed");
-    let later = within(PROMPT, "the waiter's turn", waiter).await.expect("no panic").expect("its turn comes");
+    let later =
+        within(PROMPT, "the waiter's grant", waiter).await.expect("no panic").expect("the lock is granted");
 
     assert_eq!(seven, 7);
     let (token, later) = (token.expect("it is held"), later.expect("it is held"));
@@ -52,63 +55,64 @@ async fn story(url: String, server: Arc<RedisServer>) {
     assert_nothing_is_left(&server, PROMPT).await;
 }
 
-fn told_on(run: impl Fn(std::pin::Pin<Box<dyn Future<Output = ()>>>) + Copy + Send + 'static) {
+fn run_scenario_on(run: impl Fn(std::pin::Pin<Box<dyn Future<Output = ()>>>) + Copy + Send + 'static) {
     for io in ["", "?io=runtime"] {
         let server = Arc::new(RedisServer::start());
         let url = format!("{}{io}", server.url());
-        thread_within(LONG, "the story on one runtime", move || run(Box::pin(story(url, server))));
+        thread_within(LONG, "the scenario on one runtime", move || run(Box::pin(scenario(url, server))));
     }
 }
 
 #[test]
 fn on_a_current_thread_runtime() {
-    told_on(|story| current_thread().block_on(story));
+    run_scenario_on(|scenario| current_thread().block_on(scenario));
 }
 
 #[test]
 fn on_a_multi_thread_runtime() {
-    told_on(|story| multi_thread().block_on(story));
+    run_scenario_on(|scenario| multi_thread().block_on(scenario));
 }
 
 #[test]
 fn in_a_local_set_of_either() {
-    told_on(|story| LocalSet::new().block_on(&current_thread(), story));
-    told_on(|story| {
+    run_scenario_on(|scenario| LocalSet::new().block_on(&current_thread(), scenario));
+    run_scenario_on(|scenario| {
         multi_thread().block_on(LocalSet::new().run_until(async {
-            tokio::task::spawn_local(story).await.expect("no panic");
+            tokio::task::spawn_local(scenario).await.expect("no panic");
         }));
     });
 }
 
 #[test]
-fn tasks_of_two_runtimes_take_turns_by_one_manager() {
-    const TURNS: u32 = 200;
+fn tasks_of_two_runtimes_share_one_manager() {
+    const HOLDS: u32 = 200;
     let server = RedisServer::start();
-    let manager = current_thread().block_on(LockManager::connect(&server.url())).expect("it takes managers");
-    let (inside, had) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let manager =
+        current_thread().block_on(LockManager::connect(&server.url())).expect("it accepts connections");
+    let (inside, held) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
 
     let threads = [current_thread, multi_thread].map(|made| {
-        let (manager, inside, had) = (manager.clone(), Arc::clone(&inside), Arc::clone(&had));
+        let (manager, inside, held) = (manager.clone(), Arc::clone(&inside), Arc::clone(&held));
         std::thread::spawn(move || {
-            let turns = async {
-                for _ in 0..TURNS {
+            let holds = async {
+                for _ in 0..HOLDS {
                     let lock = manager.lock(KEY).lease(LONG).wait(LONG);
-                    let turn = lock.run(async |_guard| {
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+                    let call = lock.run(async |_guard| {
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two tasks hold the lock");
                         tokio::task::yield_now().await;
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        had.fetch_add(1, Ordering::SeqCst);
+                        held.fetch_add(1, Ordering::SeqCst);
                     });
-                    turn.await.expect("its turn comes");
+                    call.await.expect("the lock is granted");
                 }
             };
-            made().block_on(within(LONG, "all turns", turns));
+            made().block_on(within(LONG, "all holds", holds));
         })
     });
     for thread in threads {
-        thread.join().expect("one at a time, and nobody hangs");
+        thread.join().expect("one holder at a time, and no task hangs");
     }
 
-    assert_eq!(had.load(Ordering::SeqCst), 2 * TURNS);
+    assert_eq!(held.load(Ordering::SeqCst), 2 * HOLDS);
     current_thread().block_on(assert_nothing_is_left(&server, PROMPT));
 }

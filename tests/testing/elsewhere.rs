@@ -1,4 +1,4 @@
-//! Contention on demand: what is held elsewhere.
+//! Contention on demand: locks that are held elsewhere.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{KEY, LONG, all_others_wait, order, order_or_fall_back, order_or_skip, patient_order};
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_elsewhere_is_contended_until_it_is_released_or_dropped() {
+async fn lock_held_elsewhere_is_contended_until_its_release() {
     let locks = TestLocks::new();
 
     for by_drop in [false, true] {
@@ -29,7 +29,7 @@ async fn what_is_held_elsewhere_is_contended_until_it_is_released_or_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_what_is_held_elsewhere_gets_it_at_the_release() {
+async fn waiter_acquires_a_lock_held_elsewhere_at_its_release() {
     let (locks, begun) = (TestLocks::new(), Instant::now());
     let elsewhere = locks.hold(KEY).await;
 
@@ -43,7 +43,7 @@ async fn who_waits_for_what_is_held_elsewhere_gets_it_at_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_hold_what_is_held_panics_and_says_where_and_what() {
+async fn holding_a_held_lock_panics_with_location_and_key() {
     let locks = TestLocks::new();
     let _call = tokio::spawn(locks.run(order(7, LONG)));
     all_others_wait().await;
@@ -67,7 +67,7 @@ async fn a_key_that_is_not_valid_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_skips_skips_what_is_held_elsewhere() {
+async fn skip_applies_to_a_lock_held_elsewhere() {
     let locks = TestLocks::new();
 
     let elsewhere = locks.hold(KEY).await;
@@ -80,7 +80,7 @@ async fn a_function_that_skips_skips_what_is_held_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_with_a_fallback_falls_back_under_contention_and_fails_in_an_outage() {
+async fn fallback_runs_under_contention_but_not_in_an_outage() {
     let locks = TestLocks::new();
 
     let elsewhere = locks.hold(KEY).await;

@@ -29,12 +29,12 @@ async fn a_loss_stops_the_body_at_once() {
 
     assert!(lost);
     assert_lost(&outcome, LossCause::NotOwner);
-    assert_eq!(Arc::strong_count(&body), 1, "the body is kept");
+    assert_eq!(Arc::strong_count(&body), 1, "the body still exists");
     assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_knows_of_a_loss_at_once_wherever_it_is_held() {
+async fn a_guard_reports_a_loss_at_once() {
     let locks = TestLocks::new();
     let ours = locks.manager().lock("ours").acquire().await.expect("it is free");
     let theirs = locks.hold("theirs").await;
@@ -47,7 +47,7 @@ async fn a_guard_knows_of_a_loss_at_once_wherever_it_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_loses_what_nobody_holds() {
+async fn a_free_lock_cannot_be_lost() {
     let locks = TestLocks::new();
     let before = locks.lose(KEY);
     locks.run(order(7, Duration::ZERO)).await.expect("it is free");
@@ -61,7 +61,7 @@ async fn nobody_loses_what_nobody_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lock_goes_to_who_waits_for_it() {
+async fn a_lost_lock_is_granted_to_its_waiters() {
     let locks = TestLocks::new();
     let holder = tokio::spawn(locks.run(order(7, LONG)));
     all_others_wait().await;
@@ -107,7 +107,7 @@ async fn a_lock_is_lost_during_an_outage_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_its_at_least_can_be_lost() {
+async fn lock_kept_for_its_min_hold_can_be_lost() {
     let locks = TestLocks::new();
     let job = locks.manager().lock("job").min_hold(Duration::from_secs(60));
     job.run(async |_guard| ()).await.expect("it is free");

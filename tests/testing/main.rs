@@ -1,6 +1,7 @@
-//! The test kit: every promise that its documentation makes to the author of a test.
+//! The test kit: every guarantee of its documentation.
 //!
-//! Not here: what locks in memory have in common with a server's (`contract`), and their time (`memory`).
+//! See also: `contract` for behavior that the in-memory backend shares with servers, and `memory`
+//! for its clock.
 
 mod elsewhere;
 mod loss;
@@ -15,7 +16,7 @@ use dlock_runtime::{Error, LossCause, distributed_lock};
 
 const KEY: &str = "order:7";
 
-/// Longer than any hold that is not renewed.
+/// Longer than any hold without renewal.
 const LONG: Duration = Duration::from_secs(60);
 
 #[distributed_lock(key = "order:<user>")]
@@ -54,7 +55,7 @@ async fn nested_order(user: u64) -> Result<u64, Error> {
     patient_order(user).await
 }
 
-/// Lets every other task go as far as it can: under paused time a sleep ends only then.
+/// Lets every other task run until it is pending: a paused clock advances only then.
 async fn all_others_wait() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{KEY, LONG, all_others_wait, assert_lost, order, patient_order};
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_a_call_without_patience_fails_at_once() {
+async fn in_an_outage_a_call_without_wait_fails_at_once() {
     let (locks, begun) = (TestLocks::new(), Instant::now());
 
     let outage = locks.outage();
@@ -24,7 +24,7 @@ async fn in_an_outage_a_call_without_patience_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_a_call_with_patience_waits_for_its_end() {
+async fn in_an_outage_a_call_with_wait_waits_for_its_end() {
     let locks = TestLocks::new();
     let outage = locks.outage();
     let begun = Instant::now();
@@ -39,7 +39,7 @@ async fn in_an_outage_a_call_with_patience_waits_for_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_patience_ends_in_unavailable() {
+async fn in_an_outage_a_wait_ends_in_unavailable() {
     let locks = TestLocks::new();
     let lock = locks.manager().lock(KEY);
     let _outage = locks.outage();
@@ -69,7 +69,7 @@ async fn a_holder_outlives_an_outage_that_is_shorter_than_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_renewed_is_renewed_at_the_end_of_the_outage() {
+async fn overdue_renewals_run_at_the_end_of_the_outage() {
     let locks = TestLocks::with_url("memory://?lease=30s");
     let guard = locks.manager().lock(KEY).acquire().await.expect("it is free");
 
@@ -83,7 +83,7 @@ async fn what_could_not_be_renewed_is_renewed_at_the_end_of_the_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_loses_its_lock_to_an_outage_that_is_longer_than_its_lease() {
+async fn outage_longer_than_the_lease_loses_the_lock() {
     let locks = TestLocks::new();
     let call = tokio::spawn(locks.run(order(7, 10 * LONG)));
     all_others_wait().await;
@@ -103,7 +103,7 @@ async fn a_holder_loses_its_lock_to_an_outage_that_is_longer_than_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_in_an_outage_stays_locked_until_its_end() {
+async fn lock_released_in_an_outage_is_held_until_its_end() {
     let locks = TestLocks::new();
     let guard = locks.manager().lock(KEY).acquire().await.expect("it is free");
     let outage = locks.outage();
@@ -118,7 +118,7 @@ async fn what_is_released_in_an_outage_stays_locked_until_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_in_an_outage_is_let_go_though_its_manager_is_gone() {
+async fn lock_of_a_dropped_manager_is_free_after_the_outage() {
     let locks = TestLocks::new();
     let manager = locks.another_manager();
     let guard = manager.lock(KEY).acquire().await.expect("it is free");
@@ -131,7 +131,7 @@ async fn what_is_released_in_an_outage_is_let_go_though_its_manager_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_its_at_least_is_kept_through_an_outage() {
+async fn min_hold_is_kept_through_an_outage() {
     let locks = TestLocks::new();
     let job = locks.manager().lock("job").min_hold(Duration::from_secs(60));
     let guard = job.acquire().await.expect("it is free");
@@ -148,7 +148,7 @@ async fn what_is_kept_for_its_at_least_is_kept_through_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_does_not_reach_what_is_elsewhere() {
+async fn an_outage_does_not_affect_locks_held_elsewhere() {
     let locks = TestLocks::new();
     let before = locks.hold("before").await;
 

@@ -1,4 +1,4 @@
-//! What a test can see: how often a key was acquired, who holds it, who waits.
+//! Observations of a test: the acquisitions, holders, and waiters of a key.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn bodies_and_guards_are_counted_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_holds_and_who_waits_can_be_seen() {
+async fn holders_and_waiters_are_observable() {
     let locks = TestLocks::new();
     let mut seen = vec![(locks.is_held(KEY), locks.waiting(KEY))];
     let elsewhere = locks.hold(KEY).await;
@@ -36,7 +36,7 @@ async fn who_holds_and_who_waits_can_be_seen() {
 
     drop(elsewhere);
     for call in calls.into_iter().chain([other]) {
-        call.await.expect("no panic").expect("it is let go");
+        call.await.expect("no panic").expect("it is released");
     }
 
     seen.push((locks.is_held(KEY), locks.waiting(KEY)));

@@ -1,4 +1,4 @@
-//! The kit under running time and on many threads.
+//! The test kit with a running clock and on many threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use dlock_tests::within;
 
 use crate::{KEY, LONG, assert_lost, order};
 
-/// Lets tasks of eight managers on several threads want one lock 20 times each while `disturb` happens to it over and over. Returns
-/// the most bodies that were inside at a time.
+/// Tasks of eight managers on several threads acquire one lock 20 times each, while `disturb` runs
+/// repeatedly. Returns the maximum number of bodies that ran at once.
 async fn disturbed(locks: &TestLocks, disturb: impl Fn()) -> u64 {
     let (inside, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut calls = tokio::task::JoinSet::new();
@@ -44,7 +44,7 @@ async fn disturbed(locks: &TestLocks, disturb: impl Fn()) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_waiting() {
+async fn outages_on_many_threads_keep_exclusion_and_progress() {
     let locks = TestLocks::with_url("memory://?handoff_budget=1ms&grant_lease=100ms");
     let outages = AtomicU64::new(0);
 
@@ -62,7 +62,7 @@ async fn outages_on_many_threads_let_nobody_in_beside_another_and_leave_nobody_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn losses_on_many_threads_leave_nobody_waiting() {
+async fn losses_on_many_threads_leave_no_waiter_behind() {
     let locks = TestLocks::with_url("memory://?handoff_budget=1ms&grant_lease=100ms");
     let losses = AtomicU64::new(0);
 

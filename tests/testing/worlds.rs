@@ -1,4 +1,4 @@
-//! Which locks a call gets: those of its task, those installed, those of a name or of a URL.
+//! The lock manager that a call uses: of its task, installed, or of a name or URL.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dlock_runtime::{Error, LockManager, distributed_lock};
 use crate::{KEY, LONG, order, patient_order};
 
 #[tokio::test(start_paused = true)]
-async fn installed_locks_reach_spawned_tasks_until_they_are_uninstalled() {
+async fn installed_locks_reach_spawned_tasks_until_uninstalled() {
     let locks = TestLocks::new();
     let place = || async { tokio::spawn(order(7, Duration::ZERO)).await.expect("no panic") };
 
@@ -24,7 +24,7 @@ async fn installed_locks_reach_spawned_tasks_until_they_are_uninstalled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_locks_of_a_task_come_before_those_installed_last_and_those_before_others() {
+async fn locks_of_a_task_precede_installed_ones() {
     let [first, last, task] = [(); 3].map(|()| TestLocks::new());
     let _of_first = first.install();
     let of_last = last.install();
@@ -56,7 +56,7 @@ async fn order_of_the_shop(user: u64) -> Result<u64, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_that_of_all_that_is_done_in_it() {
+async fn namespace_applies_to_all_operations_of_its_kit() {
     let locks = TestLocks::new();
     let shop = locks.namespace("shop");
 
@@ -75,7 +75,7 @@ async fn a_namespace_is_that_of_all_that_is_done_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_worlds_do_not_meet() {
+async fn two_test_kits_share_no_lock() {
     let (one, other) = (TestLocks::new(), TestLocks::default());
 
     let _elsewhere = one.hold(KEY).await;
@@ -98,10 +98,10 @@ async fn the_options_of_a_url_are_those_of_the_locks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_named_world_is_that_of_all_managers_of_its_name() {
+async fn a_named_store_is_shared_by_all_its_managers() {
     let locks = TestLocks::with_url("memory://named-by-the-test-kit");
     let connected =
-        LockManager::connect("memory://named-by-the-test-kit").await.expect("memory is always there");
+        LockManager::connect("memory://named-by-the-test-kit").await.expect("the in-memory backend connects");
 
     let guard = connected.lock(KEY).acquire().await.expect("it is free");
     let lost = locks.lose(KEY);
@@ -119,11 +119,11 @@ fn a_url_of_a_server_panics_without_its_password() {
 
     let panic = made.expect_err("there is no server in memory");
     let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(text.contains("`memory://` alone") && !text.contains("secret"), "{text}");
+    assert!(text.contains("only `memory://`") && !text.contains("secret"), "{text}");
 }
 
 #[test]
-fn one_world_serves_one_runtime_after_the_other() {
+fn one_test_kit_serves_successive_runtimes() {
     static LOCKS: LazyLock<TestLocks> = LazyLock::new(TestLocks::new);
 
     for _ in 0..2 {

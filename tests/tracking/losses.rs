@@ -1,4 +1,4 @@
-//! A lock that is taken away is lost at once, not at its next renewal.
+//! The loss of a stolen lock is detected at once, not at its next renewal.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{AT_ONCE, LEASE, LONG, armed, manager_of, until, until_armed};
 
 const KEY: &str = "order:7";
 
-/// A lock that has been held for long enough to be told of.
+/// Acquires a lock, and waits until it is tracked.
 async fn held(server: &RedisServer, manager: &LockManager) -> LockGuard {
     let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("the lock is free");
     until_armed(server, 1).await;
     guard
 }
 
-/// Returns the id of the connection that is told of changes, once it has asked about a lock.
+/// Returns the ID of the tracking connection, after its first request for a lock.
 fn tracker(server: &RedisServer) -> Option<String> {
     let clients = server.call(&["CLIENT", "LIST"]);
     let mut clients = clients.text()?.lines();
@@ -26,7 +26,7 @@ fn tracker(server: &RedisServer) -> Option<String> {
     tracker.split(' ').find_map(|part| part.strip_prefix("id=")).map(str::to_owned)
 }
 
-async fn assert_told_at_once(server: &RedisServer, guard: &LockGuard, deeds: &[&[&str]]) {
+async fn assert_lost_at_once(server: &RedisServer, guard: &LockGuard, deeds: &[&[&str]]) {
     let since = Moment::now();
     for deed in deeds {
         server.call(deed);
@@ -38,7 +38,7 @@ async fn assert_told_at_once(server: &RedisServer, guard: &LockGuard, deeds: &[&
 }
 
 #[tokio::test]
-async fn whatever_is_done_to_a_held_lock_is_told_at_once() {
+async fn foreign_change_of_a_held_lock_is_detected_at_once() {
     let deeds: [&[&[&str]]; 5] = [
         &[&["SET", &name(KEY), FOREIGN, "PX", "60000"]],
         &[&["DEL", &name(KEY)]],
@@ -51,28 +51,29 @@ async fn whatever_is_done_to_a_held_lock_is_told_at_once() {
         let manager = manager_of(&server).await;
         let guard = held(&server, &manager).await;
 
-        assert_told_at_once(&server, &guard, deeds).await;
+        assert_lost_at_once(&server, &guard, deeds).await;
     }
 }
 
 #[tokio::test]
-async fn a_theft_in_redissons_layout_is_told_at_once() {
+async fn theft_in_redisson_layout_is_detected_at_once() {
     for deed in [&["DEL", &name(KEY)][..], &["RENAME", "other", &name(KEY)]] {
         let server = RedisServer::start();
         server.allow(acl::documented_for_redisson().chain(["allkeys"]));
         server.call(&["HSET", "other", "somebody:1", "1"]);
-        let manager = LockManager::connect(&server.url_with("?layout=redisson")).await.expect("it is open");
+        let manager =
+            LockManager::connect(&server.url_with("?layout=redisson")).await.expect("the server is up");
         let guard = held(&server, &manager).await;
 
-        assert_told_at_once(&server, &guard, &[deed]).await;
+        assert_lost_at_once(&server, &guard, &[deed]).await;
     }
 }
 
 #[tokio::test]
-async fn a_theft_at_most_servers_of_a_quorum_is_told_at_once() {
+async fn theft_at_a_quorum_majority_is_detected_at_once() {
     let mut fleet = QuorumFleet::start(3).await;
     let manager = fleet.manager("").await;
-    let lock = manager.lock(KEY).renew(false); // else its next renewal would tell of it soon
+    let lock = manager.lock(KEY).renew(false); // otherwise, its next renewal would detect the theft
     let guard = lock.acquire().await.expect("the lock is free");
     let [first, second, third] = fleet.servers() else { panic!("there are three") };
     for server in [&*first, second, third] {
@@ -80,7 +81,7 @@ async fn a_theft_at_most_servers_of_a_quorum_is_told_at_once() {
     }
 
     second.call(&["DEL", &name(KEY)]);
-    assert_told_at_once(first, &guard, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(first, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
@@ -100,7 +101,7 @@ async fn a_stolen_lock_stops_its_body_at_once() {
 }
 
 #[tokio::test]
-async fn a_fixed_lease_is_told_of_as_well_and_not_prolonged() {
+async fn fixed_lease_is_tracked_and_not_extended() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
@@ -111,11 +112,11 @@ async fn a_fixed_lease_is_told_of_as_well_and_not_prolonged() {
     let (held, left) = (since.elapsed(), server.call(&["PTTL", &name(KEY)]).integer());
     let left = Duration::from_millis(left.and_then(|left| left.try_into().ok()).expect("it is held"));
     assert!(left + held <= LEASE + Duration::from_millis(1), "{left:?} left after {held:?}");
-    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
-async fn a_lock_that_was_renewed_is_still_told_of() {
+async fn renewed_lock_is_still_tracked() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lease = Duration::from_secs(6);
@@ -124,40 +125,40 @@ async fn a_lock_that_was_renewed_is_still_told_of() {
     until(|| left() < 4_600).await;
     until(|| left() > 5_000).await;
 
-    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
-async fn a_lock_that_is_handed_on_in_memory_is_told_of_to_its_new_holder() {
+async fn lock_handed_off_locally_is_tracked_for_its_new_holder() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let first = held(&server, &manager).await;
     let waiting = manager.lock(KEY).lease(LEASE).wait(LONG);
     let second = tokio::spawn(async move { waiting.acquire().await });
     drop(first);
-    let second = within(LONG, "its turn", second).await.expect("no panic").expect("the lock is free");
+    let second = within(LONG, "its grant", second).await.expect("no panic").expect("the lock is free");
     until_armed(&server, 1).await;
 
-    assert_told_at_once(&server, &second, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(&server, &second, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
-async fn a_connection_that_was_killed_is_made_anew_and_tells_again() {
+async fn killed_tracking_connection_is_replaced() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
-    // A renewal would have it told of, too.
+    // Without renewals, which would start tracking again.
     let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
     until_armed(&server, 1).await;
 
-    let first = tracker(&server).expect("somebody tracks");
+    let first = tracker(&server).expect("a connection is tracking");
     assert_eq!(server.call(&["CLIENT", "KILL", "ID", &first]).integer(), Some(1));
     until(|| tracker(&server).is_some_and(|second| second != first)).await;
 
-    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_empty_is_told_of_though_the_lease_is_fixed() {
+async fn empty_restart_is_detected_with_a_fixed_lease() {
     let mut server = RedisServer::start();
     let manager = manager_of(&server).await;
     let guard = manager.lock(KEY).lease(LEASE).renew(false).acquire().await.expect("the lock is free");
@@ -167,12 +168,12 @@ async fn a_server_that_comes_back_empty_is_told_of_though_the_lease_is_fixed() {
     let since = Moment::now();
     let cause = within(LONG, "the loss", guard.lost()).await;
 
-    // Up to a second until the connection is made anew.
+    // The connection is replaced within at most 1 s.
     assert!(since.elapsed() < Duration::from_secs(2) && cause == LossCause::NotOwner, "{cause:?}");
 }
 
 #[tokio::test]
-async fn a_flood_of_touches_leads_to_a_bounded_number_of_questions() {
+async fn flood_of_invalidations_causes_bounded_checks() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let guard = held(&server, &manager).await;
@@ -186,12 +187,12 @@ async fn a_flood_of_touches_leads_to_a_bounded_number_of_questions() {
     }
     let asked = server.command_count("getrange") - before;
 
-    assert!(touches > 200 && (10..=110).contains(&asked), "{asked} questions after {touches} touches");
+    assert!(touches > 200 && (10..=110).contains(&asked), "{asked} checks after {touches} changes");
     assert!(guard.check().is_ok());
 }
 
 #[tokio::test]
-async fn locks_that_are_held_for_a_moment_are_never_told_of() {
+async fn briefly_held_locks_are_never_tracked() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
 
@@ -210,7 +211,7 @@ async fn locks_that_are_held_for_a_moment_are_never_told_of() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_extended_within_a_moment_is_not_told_of_beside_one_that_lives() {
+async fn extension_of_a_briefly_held_lock_starts_no_tracking() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lives = manager.lock("lives").lease(LEASE).acquire().await.expect("the lock is free");
@@ -219,17 +220,17 @@ async fn a_lock_that_is_extended_within_a_moment_is_not_told_of_beside_one_that_
     let mut counts = Vec::new();
     for _ in 0..20 {
         let guard = manager.lock(KEY).acquire().await.expect("the lock is free");
-        guard.extend(LEASE).await.expect("the lock is ours");
+        guard.extend(LEASE).await.expect("the lock is held");
         counts.push(armed(&server));
         guard.release().await.expect("it was held");
     }
 
-    assert!(counts.contains(&1), "{counts:?}"); // not all: on a machine that stalls one may live for a tenth of a second
+    assert!(counts.contains(&1), "{counts:?}"); // not all: on a slow machine, a hold may last for 100 ms
     drop(lives);
 }
 
 #[tokio::test]
-async fn ten_thousand_locks_that_are_let_go_of_leave_nothing_that_is_told_of() {
+async fn ten_thousand_released_locks_leave_no_tracked_key() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let mut held = Vec::new();
@@ -242,31 +243,32 @@ async fn ten_thousand_locks_that_are_let_go_of_leave_nothing_that_is_told_of() {
     drop(held);
     until_armed(&server, 1).await;
 
-    assert_told_at_once(&server, &last[0], &[&["DEL", &name("order:9999")]]).await;
+    assert_lost_at_once(&server, &last[0], &[&["DEL", &name("order:9999")]]).await;
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_do_not_lose_a_lock_that_has_time_left() {
+async fn lost_replies_do_not_lose_a_lock_before_its_deadline() {
     let lease = Duration::from_secs(2);
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let manager = LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("it is open");
+    let manager =
+        LockManager::connect(&proxy.url_with("?response_timeout=100ms")).await.expect("the server is up");
     let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
     until_armed(&server, 1).await;
 
     let answer = proxy.on_reply(b":1\r\n");
     proxy.swallow_replies();
-    // The connection that has lost one carries no further answer.
-    within(LONG, "the answer", answer).await;
+    // A connection with a missing reply delivers no further reply.
+    within(LONG, "the reply", answer).await;
     proxy.pass();
     let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
 
     assert!(lost.is_err(), "{lost:?}");
-    assert_told_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
+    assert_lost_at_once(&server, &guard, &[&["DEL", &name(KEY)]]).await;
 }
 
 #[tokio::test]
-async fn a_renewal_is_one_command_and_told_to_nobody() {
+async fn renewal_is_one_command_without_invalidation() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let lease = Duration::from_millis(1_500);
@@ -280,12 +282,12 @@ async fn a_renewal_is_one_command_and_told_to_nobody() {
         (server.command_count("evalsha") - scripts, server.command_count("getrange") - gets);
 
     assert!((5..=8).contains(&scripts), "{scripts} scripts in two leases");
-    assert_eq!(gets, scripts, "each looks who holds, and nobody else does");
+    assert_eq!(gets, scripts, "only the scripts read the holder");
     drop(guard);
 }
 
 #[tokio::test]
-async fn an_extension_is_one_command_and_told_to_nobody() {
+async fn extension_is_one_command_without_invalidation() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("the lock is free");
@@ -293,12 +295,12 @@ async fn an_extension_is_one_command_and_told_to_nobody() {
     let [scripts, gets] = ["evalsha", "getrange"].map(|command| server.command_count(command));
 
     for _ in 0..3 {
-        guard.extend(2 * LEASE).await.expect("the lock is ours");
-        tokio::time::sleep(Duration::from_millis(50)).await; // whoever is told asks at once
+        guard.extend(2 * LEASE).await.expect("the lock is held");
+        tokio::time::sleep(Duration::from_millis(50)).await; // an invalidation would cause a check at once
     }
 
     let (scripts, gets) =
         (server.command_count("evalsha") - scripts, server.command_count("getrange") - gets);
-    assert_eq!((scripts, gets), (3, 3), "each looks who holds, and nobody else does");
+    assert_eq!((scripts, gets), (3, 3), "only the scripts read the holder");
     assert_eq!(armed(&server), 1);
 }

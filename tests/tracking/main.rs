@@ -1,6 +1,7 @@
-//! Key tracking: what others do to a lock is told at once, whatever the lease; and without it all works as before.
+//! Key tracking: foreign changes of a lock are detected at once, whatever its lease. Without
+//! tracking, everything else still works.
 //!
-//! The long form measures how soon a loss is told, over as many losses as it is told:
+//! The long form measures the time to detect a loss. `DLOCK_LOSSES` sets the number of losses:
 //!
 //! ```text
 //! DLOCK_LOSSES=1000 cargo test -p dlock-tests --test tracking soon -- --nocapture
@@ -16,16 +17,16 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 use dlock_tests::{RedisServer, within};
 
-/// Far above what is told, far below any renewal of [`LEASE`].
+/// Far above the measured times, and far below the time to any renewal of [`LEASE`].
 const AT_ONCE: Duration = Duration::from_millis(250);
 const LEASE: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(20);
 
 async fn manager_of(server: &RedisServer) -> LockManager {
-    LockManager::connect(&server.url()).await.expect("the server takes managers")
+    LockManager::connect(&server.url()).await.expect("the server accepts connections")
 }
 
-/// Returns how many keys the server would tell of.
+/// Returns the number of keys that the server tracks.
 fn armed(server: &RedisServer) -> usize {
     let stats = server.call(&["INFO", "stats"]);
     let mut lines = stats.text().unwrap_or_default().lines();
@@ -33,17 +34,17 @@ fn armed(server: &RedisServer) -> usize {
     count.and_then(|count| count.parse().ok()).expect("the server counts what it tracks")
 }
 
-/// Returns when the server would tell of `count` keys.
+/// Waits until the server tracks `count` keys.
 async fn until_armed(server: &RedisServer, count: usize) {
     until(|| armed(server) == count).await;
 }
 
-/// Waits until something holds.
+/// Waits until a condition is true.
 async fn until(is: impl Fn() -> bool) {
     let comes = async {
         while !is() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within(LONG, "what is waited for", comes).await;
+    within(LONG, "the condition", comes).await;
 }

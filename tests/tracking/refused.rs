@@ -1,4 +1,4 @@
-//! Where the server does not let us track keys, or nobody wants it, all works by renewals and by looking.
+//! If tracking is forbidden or disabled, renewals and polling replace it.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use crate::{LONG, armed};
 
 const KEY: &str = "order:7";
 
-/// A theft is found out by a renewal, and a stranger's release by looking.
+/// A renewal detects a theft, and polling detects a foreign release.
 async fn assert_works_without(server: &RedisServer, manager: &LockManager) {
-    // A renewal is due between a quarter and a third of it after the lock was asked for, in each process elsewhere.
+    // The renewal is due after a quarter to a third of the lease. Each process has a different
+    // offset.
     let lease = Duration::from_secs(6);
     let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -33,9 +34,9 @@ async fn assert_works_without(server: &RedisServer, manager: &LockManager) {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_track_loses_nothing_else() {
+async fn user_without_tracking_permission_loses_only_tracking() {
     let server = RedisServer::builder().line("user default on nopass ~* &* +@all -client|tracking").start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
 
     assert_works_without(&server, &manager).await;
 }
@@ -43,7 +44,7 @@ async fn a_user_who_may_not_track_loses_nothing_else() {
 #[tokio::test]
 async fn tracking_that_is_off_is_off() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("it is open");
+    let manager = LockManager::connect(&server.url_with("?tracking=off")).await.expect("the server is up");
 
     assert_works_without(&server, &manager).await;
 }

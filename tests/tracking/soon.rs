@@ -1,4 +1,4 @@
-//! How soon a loss is told.
+//! The time to detect a loss.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dlock_tests::{Moment, RedisServer, within};
 use crate::{AT_ONCE, LEASE, LONG, manager_of, until_armed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn losses_are_told_soon_one_after_the_other() {
+async fn sequential_losses_are_detected_soon() {
     let count: usize = std::env::var("DLOCK_LOSSES").map_or(50, |count| count.parse().expect("a number"));
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
@@ -26,7 +26,7 @@ async fn losses_are_told_soon_one_after_the_other() {
             .arg(name(&format!("order:{number}")))
             .query_async(&mut thief)
             .await
-            .expect("it answers");
+            .expect("it replies");
         assert_eq!(gone, 1);
         within(LONG, "the loss", guard.lost()).await;
         took.push(since.elapsed());
@@ -34,6 +34,6 @@ async fn losses_are_told_soon_one_after_the_other() {
 
     took.sort();
     let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
-    println!("{count} losses told after p50 {:?}, p99 {:?}, at most {:?}", at(50), at(99), at(100));
+    println!("{count} losses detected after p50 {:?}, p99 {:?}, at most {:?}", at(50), at(99), at(100));
     assert!(at(50) < Duration::from_millis(20) && at(90) < AT_ONCE, "{took:?}");
 }

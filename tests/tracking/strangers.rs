@@ -1,4 +1,4 @@
-//! A lock that a client of another library holds, who tells nobody of its release, need not be looked at again and again.
+//! Foreign locks, whose holder announces no release, are not polled repeatedly.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use crate::{AT_ONCE, LONG, armed, until_armed};
 const KEY: &str = "order:7";
 
 #[tokio::test]
-async fn a_strangers_release_wakes_who_waits_at_once() {
+async fn foreign_release_wakes_a_waiter_at_once() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
+    let manager =
+        LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("the server is up");
     for _ in 0..3 {
         server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "60000"]);
         let lock = manager.lock(KEY).wait(LONG);
@@ -30,9 +31,10 @@ async fn a_strangers_release_wakes_who_waits_at_once() {
 }
 
 #[tokio::test]
-async fn strangers_that_follow_each_other_are_all_told_of() {
+async fn successive_foreign_locks_are_all_tracked() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
+    let manager =
+        LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("the server is up");
     server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "60000"]);
     let lock = manager.lock(KEY).wait(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -51,9 +53,10 @@ async fn strangers_that_follow_each_other_are_all_told_of() {
 }
 
 #[tokio::test]
-async fn a_strangers_lock_that_runs_out_is_had_when_it_has() {
+async fn expired_foreign_lock_is_acquired_at_its_expiry() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("it is open");
+    let manager =
+        LockManager::connect(&server.url_with("?poll_interval=10s")).await.expect("the server is up");
     server.call(&["SET", &name(KEY), FOREIGN, "NX", "PX", "500"]);
 
     let since = Moment::now();
@@ -63,17 +66,17 @@ async fn a_strangers_lock_that_runs_out_is_had_when_it_has() {
 }
 
 #[tokio::test]
-async fn who_waits_for_one_of_us_is_told_of_nothing() {
+async fn waiter_for_a_dlock_holder_tracks_nothing() {
     let server = RedisServer::start();
-    let holder = LockManager::connect(&server.url()).await.expect("it is open");
-    let waiter = LockManager::connect(&server.url()).await.expect("it is open");
+    let holder = LockManager::connect(&server.url()).await.expect("the server is up");
+    let waiter = LockManager::connect(&server.url()).await.expect("the server is up");
     let held = holder.lock(KEY).acquire().await.expect("the lock is free");
     let lock = waiter.lock(KEY).wait(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     until_armed(&server, 1).await;
 
     drop(held);
-    let guard = within(LONG, "the lock", waiting).await.expect("no panic").expect("its turn comes");
+    let guard = within(LONG, "the lock", waiting).await.expect("no panic").expect("the lock is granted");
     assert_eq!(armed(&server), 0);
     drop(guard);
 }

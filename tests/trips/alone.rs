@@ -1,4 +1,4 @@
-//! What a process does that nobody else gets in the way of, in commands.
+//! The commands of a process without contention.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn an_uncontended_call_sends_two_commands() {
 }
 
 #[tokio::test]
-async fn what_a_body_runs_under_sends_no_more() {
+async fn run_sends_no_additional_commands() {
     let wire = Wire::start();
     let manager = wire.manager().await;
 
@@ -32,7 +32,7 @@ async fn what_a_body_runs_under_sends_no_more() {
 }
 
 #[tokio::test]
-async fn to_try_for_a_lock_that_is_free_is_one_command_too() {
+async fn a_try_acquire_of_a_free_lock_is_one_command() {
     let wire = Wire::start();
     let manager = wire.manager().await;
 
@@ -65,7 +65,7 @@ async fn a_call_inside_a_hold_sends_nothing() {
 }
 
 #[tokio::test]
-async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
+async fn tasks_of_one_process_hand_off_without_a_command() {
     let wire = Wire::start();
     let manager = wire.manager_with("?tracking=off&handoff_budget=10s").await;
 
@@ -80,7 +80,7 @@ async fn tasks_of_one_process_hand_a_lock_on_without_a_command() {
 }
 
 #[tokio::test]
-async fn whether_others_wait_is_asked_by_one_command_in_each_hand_off() {
+async fn each_handoff_budget_probes_waiters_with_one_command() {
     let wire = Wire::start();
     let manager = wire.manager_with("?tracking=off&handoff_budget=1s").await;
     let first = hold(&manager, "order:7").await;
@@ -89,19 +89,20 @@ async fn whether_others_wait_is_asked_by_one_command_in_each_hand_off() {
         .cost(async {
             let others = futures_util::future::join_all((0..8).map(|_| call(&manager, "order:7")));
             let first = async {
-                tokio::time::sleep(Duration::from_millis(550)).await; // more than half, with time for a busy machine
+                // More than half, with time for a busy machine.
+                tokio::time::sleep(Duration::from_millis(550)).await;
                 release(first).await;
             };
             tokio::join!(others, first);
         })
         .await;
 
-    // The second is the last release.
+    // The second command is the last release.
     cost.is("2 EVALSHA", "1 del, 2 evalsha, 2 getrange, 1 pttl");
 }
 
 #[tokio::test]
-async fn a_fencing_token_is_one_command_and_the_second_time_none() {
+async fn a_fencing_token_is_one_command_the_first_time() {
     let wire = Wire::start();
     let manager = wire.manager().await;
     let guard = hold(&manager, "order:7").await;
@@ -114,7 +115,7 @@ async fn a_fencing_token_is_one_command_and_the_second_time_none() {
 }
 
 #[tokio::test]
-async fn a_longer_lease_is_one_command() {
+async fn an_extension_is_one_command() {
     let wire = Wire::start();
     let manager = wire.manager().await;
     let guard = hold(&manager, "order:7").await;
@@ -125,7 +126,7 @@ async fn a_longer_lease_is_one_command() {
 }
 
 #[tokio::test]
-async fn to_look_whether_a_guard_is_held_sends_nothing() {
+async fn checking_a_guard_sends_nothing() {
     let wire = Wire::start();
     let manager = wire.manager().await;
     let guard = hold(&manager, "order:7").await;
@@ -153,7 +154,7 @@ async fn an_inspection_is_one_command() {
 }
 
 #[tokio::test]
-async fn a_release_by_force_is_one_command() {
+async fn a_force_release_is_one_command() {
     let wire = Wire::start();
     let (holder, operator) = (wire.manager().await, wire.manager().await);
     let _guard = hold(&holder, "order:7").await;
@@ -165,7 +166,7 @@ async fn a_release_by_force_is_one_command() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_kept_after_its_body_is_one_command_when_the_body_ends_and_one_later() {
+async fn min_hold_is_one_command_after_the_body_and_one_later() {
     let wire = Wire::start();
     let manager = wire.manager().await;
     let kept = manager.lock("job").lease(LONG).min_hold(Duration::from_millis(500));
@@ -192,12 +193,13 @@ async fn a_renewal_is_one_command_each_third_of_the_lease() {
 }
 
 #[tokio::test]
-async fn a_renewal_of_a_lock_whose_theft_is_told_looks_at_it_once_more() {
+async fn a_renewal_of_a_tracked_lock_checks_it_once_more() {
     let wire = Wire::start();
     let manager = wire.manager_with("?grant_lease=60s&response_timeout=5s").await;
     let guard =
         manager.lock("order:7").lease(Duration::from_secs(3)).acquire().await.expect("the lock is free");
-    // The connection that tells of thefts is made for the first lock that is held for long, which is looked at before, too.
+    // The tracking connection is established for the first lock that is held for long. The lock is
+    // checked before that, and again over that connection.
     for _ in 0..2 {
         let _ = wire.proxy.on_request(b"$8\r\nGETRANGE\r\n").await;
     }
@@ -209,7 +211,7 @@ async fn a_renewal_of_a_lock_whose_theft_is_told_looks_at_it_once_more() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_before_it_is_answered_lets_go_of_what_it_is_given() {
+async fn a_call_dropped_before_its_reply_releases_its_grant() {
     let wire = Wire::start();
     let manager = wire.manager().await;
 
@@ -219,7 +221,7 @@ async fn a_call_that_is_dropped_before_it_is_answered_lets_go_of_what_it_is_give
             let sent = wire.proxy.on_request(b"SET");
             let lock = manager.lock("order:7");
             tokio::select! {
-                _ = lock.acquire() => unreachable!("nobody is told"),
+                _ = lock.acquire() => unreachable!("no reply arrives"),
                 _ = sent => {}
             }
             wire.proxy.pass();
@@ -241,8 +243,8 @@ async fn a_call_that_is_dropped_before_it_is_polled_sends_nothing() {
     cost.is("", "");
 }
 
-/// Waits until one more script was called, and answered.
+/// Waits until one more script was called and its reply was received.
 async fn one_more(wire: &Wire, manager: &LockManager) {
     let _ = wire.proxy.on_request(b"EVALSHA").await;
-    manager.ready().await.expect("the server answers"); // what is answered behind it was run behind it
+    manager.ready().await.expect("the server answers"); // its reply follows that of the script
 }

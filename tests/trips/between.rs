@@ -1,4 +1,4 @@
-//! What processes cost each other that want one lock, in commands: two managers are two processes to a server.
+//! The commands of processes that contend for a lock. Two managers are two processes for a server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::wire::{Cost, STEADY, Wire};
 use super::{LONG, call, hold, release};
 
-/// A server, a manager that holds `order:7`, and one that waits for it.
+/// Returns a server, a manager that holds `order:7`, and one that waits for it.
 async fn contended(options: &str) -> (Wire, [LockManager; 2], LockGuard, JoinHandle<LockGuard>) {
     let wire = Wire::start();
     let managers = [wire.manager_with(options).await, wire.manager_with(options).await];
@@ -19,12 +19,12 @@ async fn contended(options: &str) -> (Wire, [LockManager; 2], LockGuard, JoinHan
     (wire, managers, guard, waiter)
 }
 
-/// Has a manager wait for `order:7`, as the only one that does.
+/// Makes a manager wait for `order:7`, as the only waiter.
 async fn wait(wire: &Wire, manager: &LockManager) -> JoinHandle<LockGuard> {
     let waits = manager.clone();
     let waiter = tokio::spawn(async move { hold(&waits, "order:7").await });
     wire.until_waiting("order:7", 1).await;
-    manager.ready().await.expect("the server answers"); // he has been told
+    manager.ready().await.expect("the server answers"); // the waiter has its reply
     waiter
 }
 
@@ -33,7 +33,7 @@ async fn granted(waiter: JoinHandle<LockGuard>) -> LockGuard {
 }
 
 #[tokio::test]
-async fn to_stand_in_the_queue_is_two_commands() {
+async fn enqueuing_is_two_commands() {
     let wire = Wire::start();
     let (holder, other) = (wire.manager().await, wire.manager().await);
     let _guard = hold(&holder, "order:7").await;
@@ -44,7 +44,7 @@ async fn to_stand_in_the_queue_is_two_commands() {
 }
 
 #[tokio::test]
-async fn to_stand_in_the_queue_is_one_command_once_others_were_seen_to_want_the_lock() {
+async fn enqueuing_is_one_command_after_observed_contention() {
     let (wire, [_, other], guard, waiter) = contended(STEADY).await;
     release(guard).await;
     release(granted(waiter).await).await;
@@ -52,19 +52,19 @@ async fn to_stand_in_the_queue_is_one_command_once_others_were_seen_to_want_the_
     let alone = wire.cost(call(&other, "order:7")).await;
     let again = wire.cost(call(&other, "order:7")).await;
 
-    // What queues up takes a free lock; then nobody else wants it any more.
+    // The enqueuing command acquires a free lock. After that, the lock is uncontended again.
     alone.is("2 EVALSHA", "1 del, 2 evalsha, 1 getrange, 1 pttl, 1 set");
     again.is("1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 getrange, 1 set");
 }
 
 #[tokio::test]
-async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
+async fn a_waiter_checks_with_one_command_per_half_grant_lease() {
     let (wire, [_, other], _guard, waiter) = contended("?tracking=off&grant_lease=4s").await;
 
     let cost = wire
         .cost(async {
             let _ = wire.proxy.on_request(b"EVALSHA").await;
-            other.ready().await.expect("the server answers"); // behind it
+            other.ready().await.expect("the server answers"); // after it
         })
         .await;
 
@@ -73,34 +73,31 @@ async fn who_waits_asks_again_by_one_command_each_half_of_the_grant_lease() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_lease_that_nobody_ends_asks_and_tries_a_few_times_when_it_may_be_over() {
-    // On a machine that is busy what is asked a millisecond before may come too late, and be the last, so it is looked more than once.
-    for _ in 0..4 {
-        let (wire, [_, other], _lost, waiter) = contended("?tracking=off&grant_lease=1s").await;
+async fn a_waiter_sends_a_bounded_number_of_requests_at_expiry() {
+    let (wire, [_, other], _lost, waiter) = contended("?tracking=off&grant_lease=1s").await;
 
-        let cost = wire
-            .cost(async {
-                wire.server.call(&["PEXPIRE", &name("order:7"), "600"]);
-                release(granted(waiter).await).await;
-                other.ready().await.expect("the server answers"); // behind the release
-            })
-            .await;
+    let cost = wire
+        .cost(async {
+            wire.server.call(&["PEXPIRE", &name("order:7"), "600"]);
+            release(granted(waiter).await).await;
+            other.ready().await.expect("the server answers"); // after the release
+        })
+        .await;
 
-        // It asks each half of the grant lease, and a millisecond before the end; then, for the millisecond in which that may be, some five
-        // times, and tries as often. Where answers take long, as far from the server, it asks and tries once.
-        let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
-        let count =
-            |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
-        let (asked_or_released, tried): (u32, u32) = (count("EVALSHA"), count("SET"));
-        assert!(asked_or_released <= 2 + 1 + 8 + 1 && tried <= 8, "{cost:?}");
-        if tried > 0 {
-            return;
-        }
-    }
-    panic!("it only asks");
+    // The waiter checks its place after half of the grant lease and after the expiry, enqueues under
+    // a fresh token, which acquires the lock, and releases it. A busy machine may delay one check
+    // into another.
+    let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
+    let count =
+        |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
+    let (scripts, tries): (u32, u32) = (count("EVALSHA"), count("SET"));
+    assert!((3..=6).contains(&scripts) && tries == 0, "{cost:?}");
 }
 
-/// Looks what turns cost that are short: on a machine that is busy one may last, and is confirmed, so it is looked more than once.
+/// Checks the cost of short holds.
+///
+/// On a busy machine, a hold may last long enough to be confirmed. Therefore there are up to five
+/// attempts.
 async fn assert_costs(sent: &str, ran: Option<&str>, mut cost: impl AsyncFnMut() -> Cost) {
     for _ in 0..4 {
         let cost = cost().await;
@@ -113,14 +110,15 @@ async fn assert_costs(sent: &str, ran: Option<&str>, mut cost: impl AsyncFnMut()
 }
 
 #[tokio::test]
-async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
+async fn a_release_to_a_waiter_is_one_command_and_its_grant_none() {
     for options in [STEADY, &format!("{STEADY}&yield_to_foreign=on")] {
         assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
             let (wire, [_, other], guard, waiter) = contended(options).await;
             wire.cost(async {
                 release(guard).await;
                 let held = granted(waiter).await;
-                other.ready().await.expect("the server answers"); // behind whatever he has sent
+                // After every command of the waiter.
+                other.ready().await.expect("the server answers");
                 std::mem::forget(held);
             })
             .await
@@ -130,14 +128,14 @@ async fn a_release_to_who_waits_is_one_command_and_his_grant_none() {
 }
 
 #[tokio::test]
-async fn on_the_runtime_of_its_body_a_grant_is_confirmed_at_once() {
+async fn with_io_runtime_a_grant_is_confirmed_immediately() {
     let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&io=runtime")).await;
 
     let cost = wire
         .cost(async {
             release(guard).await;
             let held = granted(waiter).await;
-            other.ready().await.expect("the server answers"); // behind the confirmation
+            other.ready().await.expect("the server answers"); // after the confirmation
             std::mem::forget(held);
         })
         .await;
@@ -146,7 +144,7 @@ async fn on_the_runtime_of_its_body_a_grant_is_confirmed_at_once() {
 }
 
 #[tokio::test]
-async fn a_release_by_force_hands_over_by_one_command() {
+async fn a_force_release_grants_with_one_command() {
     assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
         let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
         let cost = wire
@@ -162,7 +160,7 @@ async fn a_release_by_force_hands_over_by_one_command() {
 }
 
 #[tokio::test]
-async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
+async fn a_long_body_has_its_grant_confirmed_with_one_command() {
     let (wire, _managers, guard, waiter) = contended(STEADY).await;
 
     let cost = wire
@@ -180,15 +178,16 @@ async fn a_body_that_lasts_has_its_grant_confirmed_by_one_command() {
 }
 
 #[tokio::test]
-async fn a_hand_over_between_processes_that_ask_anew_each_time_is_two_commands() {
-    // Each queues up and lets go; the one that has not seen that others want the lock is told that it is taken before.
+async fn a_grant_between_processes_that_reenqueue_is_two_commands() {
+    // Each process enqueues and releases. The process that has not observed contention tries `SET`
+    // first.
     assert_costs("20 EVALSHA, 1 SET", None, async || {
         let (wire, managers, mut guard, mut waiter) = contended(STEADY).await;
         wire.cost(async {
-            for turn in 0..10 {
+            for round in 0..10 {
                 release(guard).await;
                 guard = granted(waiter).await;
-                waiter = wait(&wire, &managers[turn % 2]).await;
+                waiter = wait(&wire, &managers[round % 2]).await;
             }
             waiter.abort();
             std::mem::forget(guard);
@@ -198,8 +197,10 @@ async fn a_hand_over_between_processes_that_ask_anew_each_time_is_two_commands()
     .await;
 }
 
-/// Returns what twelve turns cost: one task of each of two processes has its turn, while five more in each wait.
-async fn cost_of_twelve_turns(handoff_budget: &str) -> Cost {
+/// Returns the cost of twelve holds.
+///
+/// One task of each of two processes holds the lock, while five more of each process wait.
+async fn cost_of_twelve_holds(handoff_budget: &str) -> Cost {
     let (wire, managers, guard, waiter) =
         contended(&format!("{STEADY}&handoff_budget={handoff_budget}")).await;
     let more = managers.each_ref().map(|manager| join_all((0..5).map(|_| call(manager, "order:7"))));
@@ -216,20 +217,21 @@ async fn cost_of_twelve_turns(handoff_budget: &str) -> Cost {
 }
 
 #[tokio::test]
-async fn a_hand_over_between_processes_in_which_more_tasks_wait_is_one_command() {
-    // Twelve turns change processes eleven times; the last release hands over to nobody. Ten leave a task behind that waits.
+async fn a_grant_between_processes_with_more_waiters_is_one_command() {
+    // Twelve holds change the process eleven times, and the last release grants nothing. After ten
+    // of them, a task of the same process still waits.
     let ran = "1 del, 12 evalsha, 12 getrange, 10 pttl, 11 publish, 11 set";
-    assert_costs("12 EVALSHA", Some(ran), async || cost_of_twelve_turns("0ms").await).await;
+    assert_costs("12 EVALSHA", Some(ran), async || cost_of_twelve_holds("0ms").await).await;
 }
 
 #[tokio::test]
-async fn with_a_hand_off_the_lock_changes_processes_once_for_all_tasks_that_wait() {
-    // Two releases for twelve turns.
-    assert_costs("2 EVALSHA", None, async || cost_of_twelve_turns("10s").await).await;
+async fn with_a_budget_the_lock_changes_processes_once() {
+    // Two releases for twelve holds.
+    assert_costs("2 EVALSHA", None, async || cost_of_twelve_holds("10s").await).await;
 }
 
 #[tokio::test]
-async fn to_ask_once_for_a_lock_that_is_held_is_two_commands() {
+async fn a_single_acquire_of_a_held_lock_is_two_commands() {
     let wire = Wire::start();
     let (holder, other) = (wire.manager().await, wire.manager().await);
     let _guard = hold(&holder, "order:7").await;
@@ -241,7 +243,7 @@ async fn to_ask_once_for_a_lock_that_is_held_is_two_commands() {
         })
         .await;
 
-    // The second asks how long it will be held.
+    // The second command returns how long the lock will be held.
     cost.is("1 EVALSHA, 1 SET", "1 evalsha, 1 getrange, 1 pttl, 1 set");
 }
 
@@ -251,7 +253,7 @@ async fn place_order(locks: &LockManager) {
 }
 
 #[tokio::test]
-async fn to_skip_a_call_whose_lock_is_held_is_one_command() {
+async fn skipping_a_call_whose_lock_is_held_is_one_command() {
     let wire = Wire::start();
     let (holder, other) = (wire.manager().await, wire.manager().await);
     let _guard = hold(&holder, "order:7").await;
@@ -262,7 +264,7 @@ async fn to_skip_a_call_whose_lock_is_held_is_one_command() {
 }
 
 #[tokio::test]
-async fn to_try_for_a_lock_that_is_held_is_one_command() {
+async fn a_try_acquire_of_a_held_lock_is_one_command() {
     let wire = Wire::start();
     let (holder, other) = (wire.manager().await, wire.manager().await);
     let _guard = hold(&holder, "order:7").await;
@@ -278,14 +280,14 @@ async fn to_try_for_a_lock_that_is_held_is_one_command() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_while_it_waits_leaves_by_one_command() {
+async fn a_call_dropped_while_waiting_withdraws_with_one_command() {
     let (wire, [_, other], _guard, waiter) = contended(STEADY).await;
 
     let cost = wire
         .cost(async {
             waiter.abort();
             drop(waiter.await);
-            other.ready().await.expect("the server answers"); // behind the leave
+            other.ready().await.expect("the server answers"); // after the withdrawal
         })
         .await;
 

@@ -1,9 +1,11 @@
-//! What each operation costs: commands, exactly, and round trips, by a network that is slow. The guide on performance has the table.
+//! The cost of each operation in commands, exactly, and in round trips, over a slow network.
 //!
-//! Counting is steady on any machine, so a command more is found here before a clock would show it. Trips are told by a network whose
-//! round trip is far longer than what a busy machine takes for anything: an operation that takes one trip more is later each time.
+//! The performance guide has the table. Counts are the same on every machine, so an additional
+//! command is found here before a clock would show it. Round trips are detected with a round-trip
+//! time far longer than any delay of a busy machine: an operation with an additional round trip is
+//! always late.
 //!
-//! Not here: how fast an operation is where the server is near (`benches`).
+//! See also `benches` for the speed of operations with a server nearby.
 
 mod alone;
 mod between;
@@ -15,7 +17,8 @@ use std::time::Duration;
 
 use dlock_runtime::{LockGuard, LockManager};
 
-/// Longer than any wait of these tests, than a grant lease, and less than twice as long: a task that was granted the lock may hand it on.
+/// Longer than any wait of these tests, and between one and two grant leases, so that a task that
+/// was granted the lock may hand it off.
 const LONG: Duration = Duration::from_secs(90);
 
 async fn hold(manager: &LockManager, key: &str) -> LockGuard {
@@ -26,7 +29,7 @@ async fn release(guard: LockGuard) {
     guard.release().await.expect("it was held");
 }
 
-/// Takes the lock and lets go of it.
+/// Acquires and releases the lock.
 async fn call(manager: &LockManager, key: &str) {
     release(hold(manager, key).await).await;
 }

@@ -1,4 +1,4 @@
-//! How many round trips an operation takes, where one takes a tenth of a second.
+//! The number of round trips of an operation, with a round-trip time of 120 ms.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::wire::{ROUND_TRIP, STEADY, Wire, assert_takes, time};
 use super::{LONG, call, hold, release};
 
-/// A server that is far away, and a manager.
+/// Returns a distant server and a manager.
 async fn far_away() -> (Wire, LockManager) {
     let wire = Wire::start();
     let manager = wire.manager().await;
@@ -18,7 +18,7 @@ async fn far_away() -> (Wire, LockManager) {
 }
 
 #[tokio::test]
-async fn an_uncontended_call_takes_two_trips() {
+async fn an_uncontended_call_takes_two_round_trips() {
     let (_wire, manager) = far_away().await;
 
     assert_takes(2, "a call", async || time(call(&manager, "order:7")).await).await;
@@ -27,7 +27,7 @@ async fn an_uncontended_call_takes_two_trips() {
 }
 
 #[tokio::test]
-async fn calls_of_sixty_four_tasks_take_the_trips_of_one() {
+async fn calls_of_64_tasks_take_the_round_trips_of_one() {
     let (_wire, manager) = far_away().await;
     let keys: Vec<_> = (0..64).map(|task| format!("order:{task}")).collect();
 
@@ -36,24 +36,24 @@ async fn calls_of_sixty_four_tasks_take_the_trips_of_one() {
 }
 
 #[tokio::test]
-async fn sixty_four_turns_in_one_process_take_the_trips_of_one() {
+async fn holds_of_64_tasks_take_the_round_trips_of_one() {
     let wire = Wire::start();
     let manager = wire.manager_with(&format!("{STEADY}&handoff_budget=10s")).await;
     wire.proxy.round_trip(ROUND_TRIP);
 
     let all = async || time(join_all((0..64).map(|_| call(&manager, "order:7")))).await;
-    assert_takes(2, "64 turns", all).await;
+    assert_takes(2, "64 holds", all).await;
 }
 
 #[tokio::test]
-async fn short_turns_in_one_process_do_not_wait_for_the_server_where_nobody_else_waits() {
+async fn short_uncontended_holds_do_not_wait_for_the_server() {
     let wire = Wire::start();
     let manager = wire.manager_with(&format!("{STEADY}&handoff_budget=20ms")).await;
     wire.proxy.round_trip(ROUND_TRIP);
 
-    // Eighty turns of 5 ms: twenty times as long as the lock is theirs where others want it.
+    // Eighty holds of 5 ms: 20 times as long as a process may keep a contended lock.
     let longest_gap = async || {
-        let turns = (0..80).map(|_| async {
+        let holds = (0..80).map(|_| async {
             let held = hold(&manager, "order:7").await;
             let begun = Moment::now();
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -61,16 +61,16 @@ async fn short_turns_in_one_process_do_not_wait_for_the_server_where_nobody_else
             drop(held);
             (begun, ended)
         });
-        let mut turns = join_all(turns).await;
-        turns.sort_by_key(|(begun, _)| *begun);
-        let gaps = turns.windows(2).map(|two| two[1].0.since(two[0].1));
+        let mut holds = join_all(holds).await;
+        holds.sort_by_key(|(begun, _)| *begun);
+        let gaps = holds.windows(2).map(|two| two[1].0.since(two[0].1));
         gaps.max().expect("there are some")
     };
-    assert_takes(0, "a hand-over to another task", longest_gap).await;
+    assert_takes(0, "a hand-off to another task", longest_gap).await;
 }
 
 #[tokio::test]
-async fn what_is_asked_inside_a_hold_takes_one_trip_or_none() {
+async fn requests_inside_a_hold_take_at_most_one_round_trip() {
     let (_wire, manager) = far_away().await;
     let guard = hold(&manager, "order:7").await;
 
@@ -97,7 +97,7 @@ async fn what_is_asked_inside_a_hold_takes_one_trip_or_none() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_is_refused_after_one_trip_or_with_a_time_to_try_again_after_two() {
+async fn a_held_lock_is_rejected_after_one_or_two_round_trips() {
     let (wire, manager) = far_away().await;
     let holder = wire.manager().await;
     let _guard = hold(&holder, "order:7").await;
@@ -113,16 +113,16 @@ async fn a_lock_that_is_held_is_refused_after_one_trip_or_with_a_time_to_try_aga
 }
 
 #[tokio::test]
-async fn a_hand_over_to_another_process_takes_one_trip() {
+async fn a_grant_to_another_process_takes_one_round_trip() {
     let (wire, manager) = far_away().await;
     let other = wire.manager().await;
 
-    // Half of it is the release's, half the message's.
-    assert_takes(1, "a hand-over", async || hand_over(&wire, [&manager, &other]).await).await;
+    // Half of the round trip is for the release, and half for the message.
+    assert_takes(1, "a hand-off", async || hand_over(&wire, [&manager, &other]).await).await;
 }
 
 #[tokio::test]
-async fn all_tasks_of_a_process_that_is_handed_the_lock_have_their_turn_after_that_one_trip() {
+async fn all_tasks_of_a_granted_process_hold_after_one_round_trip() {
     let wire = Wire::start();
     let (holder, other) = (
         wire.manager().await,
@@ -130,9 +130,9 @@ async fn all_tasks_of_a_process_that_is_handed_the_lock_have_their_turn_after_th
     );
     wire.proxy.round_trip(ROUND_TRIP);
 
-    let all_turns = async || {
+    let all_holds = async || {
         let guard = hold(&holder, "order:7").await;
-        let turns = (0..8).map(|_| async {
+        let holds = (0..8).map(|_| async {
             let held = hold(&other, "order:7").await;
             let at = Moment::now();
             drop(held);
@@ -144,13 +144,13 @@ async fn all_tasks_of_a_process_that_is_handed_the_lock_have_their_turn_after_th
             release(guard).await;
             at
         };
-        let (turns, released) = tokio::join!(join_all(turns), released);
-        turns.into_iter().max().expect("there are some").since(released)
+        let (holds, released) = tokio::join!(join_all(holds), released);
+        holds.into_iter().max().expect("there are some").since(released)
     };
-    assert_takes(1, "eight turns", all_turns).await;
+    assert_takes(1, "eight holds", all_holds).await;
 }
 
-/// Returns how long it takes from the release in one manager to the hold in another.
+/// Returns the time from the release in one manager to the hold in another.
 pub(crate) async fn hand_over(wire: &Wire, [holder, other]: [&LockManager; 2]) -> Duration {
     let guard = hold(holder, "order:7").await;
     let next = async {
@@ -170,7 +170,7 @@ pub(crate) async fn hand_over(wire: &Wire, [holder, other]: [&LockManager; 2]) -
 }
 
 #[tokio::test]
-async fn a_thousand_locks_are_renewed_within_two_trips() {
+async fn a_thousand_locks_are_renewed_within_two_round_trips() {
     let wire = Wire::start();
     let manager = wire.manager().await;
     let lease = Duration::from_secs(3);
@@ -195,7 +195,8 @@ async fn a_thousand_locks_are_renewed_within_two_trips() {
     assert!(held.iter().all(|guard| guard.as_ref().is_ok_and(|guard| guard.check().is_ok())));
     let (first, last) = (noted.first().expect("some"), noted.last().expect("some"));
     let spread = last.at.since(first.at);
-    // Few are on their way at once (`engine/pace`), but none waits for longer than a lease can bear: pipelines that waited for each other
-    // would take ten trips, commands that did a thousand.
+    // Few renewals are in flight at once (`engine/pace`), but none waits longer than its lease
+    // permits. Pipelines that wait for each other would take ten round trips, and commands that do
+    // so a thousand.
     assert!(spread < trip * 2, "the last renewal left {spread:?} after the first");
 }

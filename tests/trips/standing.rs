@@ -1,5 +1,6 @@
-//! What the same operations cost where locks stand in another way, or elsewhere: in Redisson's layout, on servers that vote, with replicas,
-//! behind Sentinel, in a cluster; and what it costs to be told of a theft.
+//! The cost of the same operations in other deployments, and the cost of tracking.
+//!
+//! The deployments are Redisson's layout, a quorum, replicas, Sentinel, and a cluster.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ async fn connect(url: &str) -> LockManager {
 }
 
 #[tokio::test]
-async fn in_redissons_layout_a_call_sends_two_commands_in_two_trips() {
+async fn redisson_layout_sends_two_commands_in_two_round_trips() {
     let wire = Wire::to(RedisServer::builder().line("save \"\"").start());
     let manager = wire.manager_with("?tracking=off&layout=redisson&response_timeout=5s").await;
 
@@ -30,7 +31,7 @@ async fn in_redissons_layout_a_call_sends_two_commands_in_two_trips() {
 }
 
 #[tokio::test]
-async fn in_redissons_layout_who_waits_listens_looks_and_tries_again() {
+async fn a_redisson_layout_waiter_subscribes_checks_and_retries() {
     let wire = Wire::to(RedisServer::builder().line("save \"\"").start());
     let options = "?tracking=off&layout=redisson&poll_interval=60s";
     let (holder, other) = (wire.manager_with(options).await, wire.manager_with(options).await);
@@ -45,17 +46,17 @@ async fn in_redissons_layout_who_waits_listens_looks_and_tries_again() {
                 }
                 holder.ready().await.expect("the server answers");
             };
-            within(LONG, "the look behind the subscription", heard).await;
+            within(LONG, "the check after the subscription", heard).await;
             release(guard).await;
             waits.await.expect("the waiter does not panic");
         })
         .await;
 
-    // Refused, subscribed, refused; the holder's release; taken and let go of.
+    // Rejected, subscribed, rejected; the holder's release; acquired and released.
     assert_eq!(cost.sent, "5 EVALSHA, 1 SUBSCRIBE");
 }
 
-/// Five servers that vote, each behind a network of its own.
+/// Five servers of a quorum, each behind a separate network.
 struct Voters {
     wires: Vec<Wire>,
     url: String,
@@ -66,7 +67,7 @@ impl Voters {
         let wires: Vec<_> = (0..5).map(|_| Wire::start()).collect();
         let hosts: Vec<_> = wires.iter().map(|wire| format!("127.0.0.1:{}", wire.proxy.port())).collect();
         let url = format!("redis+quorum://{}?tracking=off&lease=2s&poll_interval=60s", hosts.join(","));
-        // Twice the lease that is waited for, so that a busy server's answer is waited for twice as long.
+        // Twice, because the lease is two seconds, and the votes must count for that long.
         QuorumFleet::until_old_enough().await;
         QuorumFleet::until_old_enough().await;
         Self { wires, url }
@@ -74,7 +75,7 @@ impl Voters {
 }
 
 #[tokio::test]
-async fn servers_that_vote_are_all_asked_for_each_call_and_twice_for_a_fencing_token() {
+async fn a_quorum_call_asks_all_servers_and_fencing_asks_twice() {
     let voters = Voters::start().await;
     let wires: Vec<_> = voters.wires.iter().collect();
     let cost_of_a_call = async |fences: bool| {
@@ -85,7 +86,7 @@ async fn servers_that_vote_are_all_asked_for_each_call_and_twice_for_a_fencing_t
                 guard.fencing_token().await.map(drop).expect("it is held");
             }
             release(guard).await;
-            manager.shutdown(LONG).await; // all five have answered
+            manager.shutdown(LONG).await; // all five have replied
         };
         cost(&wires, call).await
     };
@@ -94,12 +95,12 @@ async fn servers_that_vote_are_all_asked_for_each_call_and_twice_for_a_fencing_t
     let fenced = cost_of_a_call(true).await;
 
     plain.is("5 EVALSHA, 5 SET", "5 del, 5 evalsha, 5 getrange, 5 publish, 5 set");
-    // What each issues, and the highest of it made known to all.
+    // Each server issues a token, and the highest is sent to all.
     assert_eq!(fenced.sent, "15 EVALSHA, 5 SET");
 }
 
 #[tokio::test]
-async fn servers_that_vote_take_the_trips_of_the_majority() {
+async fn a_quorum_call_takes_the_round_trips_of_the_majority() {
     let voters = Voters::start().await;
     let manager = connect(&voters.url).await;
     for (wire, more) in voters.wires.iter().zip([0, 0, 0, 100, 100]) {
@@ -117,13 +118,13 @@ async fn servers_that_vote_take_the_trips_of_the_majority() {
     assert_takes(2, "a fencing token", fence).await;
 }
 
-/// Takes a lock with the lease of its manager: the word of a server counts once it has been up for the longest.
+/// Acquires a lock with the lease of its manager: votes count only after the longest lease.
 async fn hold_for_the_least(manager: &LockManager) -> LockGuard {
     manager.lock("order:7").wait(LONG).acquire().await.expect("the lock comes")
 }
 
 #[tokio::test]
-async fn what_replicas_must_acknowledge_is_one_command_more_and_their_trip() {
+async fn replica_acks_add_one_command_and_the_replica_round_trip() {
     let wire = Wire::to(RedisServer::builder().line("repl-diskless-sync-delay 0").start());
     let theirs = Proxy::start(wire.server.port());
     let replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", theirs.port())).start();
@@ -148,10 +149,10 @@ async fn what_replicas_must_acknowledge_is_one_command_more_and_their_trip() {
     drop(replica);
 }
 
-/// Checks what a call and a hand-over cost where a grant is confirmed before its task starts.
+/// Checks the cost of a call and a hand-off if a grant is confirmed before its task starts.
 async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
     let (manager, other) = (connect(url).await, connect(url).await);
-    // In a cluster the first call on a master connects to it.
+    // In a cluster, the first call on a primary connects to it.
     call(&manager, "order:7").await;
     call(&other, "order:7").await;
 
@@ -163,15 +164,15 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
         .await;
 
     assert_eq!(alone.sent, "1 EVALSHA, 1 SET");
-    // Two that acquire, of which one queues up; two releases and a confirmation.
+    // Two processes acquire, and one of them enqueues. Then two releases and a confirmation.
     assert_eq!(hands_over.sent, "4 EVALSHA, 2 SET");
     wire.proxy.round_trip(ROUND_TRIP);
     assert_takes(2, "a call", async || time(call(&manager, "order:7")).await).await;
-    assert_takes(2, "a hand-over", async || hand_over(wire, [&manager, &other]).await).await;
+    assert_takes(2, "a hand-off", async || hand_over(wire, [&manager, &other]).await).await;
 }
 
 #[tokio::test]
-async fn behind_sentinels_a_grant_is_confirmed_by_one_trip_and_one_command_more() {
+async fn with_sentinel_a_grant_is_confirmed_in_one_more_round_trip() {
     let wire = Wire::to(RedisServer::builder().line("save \"\"").start());
     let sentinel = start_sentinel(wire.proxy.port());
     let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}{STEADY}", sentinel.port());
@@ -180,18 +181,18 @@ async fn behind_sentinels_a_grant_is_confirmed_by_one_trip_and_one_command_more(
 }
 
 #[tokio::test]
-async fn in_a_cluster_a_grant_is_confirmed_by_one_trip_and_one_command_more() {
+async fn in_a_cluster_a_grant_is_confirmed_in_one_more_round_trip() {
     let wire = Wire::to(RedisServer::builder().of_a_cluster(Duration::from_secs(5)).start());
     let slots: Vec<_> = (0..16_384).map(|slot| slot.to_string()).collect();
     let words: Vec<_> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot)).collect();
     assert_eq!(wire.server.call(&words), Reply::Status("OK".to_owned()));
     wire.server.call(&["CONFIG", "SET", "cluster-announce-port", &wire.proxy.port().to_string()]);
     if !format!("{:?}", wire.server.call(&["CLUSTER", "SLOTS"])).contains(&wire.proxy.port().to_string()) {
-        println!("SKIPPED: trips in a cluster: this server tells no other port than its own");
+        println!("SKIPPED: trips in a cluster: this server announces only its own port");
         return;
     }
     let is_up = async {
-        while !wire.server.call(&["CLUSTER", "INFO"]).text().is_some_and(|told| told.contains("state:ok")) {
+        while !wire.server.call(&["CLUSTER", "INFO"]).text().is_some_and(|info| info.contains("state:ok")) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -202,10 +203,10 @@ async fn in_a_cluster_a_grant_is_confirmed_by_one_trip_and_one_command_more() {
 }
 
 #[tokio::test]
-async fn a_hold_that_lives_is_checked_once_so_that_its_theft_is_told() {
+async fn a_long_hold_is_checked_once_for_tracking() {
     let wire = Wire::start();
     let manager = wire.manager_with("").await;
-    // The first that lives has the connection made over which changes are told, and is checked again over that.
+    // The first long hold establishes the tracking connection, and is checked again over it.
     let first = hold(&manager, "first").await;
     let _ = wire.proxy.on_request(b"TRACKING").await;
     let _ = wire.proxy.on_request(b"GETRANGE").await;
@@ -221,5 +222,5 @@ async fn a_hold_that_lives_is_checked_once_so_that_its_theft_is_told() {
         })
         .await;
 
-    assert_eq!(cost.sent, "2 EVALSHA, 1 GETRANGE, 1 SET"); // checked, renewed, let go of
+    assert_eq!(cost.sent, "2 EVALSHA, 1 GETRANGE, 1 SET"); // checked, renewed, released
 }

@@ -1,6 +1,4 @@
-//! A server behind a network that counts requests and takes its time, and what an operation costs there.
-//!
-//! Not here: which operation (`alone`, `between`, `standing`, `slow`).
+//! A server behind a slow network that counts requests, and the cost of an operation there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +24,7 @@ impl Wire {
         Self { server, proxy }
     }
 
-    /// Connects a manager, as a process of its own would, with options by which nothing is sent because time has passed.
+    /// Connects a new manager with options that prevent all timed commands.
     pub(crate) async fn manager(&self) -> LockManager {
         self.manager_with(STEADY).await
     }
@@ -35,12 +33,12 @@ impl Wire {
         LockManager::connect(&self.proxy.url_with(options)).await.expect("the server takes managers")
     }
 
-    /// Returns what `operation` costs.
+    /// Returns the cost of `operation`.
     pub(crate) async fn cost(&self, operation: impl Future<Output = ()>) -> Cost {
         cost(&[self], operation).await
     }
 
-    /// Returns when `count` wait behind the holder of `key`.
+    /// Waits until `count` waiters are queued behind the holder of `key`.
     pub(crate) async fn until_waiting(&self, key: &str, count: usize) {
         let come = async {
             while ids_in(self.server.call(&["GET", &name(key)]).text().unwrap_or_default()) <= count {
@@ -51,24 +49,24 @@ impl Wire {
     }
 }
 
-/// What an operation costs, in words such as `1 EVALSHA, 1 SET`.
+/// The cost of an operation, in a format such as `1 EVALSHA, 1 SET`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// The commands that clients send.
     pub(crate) sent: String,
-    /// The commands that servers run, those in scripts among them.
+    /// The commands that servers run, including those of scripts.
     pub(crate) ran: String,
 }
 
 impl Cost {
-    /// Checks what it is.
+    /// Checks the cost.
     pub(crate) fn is(&self, sent: &str, ran: &str) {
         let wanted = Self { sent: sent.to_owned(), ran: ran.to_owned() };
-        assert_eq!(*self, wanted, "an operation costs what the guide on performance says");
+        assert_eq!(*self, wanted, "the cost differs from the performance guide");
     }
 }
 
-/// Returns what `operation` costs on several servers together.
+/// Returns the total cost of `operation` on several servers.
 pub(crate) async fn cost(wires: &[&Wire], operation: impl Future<Output = ()>) -> Cost {
     let ran_so_far = || wires.iter().map(|wire| wire.server.commands()).collect::<Vec<_>>();
     for wire in wires {
@@ -88,25 +86,28 @@ pub(crate) async fn cost(wires: &[&Wire], operation: impl Future<Output = ()>) -
         *sent.entry(noted.name).or_default() += 1;
     }
     counted.retain(|name, _| !BESIDES.contains(&&*name.to_uppercase()));
-    sent.retain(|name, _| !BESIDES.contains(&&**name) && name != "PUBLISH"); // sentinels do, we do so in scripts alone
+    // Sentinels send `PUBLISH`; dlock publishes only from scripts.
+    sent.retain(|name, _| !BESIDES.contains(&&**name) && name != "PUBLISH");
     Cost { sent: in_words(&sent), ran: in_words(&counted) }
 }
 
 fn in_words(counted: &BTreeMap<String, u64>) -> String {
-    let told: Vec<_> = counted
+    let parts: Vec<_> = counted
         .iter()
         .filter(|(_, count)| **count > 0)
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
-    told.join(", ")
+    parts.join(", ")
 }
 
-/// Checks that `operation` takes just so many round trips: never less time, and not the time of one trip more, where the machine lets it.
-/// A busy machine makes each of a few tries late at most; an operation that takes one trip more is late in all.
+/// Checks that `operation` takes exactly `trips` round trips.
+///
+/// It must never take less, and at least one of several attempts must take less than one round trip
+/// more. A busy machine delays only some attempts, but an additional round trip delays all.
 ///
 /// # Panics
 ///
-/// Panics if it does not.
+/// Panics if the number of round trips differs.
 pub(crate) async fn assert_takes(trips: u32, what: &str, mut operation: impl AsyncFnMut() -> Duration) {
     let mut taken = Vec::new();
     for _ in 0..TRIES {
@@ -120,20 +121,20 @@ pub(crate) async fn assert_takes(trips: u32, what: &str, mut operation: impl Asy
     panic!("{what} takes more than {trips} round trips of {ROUND_TRIP:?}: {taken:?}");
 }
 
-/// Returns how long `operation` takes.
+/// Returns the duration of `operation`.
 pub(crate) async fn time(operation: impl Future) -> Duration {
     let started = Moment::now();
     operation.await;
     started.elapsed()
 }
 
-/// However long a busy machine makes a hold or a wait, it is not checked, and a waiter does not ask again.
+/// Options with which, on a busy machine, no hold is checked and no waiter polls during a test.
 pub(crate) const STEADY: &str = "?tracking=off&grant_lease=60s&response_timeout=5s";
 
-/// A long way, to the other side of the world: longer than a busy machine takes for a few wake-ups.
+/// A distance around the world: longer than a busy machine takes for a few wake-ups.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(120);
 
-/// Commands by which connections, channels and places are looked after when it is time, and by which tests ask.
+/// Commands that maintain connections, channels, and topologies, or that tests send.
 const BESIDES: [&str; 12] = [
     "PING",
     "INFO",

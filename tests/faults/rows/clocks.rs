@@ -1,6 +1,6 @@
 //! Rows that step the server's wall clock.
 //!
-//! By a lease and a half at once: what a step does to the ends of keys is over soon after, and no step has to be taken back.
+//! Each step is a lease and a half. Its effects on the TTLs of keys end soon, and it is not undone.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ fn forward(stage: &mut Stage) -> Broken {
     Broken::over_after(LEASE)
 }
 
-/// What is held lives for longer: for as long as the step, beside its lease.
+/// Locks stay held for longer: for their lease and the step.
 fn back(stage: &mut Stage) -> Broken {
     stage.fault("C2", "its clock steps back", "server");
     step(stage, -nanos(LEASE * 3 / 2));
     Broken::over_after(LEASE * 3)
 }
 
-/// Half a per cent fast, for two leases: within what a lease is shortened by.
+/// Half a percent fast for two leases, which the margin of the deadline covers.
 fn drift(stage: &mut Stage) -> Broken {
-    stage.fault("C3", "its clock is fast by half a per cent", "server");
+    stage.fault("C3", "its clock is fast by half a percent", "server");
     let clock = stage.clock.clone().expect("this ground has a clock");
     let mut offset = stage.offset;
     for _ in 0..(LEASE * 2).as_millis() / 5 {

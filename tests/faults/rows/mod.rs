@@ -1,7 +1,7 @@
-//! The rows of the fault list that befall real servers, networks and processes here.
+//! The rows of the fault list that are injected into real servers, networks, and processes.
 //!
-//! A row *begins* a fault and says when and how it is healed; so two rows can befall one scene at once. A row whose name ends in `c` may
-//! lose locks, as the guide on safety says.
+//! A row *begins* a fault, and returns when and how to end it, so that two rows can be active in
+//! one scene. A row whose name ends in `c` may lose locks, according to the safety guide.
 
 mod clocks;
 mod network;
@@ -14,20 +14,20 @@ use std::time::Duration;
 use crate::ground::Ground;
 use crate::stage::Stage;
 
-/// A row.
+/// A row of the fault list.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// Its name in the list.
+    /// The name of the row in the list.
     pub(crate) name: &'static str,
-    /// What it befalls: of two that meet, each befalls something else.
+    /// The target of the row. Two rows at once have different targets.
     pub(crate) kind: Kind,
-    /// Where it is at home.
+    /// The environments in which the row applies.
     pub(crate) grounds: &'static [Ground],
-    /// Breaks something.
+    /// Begins the fault.
     pub(crate) begin: fn(&mut Stage) -> Broken,
 }
 
-/// What a row befalls.
+/// The target of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Server,
@@ -35,11 +35,11 @@ pub(crate) enum Kind {
     Process,
 }
 
-/// What is broken, until it is healed.
+/// An active fault.
 pub(crate) struct Broken {
-    /// When to heal it.
+    /// When to end the fault.
     pub(crate) after: Duration,
-    /// How.
+    /// How to end the fault.
     pub(crate) heal: Box<dyn FnOnce(&mut Stage)>,
 }
 
@@ -48,7 +48,7 @@ impl Broken {
         Self { after, heal: Box::new(heal) }
     }
 
-    /// What needs no healing; its effects are over after a while.
+    /// A fault that needs no end. Its effects are over after `after`.
     fn over_after(after: Duration) -> Self {
         Self::until(after, |_| {})
     }

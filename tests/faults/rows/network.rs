@@ -1,4 +1,4 @@
-//! Rows that befall the way between one process and the servers, or everybody's.
+//! Rows that affect the network between the servers and one process, or all processes.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ pub(crate) const ROWS: &[Row] = &[
     row("N5", refused),
     row("N6", delayed),
     row("N7", byte_by_byte),
-    row("N10", deaf),
+    row("N10", subscriptions_cut),
     row("N11", half_open),
 ];
 
-/// The ways of one process, or sometimes all.
+/// Returns the proxies of one process or, in 30 % of the cases, of all processes.
 fn ways(stage: &mut Stage) -> (Vec<ProxyHandle>, String) {
     if stage.dice.percent(30) {
         let all = stage.crew.iter().flat_map(|member| member.ways.iter().map(handle));
-        return (all.collect(), "everybody".to_owned());
+        return (all.collect(), "all processes".to_owned());
     }
     let who = stage.anybody();
     let member = &stage.crew[who];
@@ -53,7 +53,7 @@ fn break_it(
 }
 
 fn request_dropped(stage: &mut Stage) -> Broken {
-    // The connection is given up when the answer is overdue.
+    // The client drops the connection when the reply is overdue.
     break_it(stage, "N1", "one request is dropped", LEASE, |way| way.drop_next_requests(1))
 }
 
@@ -62,14 +62,14 @@ fn reply_dropped(stage: &mut Stage) -> Broken {
     break_it(stage, "N2", "replies are dropped", after, ProxyHandle::swallow_replies)
 }
 
-/// Begins as an acquire, a renewal, a release or whatever comes is on its way.
+/// Begins when a request such as an acquire, a renewal, or a release arrives.
 fn black_hole(stage: &mut Stage) -> Broken {
     let needle = *stage.dice.pick(&["NX", "dlock:often", "dlock:long", "EVALSHA"]);
     let after = stage.dice.millis(50, 1_200);
     let (ways, to) = ways(stage);
     let seen = ways[0].on_request(needle.as_bytes());
     let wait = async { tokio::time::timeout(Duration::from_millis(300), seen).await };
-    // Where none comes it begins all the same.
+    // If no such request arrives, the fault begins nevertheless.
     let _ = stage.common.runtime.block_on(wait);
     stage.fault("N3", &format!("a black hole, at {needle}"), &to);
     ways.iter().for_each(ProxyHandle::black_hole);
@@ -88,7 +88,7 @@ fn refused(stage: &mut Stage) -> Broken {
     })
 }
 
-/// Requests arrive when nobody waits for their answers any more, and are executed.
+/// Requests are executed after their clients have stopped waiting for replies.
 fn delayed(stage: &mut Stage) -> Broken {
     let after = stage.dice.millis(100, 600);
     let late = stage.dice.millis(50, 500);
@@ -102,9 +102,9 @@ fn byte_by_byte(stage: &mut Stage) -> Broken {
     break_it(stage, "N7", "one byte at a time", after, ProxyHandle::one_byte_at_a_time)
 }
 
-/// Connections that listen are cut again and again; the others work.
-fn deaf(stage: &mut Stage) -> Broken {
-    stage.fault("N10", "only subscriptions are cut", "everybody");
+/// Subscriptions are cut repeatedly. Other connections work.
+fn subscriptions_cut(stage: &mut Stage) -> Broken {
+    stage.fault("N10", "only subscriptions are cut", "all processes");
     for _ in 0..20 {
         for at in 0..stage.servers.len() {
             stage.order(at, &["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -114,7 +114,7 @@ fn deaf(stage: &mut Stage) -> Broken {
     Broken::over_after(Duration::from_millis(1))
 }
 
-/// The server's side is closed, and the client is never told; later everything passes again.
+/// The server closes its side, and the client is not notified. Later, everything passes again.
 fn half_open(stage: &mut Stage) -> Broken {
     let after = stage.dice.millis(200, 900);
     let broken = break_it(stage, "N11", "half-open, then healed", after, ProxyHandle::black_hole);

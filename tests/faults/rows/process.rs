@@ -1,4 +1,4 @@
-//! Rows that befall a process.
+//! Rows that affect a process.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn killed(stage: &mut Stage) -> Broken {
     Broken::over_after(LEASE + Duration::from_millis(300))
 }
 
-/// What it has asked for is granted, and it never knows.
+/// A request of the process is granted, but the process is killed before the reply.
 fn killed_before_the_reply(stage: &mut Stage) -> Broken {
     let who = stage.anybody();
     stage.fault("P2", "kill -9 between sending and reply", &stage.crew[who].pid().to_string());
@@ -62,7 +62,7 @@ fn stop(stage: &mut Stage, who: usize, row: &str, what: &str, time: Duration) ->
     Broken::until(time, move |stage| stage.crew[who].go_on(&stage.common))
 }
 
-/// The reply is there, and the body has not begun.
+/// The reply has arrived, and the body has not begun.
 fn stopped_before_the_body(stage: &mut Stage) -> Broken {
     let who = stage.anybody();
     let way = stage.crew[who].ways[0].handle();
@@ -72,7 +72,7 @@ fn stopped_before_the_body(stage: &mut Stage) -> Broken {
     stop(stage, who, "P5", "SIGSTOP between reply and body", LEASE * 5 / 4)
 }
 
-/// The boot clock runs on, and the monotonic clock does not.
+/// The boot clock advances, and the monotonic clock does not.
 fn suspended(stage: &mut Stage) -> Broken {
     let who = stage.holder();
     let time = stage.dice.millis(100, 1_000);
@@ -95,7 +95,7 @@ fn drained(stage: &mut Stage) -> Broken {
     Broken::over_after(Duration::from_millis(50))
 }
 
-/// For a while it gets a tenth of the time.
+/// For 750 ms, the process gets a tenth of the time.
 fn starved(stage: &mut Stage) -> Broken {
     let who = stage.holder();
     stage.fault("P9", "starved of the processor", &stage.crew[who].pid().to_string());
@@ -108,20 +108,20 @@ fn starved(stage: &mut Stage) -> Broken {
     Broken::over_after(Duration::from_millis(50))
 }
 
-/// It loses its connections and can open nothing.
+/// The process loses its connections and cannot open files or sockets.
 fn without_descriptors(stage: &mut Stage) -> Broken {
     let who = stage.anybody();
     let pid = i32::try_from(stage.crew[who].pid()).ok().and_then(Pid::from_raw);
     stage.fault("P10", "no descriptors", &stage.crew[who].pid().to_string());
     let most = getrlimit(Resource::Nofile).maximum;
-    // Below what is open already: nothing more can be.
+    // The limit is below the number of open descriptors, so that no more can be opened.
     let limit = |current| Rlimit { current: Some(current), maximum: most };
-    let limited = prlimit(pid, Resource::Nofile, limit(3)).expect("the process is ours");
+    let limited = prlimit(pid, Resource::Nofile, limit(3)).expect("the process can be limited");
     for way in &stage.crew[who].ways {
         way.reset_all();
     }
     Broken::until(stage.dice.millis(200, 900), move |_| {
-        prlimit(pid, Resource::Nofile, limited).expect("the process is ours");
+        prlimit(pid, Resource::Nofile, limited).expect("the process can be limited");
     })
 }
 
@@ -133,7 +133,7 @@ fn aborted(stage: &mut Stage) -> Broken {
     Broken::over_after(LEASE + Duration::from_millis(300))
 }
 
-/// Of the client, which measures nothing by it.
+/// The wall clock of the client, which is not used for measurements.
 fn wall_clock_jumps(stage: &mut Stage) -> Broken {
     let who = stage.anybody();
     let hours = i64::try_from(stage.dice.below(48)).unwrap_or_default() - 24;
@@ -145,8 +145,10 @@ fn wall_clock_jumps(stage: &mut Stage) -> Broken {
     Broken::over_after(Duration::from_millis(200))
 }
 
-/// How long it may take from a SIGTERM until the process is gone: its bodies run on for 300 ms, those that were lost let go within an
-/// answer's time of 200, the last answers have as long, and what went out on a lost connection is given back once more a second later,
-/// as in a black hole. The rest is for the scheduler.
+/// The longest acceptable time from SIGTERM until the process has ended.
+///
+/// Bodies may run for another 300 ms. Lost bodies release within the response timeout of 200 ms,
+/// and the last replies may take as long. Commands of a lost connection are cleaned up once more a
+/// second later, as in a black hole. The rest is scheduling delay.
 const DRAINED: Duration =
     Duration::from_millis(300 + 200 + 200 + 1_000).saturating_add(Duration::from_millis(300));

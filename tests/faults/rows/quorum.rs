@@ -1,4 +1,4 @@
-//! Rows that befall some of three servers.
+//! Rows that affect some of three servers.
 
 use super::{Broken, Kind, Row};
 use crate::ground::{Ground, LEASE};
@@ -26,19 +26,19 @@ fn minority(stage: &mut Stage) -> Broken {
     Broken::until(stage.dice.millis(100, 1_200), move |stage| stage.servers[at].try_resume())
 }
 
-/// One of three is killed, and comes back empty: for a lease its word does not count.
+/// One of three servers is killed and comes back empty. Its vote does not count for a lease.
 fn back_empty(stage: &mut Stage) -> Broken {
     let at = one(stage);
     stage.fault("S5", "one of three is killed", &format!("server {at}"));
     stage.servers[at].kill();
     Broken::until(stage.dice.millis(0, 500), move |stage| {
         stage.servers[at].restart();
-        // Whoever is killed next is the only one that does not count.
+        // The next server to fail must be the only one whose vote does not count.
         std::thread::sleep(Ground::Quorum.age());
     })
 }
 
-/// More servers than can be spared forget what they hold within one lease.
+/// More servers than a quorum can spare lose their data within one lease.
 fn majority_forgets(stage: &mut Stage) -> Broken {
     let spared = one(stage);
     stage.fault("S5c", "two of three forget all keys", &format!("all but server {spared}"));
@@ -70,7 +70,7 @@ fn cut_from_the_majority(stage: &mut Stage) -> Broken {
 }
 
 fn different_majorities(stage: &mut Stage) -> Broken {
-    stage.fault("N9", "each is cut from another server", "everybody");
+    stage.fault("N9", "each is cut from another server", "all processes");
     for who in 0..stage.crew.len() {
         cut(stage, who, |at| at == who % 3);
     }

@@ -1,4 +1,4 @@
-//! Rows that befall one server.
+//! Rows that affect one server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const fn row(name: &'static str, grounds: &'static [Ground], begin: fn(&mut Stag
 }
 
 const ON_DISK: &[Ground] = &[Ground::Plain, Ground::Durable, Ground::EverySecond];
-/// Where nothing that is forgotten may bring a lower fencing token: the clock goes back there.
+/// Not on a server whose clock steps back: with lost data, fencing tokens could decrease there.
 const MEMORY: &[Ground] = &[Ground::Plain];
 
 pub(crate) const ROWS: &[Row] = &[
@@ -39,7 +39,7 @@ fn restarted_empty(stage: &mut Stage) -> Broken {
     stage.fault("S1c", "kill -9 without persistence", "server");
     stage.servers[0].kill();
     let away = stage.dice.millis(0, 100);
-    // What was lost is found out within a lease.
+    // The loss is detected within a lease.
     Broken::until(away, |stage| {
         stage.servers[0].restart();
         std::thread::sleep(LEASE);
@@ -55,7 +55,7 @@ fn restarted_with_everything(stage: &mut Stage) -> Broken {
 fn tail_cut(stage: &mut Stage) -> Broken {
     let server = &stage.servers[0];
     let whole = std::fs::metadata(append_only_file(server)).map_or(0, |file| file.len());
-    // What is written from here on never comes to the disk.
+    // Writes after this point do not reach the disk.
     std::thread::sleep(stage.dice.millis(20, 200));
     stage.fault("S3c", "kill -9, and the append-only file lacks its tail", "server");
     stage.servers[0].kill();
@@ -85,13 +85,13 @@ fn busy(stage: &mut Stage) -> Broken {
     });
     let lasts = stage.dice.millis(100, 500);
     Broken::until(lasts, |stage| {
-        // A server that was started again has no such script any more.
+        // A restarted server does not run this script.
         stage.ask(0, &["SCRIPT", "KILL"]);
         let _ = script.join();
     })
 }
 
-/// A server that refuses writes, or reads as well, since it is a replica without a master.
+/// The server rejects writes, or reads as well, because it is a replica without a primary.
 fn not_a_master(stage: &mut Stage) -> Broken {
     let serves = if stage.dice.percent(50) { "yes" } else { "no" };
     let says = if serves == "yes" { "READONLY" } else { "MASTERDOWN" };
@@ -105,7 +105,7 @@ fn not_a_master(stage: &mut Stage) -> Broken {
 
 fn evicted(stage: &mut Stage) -> Broken {
     stage.order(0, &["CONFIG", "SET", "maxmemory-policy", "volatile-random"]);
-    stage.fault("S15c", "eviction of what has an end", "server");
+    stage.fault("S15c", "eviction of keys with a TTL", "server");
     stage.order(0, &["CONFIG", "SET", "maxmemory", "1"]);
     stage.ask(0, &["SET", "junk", "junk", "PX", "1"]);
     stage.order(0, &["CONFIG", "SET", "maxmemory", "0"]);
@@ -155,12 +155,12 @@ fn full_of_clients(stage: &mut Stage) -> Broken {
     })
 }
 
-/// The user may do nothing any more, or his password is another; connections that are open are cut, or stay.
+/// The user loses its permissions, or its password changes. Open connections are closed or kept.
 fn locked_out(stage: &mut Stage) -> Broken {
     let (what, words) = if stage.dice.percent(50) {
-        ("his rights are revoked", vec!["-@all"])
+        ("the permissions of the user are revoked", vec!["-@all"])
     } else {
-        ("his password is another", vec!["resetpass", ">another"])
+        ("the password of the user is changed", vec!["resetpass", ">another"])
     };
     stage.fault("S21", what, "server");
     stage.order(0, &[["ACL", "SETUSER", USER].as_slice(), &words].concat());
@@ -172,7 +172,7 @@ fn locked_out(stage: &mut Stage) -> Broken {
     })
 }
 
-/// Somebody else's list stands where the lock was, for longer than its lease.
+/// The key of a lock holds a foreign list, for longer than the lease.
 fn list_on_the_name(stage: &mut Stage) -> Broken {
     let name = *stage.dice.pick(&["dlock:often", "dlock:long"]);
     stage.fault("S22", "a list on the name of a lock", name);
@@ -182,7 +182,7 @@ fn list_on_the_name(stage: &mut Stage) -> Broken {
     })
 }
 
-/// Returns the file that writes are appended to: in a folder of its own since Redis 7.
+/// Returns the file to which writes are appended. Since Redis 7, it is in a separate folder.
 fn append_only_file(server: &RedisServer) -> PathBuf {
     let folder = server.folder();
     let parts = std::fs::read_dir(folder.join("appendonlydir")).into_iter().flatten().filter_map(Result::ok);

@@ -1,4 +1,4 @@
-// A client of the SET NX family, redsync, driven by lines of text: see tests/support/fleet.rs.
+// A client that uses SET NX: redsync, driven by text lines. See tests/support/fleet.rs.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Between two turns: pollers that do not rest starve each other.
+// The pause after a hold. Pollers that do not pause starve each other.
 const rest = 30 * time.Millisecond
 
 var (
@@ -31,7 +31,7 @@ func millis(text string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// made waits for as long as its context allows, at redsync's own rhythm.
+// made returns a lock that waits as long as its context allows, with the retry delay of redsync.
 func made(name, lease string) *redsync.Mutex {
 	return locks.NewMutex(name, redsync.WithExpiry(millis(lease)), redsync.WithTries(1<<30))
 }
@@ -40,10 +40,10 @@ func soak(name, counter, seconds, hold, lease string) (string, error) {
 	length, _ := strconv.ParseFloat(seconds, 64)
 	within, cancel := context.WithTimeout(ctx, time.Duration(length*float64(time.Second)))
 	defer cancel()
-	turns := 0
+	count := 0
 	for within.Err() == nil {
-		turn := made(name, lease)
-		if turn.LockContext(within) != nil {
+		lock := made(name, lease)
+		if lock.LockContext(within) != nil {
 			continue
 		}
 		seen, err := server.Get(ctx, counter).Int()
@@ -54,13 +54,13 @@ func soak(name, counter, seconds, hold, lease string) (string, error) {
 		if err := server.Set(ctx, counter, seen+1, 0).Err(); err != nil {
 			return "", err
 		}
-		if _, err := turn.Unlock(); err != nil {
+		if _, err := lock.Unlock(); err != nil {
 			return "", err
 		}
-		turns++
+		count++
 		time.Sleep(rest)
 	}
-	return fmt.Sprintf("done %d", turns), nil
+	return fmt.Sprintf("done %d", count), nil
 }
 
 func answer(words []string) (string, error) {
@@ -78,7 +78,7 @@ func answer(words []string) (string, error) {
 	case "extend":
 		done, err := held.Extend()
 		if err == nil && !done {
-			err = errors.New("not ours")
+			err = errors.New("not the owner")
 		}
 		return "extended", err
 	case "unlock":
@@ -102,10 +102,10 @@ func main() {
 	}
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan() && lines.Text() != "quit"; {
-		said, err := answer(strings.Fields(lines.Text()))
+		reply, err := answer(strings.Fields(lines.Text()))
 		if err != nil {
-			said = "failed " + strings.ReplaceAll(err.Error(), "\n", " ")
+			reply = "failed " + strings.ReplaceAll(err.Error(), "\n", " ")
 		}
-		fmt.Println(said)
+		fmt.Println(reply)
 	}
 }

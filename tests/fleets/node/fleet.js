@@ -1,16 +1,18 @@
-// Two clients of the SET NX family, node-redlock and redlock-universal, driven by lines of text: see tests/support/fleet.rs.
+// Two clients that use SET NX: node-redlock and redlock-universal, driven by text lines. See
+// tests/support/fleet.rs.
 
 import { createInterface } from "node:readline";
 import Redis from "ioredis";
 import Redlock from "redlock";
 import { IoredisAdapter, createLock } from "redlock-universal";
 
-const REST = 30; // ms between two turns: pollers that do not rest starve each other
+const REST = 30; // ms after a hold: pollers that do not pause starve each other
 const [library, url] = process.argv.slice(2);
 const redis = new Redis(url);
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Each takes a lock within so many milliseconds, at the library's own rhythm, and returns what extends and releases it.
+// Each function acquires a lock within `patience` ms, with the retry delay of the library, and
+// returns functions that extend and release it.
 const libraries = {
   async redlock(name, lease, patience) {
     const redlock = new Redlock([redis]);
@@ -29,7 +31,7 @@ const libraries = {
     const lock = createLock({ adapter, key: name, ttl: lease, retryAttempts });
     const handle = await lock.acquire();
     const done = (done) => {
-      if (!done) throw new Error("not ours");
+      if (!done) throw new Error("not the owner");
     };
     return {
       extend: async () => done(await lock.extend(handle, lease)),
@@ -43,18 +45,18 @@ let held;
 
 async function soak(name, counter, seconds, hold, lease) {
   const end = Date.now() + seconds * 1000;
-  let turns = 0;
+  let count = 0;
   while (Date.now() < end) {
-    const turn = await take(name, lease, end - Date.now()).catch(() => undefined);
-    if (!turn) continue;
+    const lock = await take(name, lease, end - Date.now()).catch(() => undefined);
+    if (!lock) continue;
     const seen = Number(await redis.get(counter));
     await sleep(hold);
     await redis.set(counter, seen + 1);
-    await turn.release();
-    turns += 1;
+    await lock.release();
+    count += 1;
     await sleep(REST);
   }
-  return `done ${turns}`;
+  return `done ${count}`;
 }
 
 async function answer(word, name, ...rest) {

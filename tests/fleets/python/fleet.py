@@ -1,4 +1,4 @@
-"""A client of the SET NX family, redis-py's Lock, driven by lines of text: see tests/support/fleet.rs."""
+"""A client that uses SET NX: redis-py's Lock, driven by text lines. See tests/support/fleet.rs."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import time
 import redis
 from redis.exceptions import LockError
 
-REST = 0.03  # between two turns: pollers that do not rest starve each other
+REST = 0.03  # after a hold: pollers that do not pause starve each other
 
 server = redis.Redis.from_url(sys.argv[1])
 lock = None
@@ -36,18 +36,18 @@ def unlock():
 
 
 def soak(name, counter, seconds, hold_ms, lease_ms):
-    end, turns = time.monotonic() + float(seconds), 0
+    end, count = time.monotonic() + float(seconds), 0
     while (left := end - time.monotonic()) > 0:
-        turn = made(name, lease_ms)
-        if not turn.acquire(blocking_timeout=left):
+        acquired = made(name, lease_ms)
+        if not acquired.acquire(blocking_timeout=left):
             continue
         seen = int(server.get(counter) or 0)
         time.sleep(int(hold_ms) / 1000)
         server.set(counter, seen + 1)
-        turn.release()
-        turns += 1
+        acquired.release()
+        count += 1
         time.sleep(REST)
-    return f"done {turns}"
+    return f"done {count}"
 
 
 def answer(word, *rest):

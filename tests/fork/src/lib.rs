@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A child process, which ends by itself.
+/// A child process, which ends on its own.
 #[derive(Debug)]
 #[must_use = "a child that is not waited for stays a zombie"]
 pub struct Child {
@@ -13,22 +13,24 @@ pub struct Child {
     report: File,
 }
 
-/// What [`split`] returns in the child.
+/// The value that [`split`] returns in the child.
 #[derive(Debug)]
 pub struct Reporter {
     report: File,
 }
 
-/// Forks the current process. Returns the child in the parent, and a [`Reporter`] in the child, which must call
+/// Forks the current process.
+///
+/// Returns the child in the parent, and a [`Reporter`] in the child, which must call
 /// [`Reporter::exit`]. The child is killed after [`LONGEST`] seconds.
 ///
 /// # Errors
 ///
-/// Returns the [`Reporter`] in the child: it is no failure.
+/// Returns the [`Reporter`] in the child. This is not a failure.
 ///
 /// # Panics
 ///
-/// Panics if there can be no pipe or no process.
+/// Panics if no pipe or no process can be created.
 pub fn split() -> Result<Child, Reporter> {
     let (read, write) = std::io::pipe().expect("a pipe can be made");
     match system::fork() {
@@ -40,7 +42,9 @@ pub fn split() -> Result<Child, Reporter> {
     }
 }
 
-/// Forks the current process, and runs `body` in the child. What it returns, or the text of its panic, is the child's report.
+/// Forks the current process, and runs `body` in the child.
+///
+/// The output of `body`, or the text of its panic, is the report of the child.
 pub fn fork(body: impl FnOnce() -> String) -> Child {
     match split() {
         Ok(child) => child,
@@ -56,18 +60,21 @@ pub fn fork(body: impl FnOnce() -> String) -> Child {
 }
 
 impl Child {
-    /// Waits until the child has ended, and returns its report; a child that ended in another way than by a report is described.
+    /// Waits until the child has ended, and returns its report.
+    ///
+    /// If the child ended without a report, returns a description of its end.
     ///
     /// # Panics
     ///
-    /// Panics if the child was waited for elsewhere.
+    /// Panics if other code has already waited for the child.
     #[must_use]
     pub fn report(mut self) -> String {
         let status = system::wait(self.id);
         if status != 0 {
             return format!("ended with status {status}");
         }
-        // All that it wrote is in the pipe. Children of other tests may have its other end open, so there is no end of file.
+        // The complete report is in the pipe. There may be no end of file, because children of
+        // other tests may have inherited the write end.
         let mut report = vec![0; LONGEST_REPORT];
         let length = self.report.read(&mut report).expect("the report can be read");
         report.truncate(length);
@@ -76,50 +83,51 @@ impl Child {
 }
 
 impl Reporter {
-    /// Ends the child without running anything more of it: no destructors, and no handlers of the parent's.
+    /// Ends the child immediately, without destructors and handlers of the parent.
     pub fn exit(mut self, report: &str) -> ! {
-        // A report is never empty: the parent would wait for more.
+        // The report is never empty, because the parent waits for at least one byte.
         let written = self.report.write_all(format!("{report}\n").as_bytes());
         system::exit(i32::from(written.is_err()))
     }
 
-    /// Ends the child as a program ends that has nothing more to do.
+    /// Ends the child like a program that returns from `main`.
     pub fn exit_as_a_program(mut self, report: &str) -> ! {
         let written = self.report.write_all(format!("{report}\n").as_bytes());
         std::process::exit(i32::from(written.is_err()))
     }
 }
 
-/// For how many seconds a child runs at most.
+/// The maximum lifetime of a child, in seconds.
 pub const LONGEST: u32 = 30;
 
-/// What a pipe has room for.
+/// The capacity of a pipe.
 const LONGEST_REPORT: usize = 4096;
 
 #[allow(unsafe_code, reason = "the system calls that the standard library does not have")]
 mod system {
     pub(super) fn fork() -> i32 {
-        // SAFETY: the callers of this package run nothing in the child that needs a lock which another thread may have held.
+        // SAFETY: callers run nothing in the child that needs a lock which another thread may have
+        // held.
         let id = unsafe { libc::fork() };
         assert!(id >= 0, "no process: {}", std::io::Error::last_os_error());
         id
     }
 
     pub(super) fn alarm(seconds: u32) {
-        // SAFETY: it takes no pointers.
+        // SAFETY: `alarm` takes no pointers.
         unsafe { libc::alarm(seconds) };
     }
 
     pub(super) fn wait(id: i32) -> i32 {
         let mut status = 0;
-        // SAFETY: `status` lives until it returns.
+        // SAFETY: `status` is valid until `waitpid` returns.
         let waited = unsafe { libc::waitpid(id, &raw mut status, 0) };
         assert_eq!(waited, id, "no such child: {}", std::io::Error::last_os_error());
         status
     }
 
     pub(super) fn exit(code: i32) -> ! {
-        // SAFETY: nothing of this process is used any more.
+        // SAFETY: no part of this process is used after this.
         unsafe { libc::_exit(code) }
     }
 }

@@ -1,4 +1,4 @@
-//! One event: when, in which process and task, about which lock, and what.
+//! Events of a history: time, process, task, lock, and kind.
 
 use std::collections::BTreeMap;
 
@@ -9,170 +9,172 @@ use crate::clock::Moment;
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in nanoseconds of the boot clock.
+    /// The time of the event, in nanoseconds of the boot clock.
     pub at: Moment,
-    /// The id of the process that it happened in, or to.
+    /// The id of the process in which, or to which, it happened.
     pub process: u32,
-    /// The number of the task in its process.
+    /// The number of the task within its process.
     #[serde(default, skip_serializing_if = "is_none")]
     pub task: u32,
-    /// The lock that it is about; empty for none.
+    /// The lock; empty if the event is not about a lock.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// What happened.
+    /// The kind of the event.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened. A `call` is numbered within its process, and the hold that it got has its number.
+/// The kind of an event.
+///
+/// Each `call` is numbered within its process. A hold has the number of its call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
-    /// A lock is asked for, for at most `limit` milliseconds.
+    /// A lock is requested for at most `limit` milliseconds.
     Try {
-        /// Which call.
+        /// The call.
         call: u64,
-        /// How long it may take, in milliseconds.
+        /// The limit of the call, in milliseconds.
         limit: u64,
     },
-    /// The call is answered.
+    /// The call ends.
     Outcome {
-        /// Which call.
+        /// The call.
         call: u64,
-        /// How.
+        /// The result.
         answer: Answered,
-        /// The error's text.
+        /// The text of the error.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
     },
     /// The body begins.
     Enter {
-        /// Which call's.
+        /// The call.
         call: u64,
-        /// Until when the hold is believed.
+        /// The end of the time for which the hold is considered valid.
         deadline: Moment,
     },
-    /// The hold has its fencing token.
+    /// The hold receives its fencing token.
     Token {
-        /// Which call's.
+        /// The call.
         call: u64,
         /// The token.
         token: u64,
     },
-    /// A poll of the body begins; the event's stamp is the clock as it was read then.
+    /// A poll of the body begins. The timestamp of the event is the clock value at that time.
     Poll {
-        /// Which call's.
+        /// The call.
         call: u64,
-        /// Until when the hold is believed.
+        /// The end of the time for which the hold is considered valid.
         deadline: Moment,
     },
-    /// The hold is believed for longer.
+    /// The deadline of the hold moves.
     Renewed {
-        /// Which call's.
+        /// The call.
         call: u64,
-        /// Until when the hold is believed now.
+        /// The new end of the time for which the hold is considered valid.
         deadline: Moment,
     },
-    /// The body has ended by itself, and the lock is about to be released.
+    /// The body has completed, and the lock is about to be released.
     Exit {
-        /// Which call's.
+        /// The call.
         call: u64,
     },
-    /// The holder is told that the lock is lost.
+    /// The loss of the lock is reported to the holder.
     Lost {
-        /// Which call's.
+        /// The call.
         call: u64,
-        /// How, in the library's words.
+        /// The cause that the library reports.
         cause: String,
     },
-    /// The guarded resource has answered a write.
+    /// The guarded resource has replied to a write.
     Write {
-        /// Which call's.
+        /// The call.
         call: u64,
-        /// The fencing token that it came with.
+        /// The fencing token of the write.
         token: u64,
-        /// Which write of its key it was, by the resource's own count.
+        /// The number of the write among those of its key, as counted by the resource.
         turn: u64,
-        /// Whether the resource took it.
+        /// Whether the resource accepted the write.
         accepted: bool,
-        /// The highest token that the resource had seen before.
+        /// The highest token that the resource had accepted before.
         highest: u64,
     },
-    /// Something is broken.
+    /// A fault begins.
     Fault {
-        /// The row of the fault list, such as `S7`; a row that ends in `c` may lose locks.
+        /// The row of the fault list, such as `S7`. A row that ends in `c` may lose locks.
         row: String,
-        /// What is done.
+        /// A description of the fault.
         what: String,
-        /// To whom.
+        /// The target of the fault.
         to: String,
     },
-    /// What was broken works again.
+    /// A fault ends.
     Heal {
         /// The row of the fault list.
         row: String,
     },
-    /// The process stands still from now on.
+    /// The process is stopped.
     Stopped,
-    /// The process goes on.
+    /// The process is resumed.
     Continued,
-    /// The process, or a thread of it, did not get to run on a processor.
+    /// The process, or one of its threads, was not scheduled on a processor.
     Stalled {
-        /// Since when; the event's stamp is the end.
+        /// The start of the stall. The timestamp of the event is its end.
         since: Moment,
     },
-    /// The process is gone.
+    /// The process has ended.
     Gone {
-        /// Whether it was killed, and not asked to end.
+        /// Whether the process was killed instead of asked to end.
         killed: bool,
     },
-    /// The keys of the server, with their times to live.
+    /// The keys of the server and their TTLs.
     Scan {
-        /// What stands there.
+        /// The keys.
         keys: Vec<Scanned>,
-        /// Whether nobody has wanted a lock for longer than a lease.
+        /// Whether no lock has been requested for longer than a lease.
         quiet: bool,
     },
-    /// What a process, or the server for it, has of things that can leak.
+    /// The resources of a process that can leak, including those on the server.
     Resources {
-        /// Before the work, or after it.
+        /// Before or after the work.
         phase: Phase,
-        /// How many of each.
+        /// The number of each kind.
         counts: BTreeMap<String, u64>,
     },
-    /// Something was printed or logged.
+    /// A text was printed or logged.
     Said {
         /// The text.
         text: String,
     },
 }
 
-/// How a call was answered.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answered {
-    /// The lock is held.
+    /// The lock was granted.
     Granted,
-    /// Somebody else has it.
+    /// The lock is held by another caller.
     Contended,
-    /// The server could not be asked.
+    /// The server was unavailable.
     Unavailable,
-    /// It was lost before the body began.
+    /// The lock was lost before the body began.
     Lost,
-    /// The manager takes no new work.
+    /// The manager is shut down.
     Shutdown,
-    /// No lock stands there.
+    /// The key holds a value that is not a lock.
     WrongKind,
-    /// The server refuses for good, such as without permission.
+    /// The server rejects the command permanently, for example because of a missing permission.
     Config,
-    /// The call was dropped by its caller.
+    /// The caller dropped the call.
     Dropped,
-    /// None of the answers that a call for a lock may give.
+    /// An error that no call for a lock may return.
     Other,
 }
 
 impl Answered {
-    /// Returns how a call was answered that did not get its lock.
+    /// Returns the result that corresponds to an error.
     #[must_use]
     pub fn of(error: &dlock_runtime::Error) -> Self {
         use dlock_runtime::Error;
@@ -191,19 +193,19 @@ impl Answered {
 /// One key of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scanned {
-    /// Its name.
+    /// The name of the key.
     pub name: String,
-    /// Its time to live in milliseconds; below zero it has none.
+    /// The TTL in milliseconds; negative if the key has none.
     pub ttl: i64,
 }
 
-/// When resources are counted.
+/// The time of a count of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before the work, with everything connected.
+    /// Before the work, with all connections established.
     Base,
-    /// After it.
+    /// After the work.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! What processes and their tasks saw, one JSON line per event, all on one axis: the boot clock.
+//! The events that processes and tasks record: one JSON line per event, with boot clock timestamps.
 //!
 //! ```text
 //!  worker process -- Writer --> its own file --+
@@ -6,9 +6,10 @@
 //!  the test       -- Writer --> its own file --+
 //! ```
 //!
-//! A process that is killed may leave a line half written: it is taken for nothing, at the end of a file only.
+//! A process that is killed may leave an incomplete line. At the end of a file, such a line is
+//! ignored.
 //!
-//! Not here: what must be true of a history (`judges`).
+//! See also [`judges`](crate::judges) for the checks of a history.
 
 mod event;
 mod reader;

@@ -1,4 +1,4 @@
-//! Reads the files of all processes and merges them by their stamps.
+//! Reads the event files of all processes and merges them by timestamp.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,25 +7,26 @@ use std::path::Path;
 use super::event::{Event, What};
 use crate::clock::Moment;
 
-/// The events of all processes, the earliest first.
+/// The events of all processes, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     events: Vec<Event>,
 }
 
 impl History {
-    /// Merges events; those of one moment stay in their order.
+    /// Merges events. Events with equal timestamps keep their order.
     #[must_use]
     pub fn of(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.at);
         Self { events }
     }
 
-    /// Reads every file of a folder that ends in `.jsonl`.
+    /// Reads every `.jsonl` file of a folder.
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read, or if a line of it is no event; a last line without an end is left out.
+    /// Fails if a file cannot be read, or if a line is not an event. An incomplete last line is
+    /// ignored.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut events = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -43,25 +44,26 @@ impl History {
         &self.events
     }
 
-    /// Returns the last moment of which there is an event.
+    /// Returns the timestamp of the last event.
     #[must_use]
     pub fn end(&self) -> Moment {
         self.events.last().map(|event| event.at).unwrap_or_default()
     }
 
-    /// Returns the events, each changed into any number of others: to plant in a history what a judge must see.
+    /// Returns the events, each replaced by any number of others, to insert violations that a judge
+    /// must find.
     #[must_use]
     pub fn planted(&self, change: impl Fn(&Event) -> Vec<Event>) -> Self {
         Self::of(self.events.iter().flat_map(change).collect())
     }
 
-    /// Counts the events of a kind.
+    /// Counts the events of one kind.
     #[must_use]
     pub fn count(&self, is_meant: impl Fn(&What) -> bool) -> usize {
         self.events.iter().filter(|event| is_meant(&event.what)).count()
     }
 
-    /// Writes all of it into one file.
+    /// Writes all events into one file.
     ///
     /// # Errors
     ///
@@ -89,7 +91,7 @@ mod tests {
     use crate::history::{Answered, Writer};
 
     #[test]
-    fn what_several_threads_write_is_read_in_the_order_of_its_stamps() {
+    fn events_of_several_threads_are_read_in_order_of_time() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let files = ["a.jsonl", "b.jsonl"].map(|name| Writer::open(&folder.path().join(name)));
         let files = files.map(|file| file.expect("the file can be made"));
@@ -120,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_half_written_is_left_out_at_the_end_alone() {
+    fn an_incomplete_line_is_ignored_only_at_the_end() {
         let line = r#"{"at":1,"process":2,"key":"a","event":"exit","call":3}"#;
 
         let torn = parse(format!("{line}\n{}", &line[..20]).as_bytes());
         let broken = parse(format!("{}\n{line}\n", &line[..20]).as_bytes());
 
         assert_eq!(torn.expect("the end may be torn").len(), 1);
-        assert!(broken.is_err(), "a history with a hole was taken");
+        assert!(broken.is_err(), "a damaged line in the middle was accepted");
     }
 }

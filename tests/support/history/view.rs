@@ -1,4 +1,4 @@
-//! A history as calls, holds, faults and processes: what judges look at.
+//! The calls, holds, faults, and processes of a history, as the judges use them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,20 +7,21 @@ use super::event::{Answered, What};
 use super::reader::History;
 use crate::clock::Moment;
 
-/// A history, put together.
+/// A history, grouped by calls, holds, and faults.
 #[derive(Debug)]
 pub struct View<'a> {
     /// The events.
     pub history: &'a History,
-    /// All calls, in the order in which they were made.
+    /// All calls, in the order of their starts.
     pub calls: Vec<Call>,
-    /// All holds, in the order in which they were entered.
+    /// All holds, in the order of their entries.
     pub holds: Vec<Hold>,
-    /// All faults, in the order of their beginnings.
+    /// All faults, in the order of their starts.
     pub faults: Vec<FaultSpan>,
-    /// When each process stood still; the end is the history's where it never went on.
+    /// The times for which each process was stopped. A process that was not resumed is stopped
+    /// until the end of the history.
     stops: Vec<(u32, Moment, Moment)>,
-    /// When any process was ready to run, and did not get to: the machine was too busy for all.
+    /// The times for which a runnable process was not scheduled because the machine was too busy.
     stalls: Vec<(Moment, Moment)>,
     gone: BTreeMap<u32, (Moment, bool)>,
 }
@@ -28,55 +29,56 @@ pub struct View<'a> {
 /// One call for a lock.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Whose.
+    /// The process of the call.
     pub process: u32,
-    /// Its number there.
+    /// The number of the call within its process.
     pub call: u64,
-    /// Which lock.
+    /// The lock.
     pub key: String,
-    /// When it was made.
+    /// The start of the call.
     pub began: Moment,
-    /// How long it may take.
+    /// The limit of the call.
     pub limit: Duration,
-    /// All answers; there should be one.
+    /// All results. There should be exactly one.
     pub answers: Vec<(Moment, Answered)>,
 }
 
-/// One hold, as its holder believes in it.
+/// A hold, as its holder sees it.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// Whose.
+    /// The process of the hold.
     pub process: u32,
-    /// The number of its call.
+    /// The number of the call.
     pub call: u64,
-    /// Which lock.
+    /// The lock.
     pub key: String,
-    /// When its body began.
+    /// The start of the body.
     pub enter: Moment,
-    /// The deadline with which it was entered.
+    /// The deadline at the entry.
     pub first_deadline: Moment,
-    /// The last deadline that is known.
+    /// The last known deadline.
     pub deadline: Moment,
-    /// When it was over for its holder, whatever made it so: its exit, its loss, its process's end.
+    /// The end of the hold for its holder: its exit, its loss, or the end of its process.
     pub over: Option<Moment>,
-    /// When its body ended by itself.
+    /// The time at which the body completed.
     pub exit: Option<Moment>,
-    /// When its holder was told of its loss.
+    /// The time at which the loss was reported to the holder.
     pub lost: Option<Moment>,
-    /// The fencing token, where it asked for one.
+    /// The fencing token, if the holder requested one.
     pub token: Option<u64>,
-    /// Its polls, each with the deadline of the time.
+    /// The polls of the body, each with the deadline at that time.
     pub polls: Vec<(Moment, Moment)>,
 }
 
 impl Hold {
-    /// Returns the end of the valid hold: of its body, or its deadline.
+    /// Returns the end of the valid hold: the end of its body or its deadline, whichever is
+    /// earlier.
     #[must_use]
     pub fn until(&self) -> Moment {
         self.over.map_or(self.deadline, |over| over.min(self.deadline))
     }
 
-    /// Returns it in words.
+    /// Returns a description of the hold.
     #[must_use]
     pub fn told(&self) -> String {
         let Self { process, call, key, token, .. } = self;
@@ -85,21 +87,21 @@ impl Hold {
     }
 }
 
-/// A fault, from its beginning to its healing.
+/// A fault, from its start to its end.
 #[derive(Clone, Debug)]
 pub struct FaultSpan {
-    /// Its row.
+    /// The row of the fault list.
     pub row: String,
-    /// When it began.
+    /// The start of the fault.
     pub from: Moment,
-    /// When it was healed; the history's end if never.
+    /// The end of the fault, or the end of the history.
     pub until: Moment,
-    /// To whom.
+    /// The target of the fault.
     pub to: String,
 }
 
 impl FaultSpan {
-    /// Returns whether its row is one that may lose locks: the guide on safety says so.
+    /// Returns `true` if the safety guide says that this fault may lose locks.
     #[must_use]
     pub fn may_lose(&self) -> bool {
         self.row.ends_with('c')
@@ -107,7 +109,7 @@ impl FaultSpan {
 }
 
 impl<'a> View<'a> {
-    /// Puts a history together.
+    /// Groups the events of a history.
     #[must_use]
     pub fn of(history: &'a History) -> Self {
         let mut view = Self {
@@ -195,7 +197,7 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Returns the holds of each lock, in the order in which they were entered.
+    /// Returns the holds of each lock, in the order of their entries.
     #[must_use]
     pub fn by_key(&self) -> BTreeMap<&str, Vec<&Hold>> {
         let mut keys: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
@@ -205,7 +207,7 @@ impl<'a> View<'a> {
         keys
     }
 
-    /// Returns when a process was gone, if it is.
+    /// Returns when a process ended, or `None` if it is alive.
     #[must_use]
     pub fn gone(&self, process: u32) -> Option<Moment> {
         self.gone.get(&process).map(|(at, _)| *at)
@@ -216,8 +218,10 @@ impl<'a> View<'a> {
         self.gone.iter().filter(|(_, (_, killed))| *killed).map(|(process, (at, _))| (*process, *at))
     }
 
-    /// Returns for how long a process stood still between two moments, because it was stopped, or the machine had no time
-    /// for some process.
+    /// Returns for how long a process was not running between two points in time.
+    ///
+    /// That is the time for which the process was stopped, or the machine was too busy for some
+    /// process.
     #[must_use]
     pub fn stood_still(&self, process: u32, from: Moment, until: Moment) -> Duration {
         let stops =
@@ -225,7 +229,7 @@ impl<'a> View<'a> {
         let all = stops.chain(self.stalls.iter().copied());
         let mut times: Vec<_> = all.map(|(began, ended)| (began.max(from), ended.min(until))).collect();
         times.sort();
-        // What is in two of them counts once.
+        // An overlap of two such times counts once.
         let mut counted = from;
         let mut sum = Duration::ZERO;
         for (began, ended) in times {
@@ -235,13 +239,13 @@ impl<'a> View<'a> {
         sum
     }
 
-    /// Returns for how much of the time between two moments the machine had no time for some process.
+    /// Returns for how long the machine was too busy for some process between two points in time.
     #[must_use]
     pub fn stalled(&self, from: Moment, until: Moment) -> Duration {
         self.stood_still(NOBODY, from, until)
     }
 
-    /// Returns whether a process was stopped at any time between two moments.
+    /// Returns `true` if a process was stopped at any time between two points in time.
     #[must_use]
     pub fn was_stopped(&self, process: u32, from: Moment, until: Moment) -> bool {
         self.stops.iter().any(|stop| stop.0 == process && stop.1 <= until && stop.2 >= from)
@@ -253,23 +257,24 @@ impl<'a> View<'a> {
         self.stops.iter().filter(|(_, began, ended)| ended.since(*began) > time).count()
     }
 
-    /// Returns the fault that may have lost a lock somewhere between two moments.
+    /// Returns a fault between two points in time that may have lost a lock.
     #[must_use]
     pub fn may_have_lost(&self, from: Moment, until: Moment) -> Option<&FaultSpan> {
         self.faults.iter().find(|fault| fault.may_lose() && fault.from <= until && fault.until >= from)
     }
 
-    /// Returns whether anything was broken at any time between two moments, or was only healed within `rest` before.
+    /// Returns `true` if a fault was active between two points in time, or ended within `rest`
+    /// before.
     #[must_use]
     pub fn was_broken(&self, from: Moment, until: Moment, rest: Duration) -> bool {
         self.faults.iter().any(|fault| fault.from <= until && fault.until + rest >= from)
     }
 }
 
-/// No process has this id.
+/// An id that no process has.
 const NOBODY: u32 = 0;
 
-/// What an event says of a hold.
+/// A change of a hold.
 #[derive(Clone, Copy)]
 enum Change {
     Token(u64),

@@ -1,4 +1,4 @@
-//! Appends events to a file, a whole line at a time.
+//! Appends events to a file, one line at a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::event::{Event, What};
 use crate::clock::Moment;
 
-/// A file of events; shared by all tasks of a process.
+/// An event file, shared by all tasks of a process.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -15,7 +15,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the file of this process, or makes it.
+    /// Opens or creates the file for this process.
     ///
     /// # Errors
     ///
@@ -25,17 +25,17 @@ impl Writer {
         Ok(Self { file, process: std::process::id() })
     }
 
-    /// Notes what happens now in this process.
+    /// Records an event of this process at the current time.
     pub fn note(&self, task: u32, key: &str, what: What) {
         self.note_at(Moment::now(), task, key, what);
     }
 
-    /// Notes what happened at a moment before.
+    /// Records an event of this process at an earlier time.
     pub fn note_at(&self, at: Moment, task: u32, key: &str, what: What) {
         self.append(&Event { at, process: self.process, task, key: key.to_owned(), what });
     }
 
-    /// Notes what happens now to another process.
+    /// Records an event of another process at the current time.
     pub fn note_of(&self, process: u32, what: What) {
         self.append(&Event { at: Moment::now(), process, task: 0, key: String::new(), what });
     }
@@ -44,12 +44,12 @@ impl Writer {
     ///
     /// # Panics
     ///
-    /// Panics if the file takes no more: without its history a run proves nothing.
+    /// Panics if the file cannot be written: without its history, a run proves nothing.
     pub fn append(&self, event: &Event) {
         let mut line = serde_json::to_vec(event).expect("an event has a JSON");
         line.push(b'\n');
-        // One call of the system for the whole line: lines of several threads do not mix in a file that is appended to, and no
-        // buffer is lost with a process that is killed.
+        // Each line is one system call. Thus lines of several threads do not mix, and a killed
+        // process loses no buffer.
         (&self.file).write_all(&line).expect("the history can be written");
     }
 }

@@ -1,15 +1,15 @@
-//! J2: no entry and no poll of a body at or after its deadline, and a loss is told soon after it.
+//! J2: no entry and no poll of a body at or after its deadline, and a timely report of each loss.
 //!
-//! A process may be put to sleep between the library's look at the clock and the poll that it allowed: that poll is what fencing tokens
-//! are for. So the first poll after a stop is [`excused`], and no second one. It hits that instant seldom: a run with many stops has to
-//! say that few were excused.
+//! A process may be stopped between the check of the clock and the poll that follows. Fencing
+//! tokens exist for that poll. Therefore the first poll after a stop is [`excused`], and no second
+//! one. Stops hit this gap rarely: a run with many stops must check that few polls were excused.
 
 use std::time::Duration;
 
 use super::Terms;
 use crate::history::{Hold, View};
 
-/// Returns late entries, late polls, and losses that were told late or never.
+/// Returns late entries, late polls, and losses that were reported late or never.
 #[must_use]
 pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
     view.holds.iter().flat_map(|hold| of(view, terms, hold)).collect()
@@ -33,9 +33,10 @@ fn of(view: &View<'_>, terms: &Terms, hold: &Hold) -> Vec<String> {
     let mut seen: Vec<_> = late.map(|late| late.text).collect();
 
     let over = hold.over.unwrap_or(view.history.end());
-    let limit = hold.deadline + TOLD + terms.late + view.stood_still(hold.process, hold.deadline, over);
+    let limit =
+        hold.deadline + REPORTED_WITHIN + terms.late + view.stood_still(hold.process, hold.deadline, over);
     if over > limit {
-        let what = if hold.over.is_some() { "over" } else { "still believed" };
+        let what = if hold.over.is_some() { "over" } else { "still considered valid" };
         seen.push(format!("{}: {what} {:?} after its deadline", hold.told(), over.since(hold.deadline)));
     }
     seen
@@ -58,5 +59,5 @@ fn late(view: &View<'_>, terms: &Terms, hold: &Hold) -> Vec<Late> {
     seen
 }
 
-/// How late a loss may be told.
-pub const TOLD: Duration = Duration::from_millis(50);
+/// The longest acceptable delay until a loss is reported.
+pub const REPORTED_WITHIN: Duration = Duration::from_millis(50);

@@ -1,23 +1,23 @@
-//! J1: two valid holds of a lock never overlap; where a row of the fault list may lose locks, they do so across its fault only.
+//! J1: two valid holds of a lock never overlap, except across a fault that may lose locks.
 
 use std::time::Duration;
 
 use crate::history::{Hold, View};
 
-/// Two who held one lock at once.
+/// Two holds of one lock that overlap.
 #[derive(Clone, Debug)]
 pub struct Overlap<'a> {
-    /// Who came first.
+    /// The hold that was entered first.
     pub first: &'a Hold,
-    /// Who came while the first one's hold was valid.
+    /// The hold that was entered while the first was valid.
     pub second: &'a Hold,
-    /// For how long both held.
+    /// The duration of the overlap.
     pub lasted: Duration,
-    /// The row of the fault that may have lost the first one's lock, if there was one between the two.
+    /// The row of the fault between the two entries that may have lost the first lock, if any.
     pub row: Option<&'a str>,
 }
 
-/// Returns all overlaps, expected ones included.
+/// Returns all overlaps, including expected ones.
 #[must_use]
 pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
     let mut overlaps = Vec::new();
@@ -26,7 +26,7 @@ pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
             let later = holds[at + 1..].iter().take_while(|second| second.enter < first.until());
             let later = later.filter(|second| !slept_on_the_way_in(view, second));
             overlaps.extend(later.map(|second| {
-                // Lost by what happened between the two entries, and to nobody else's hold.
+                // Only a fault between the two entries can have lost the first lock.
                 let row = view.may_have_lost(first.enter, second.enter).map(|fault| &*fault.row);
                 let lasted = first.until().min(second.until()).since(second.enter);
                 Overlap { first, second, lasted, row }
@@ -36,12 +36,14 @@ pub fn overlaps<'a>(view: &'a View<'a>) -> Vec<Overlap<'a>> {
     overlaps
 }
 
-/// Returns whether the hold was over before it was entered, and only as its process was put to sleep on the way: it was no hold at all.
+/// Returns `true` if a hold ended before its entry only because its process was stopped during the
+/// call.
 fn slept_on_the_way_in(view: &View<'_>, hold: &Hold) -> bool {
     let call = view.calls.iter().find(|call| (call.process, call.call) == (hold.process, hold.call));
     let began = call.map_or(hold.enter, |call| call.began);
     if hold.first_deadline <= began {
-        return view.was_stopped(hold.process, began, hold.enter); // the deadline was over at the first look, and nobody knows it
+        // The deadline passed before the first check, and is unknown.
+        return view.was_stopped(hold.process, began, hold.enter);
     }
     let slept = view.stood_still(hold.process, began, hold.enter);
     hold.first_deadline <= hold.enter && hold.enter < hold.first_deadline + slept

@@ -1,21 +1,22 @@
-//! J4: the guarded resource, which keeps the highest token, takes no write with a lower one, anywhere.
+//! J4: the guarded resource, which keeps the highest token, never accepts a write with a lower one.
 //!
-//! It counts the writes of a key, and they are judged in its own order: no stamp of a slow process can hide one.
+//! The writes of a key are checked in the order of the resource, so that the timestamps of slow
+//! processes do not matter.
 
 use std::collections::BTreeMap;
 
 use crate::history::{View, What};
 
-/// How often a stale write was tried, and how often it was refused.
+/// The number of stale writes, and how many of them were rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// Writes with a token below one that the resource had taken before.
+    /// Writes with a token below one that the resource had accepted before.
     pub attempted: u64,
-    /// Those of them that it refused.
+    /// The stale writes that the resource rejected.
     pub refused: u64,
 }
 
-/// A write as the resource answered it.
+/// A write and the reply of the resource.
 struct Write {
     turn: u64,
     token: u64,
@@ -36,14 +37,14 @@ pub fn stale(view: &View<'_>) -> Stale {
     stale
 }
 
-/// Returns the stale writes that were taken, and good ones that were refused.
+/// Returns the stale writes that were accepted, and the valid ones that were rejected.
 #[must_use]
 pub fn violations(view: &View<'_>) -> Vec<String> {
     let mut seen = Vec::new();
     each(view, |write, highest| match write.accepted {
-        true if write.token < highest => seen.push(format!("{} was taken after {highest}", write.told)),
+        true if write.token < highest => seen.push(format!("{} was accepted after {highest}", write.told)),
         false if write.token >= highest && !write.is_after_a_gap(highest) => {
-            seen.push(format!("{} was refused after {highest}", write.told));
+            seen.push(format!("{} was rejected after {highest}", write.told));
         }
         _ => {}
     });
@@ -51,13 +52,14 @@ pub fn violations(view: &View<'_>) -> Vec<String> {
 }
 
 impl Write {
-    /// Returns whether the resource may have taken a higher token of a process that was killed before it could note so.
+    /// Returns `true` if a killed process may have written a higher token without recording that.
     fn is_after_a_gap(&self, highest: u64) -> bool {
         self.told.ends_with(GAP) && self.token >= highest
     }
 }
 
-/// Walks through the writes of each key in the resource's order, each with the highest token that was taken before.
+/// Calls `look` for each write in the order of the resource, with the highest token accepted
+/// before.
 fn each(view: &View<'_>, mut look: impl FnMut(&Write, u64)) {
     let mut keys: BTreeMap<&str, Vec<Write>> = BTreeMap::new();
     for event in view.history.events() {
@@ -85,4 +87,4 @@ fn each(view: &View<'_>, mut look: impl FnMut(&Write, u64)) {
     }
 }
 
-const GAP: &str = ", after one that nobody noted";
+const GAP: &str = ", after an unrecorded one";

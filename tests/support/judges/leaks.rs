@@ -1,10 +1,11 @@
-//! J7: tasks, descriptors, threads and subscriptions of a process that did its work are no more than before it.
+//! J7: after its work, a process has no more tasks, descriptors, threads, and subscriptions than
+//! before.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Phase, View, What};
 
-/// Returns what a process has more of after its work than before it.
+/// Returns the resources of which a process has more after its work than before.
 #[must_use]
 pub fn violations(view: &View<'_>) -> Vec<String> {
     let mut bases = BTreeMap::new();
@@ -26,8 +27,9 @@ pub fn violations(view: &View<'_>) -> Vec<String> {
     seen
 }
 
-/// How much more of something is no leak: there is one connection to each server of a quorum, of which there are three at most, that is
-/// opened once there is use for it.
+/// Returns the acceptable increase.
+///
+/// A connection to each of at most three quorum servers may be opened on first use.
 fn margin(what: &str) -> u64 {
     match what {
         "descriptors" => 3,

@@ -1,6 +1,9 @@
-//! J5: a crashed holder's lock is had again within its lease, a released one by the next who waits, and nobody who waits is forgotten.
+//! J5: after a crash or a release, a waiter acquires the lock in time, and no waiter is forgotten.
 //!
-//! Judged where somebody living waited all the time, and nothing else was broken meanwhile.
+//! The limit is the lease plus 250 ms. After a release it is the longer of lease and grant lease,
+//! plus 250 ms.
+//!
+//! A case counts only if a waiter that is alive waited all the time and no other fault was active.
 
 use std::time::Duration;
 
@@ -8,19 +11,19 @@ use super::Terms;
 use crate::clock::Moment;
 use crate::history::{Answered, Call, FaultSpan, Hold, View};
 
-/// From a holder's death to the next entry of somebody who waited.
+/// Returns the times from a holder's death to the next entry of a waiter.
 #[must_use]
 pub fn after_crashes(view: &View<'_>, terms: &Terms) -> Vec<Duration> {
     crashes(view, terms).into_iter().filter_map(|(_, took)| took.ok()).map(|took| took.took).collect()
 }
 
-/// From a release to the next entry of somebody who waited, where nothing was broken.
+/// Returns the times from a release to the next entry of a waiter, without faults.
 #[must_use]
 pub fn after_releases(view: &View<'_>, terms: &Terms) -> Vec<Duration> {
     releases(view, terms).into_iter().filter_map(|(_, took)| took.ok()).map(|took| took.took).collect()
 }
 
-/// Returns the locks that were had too late, or never, by those who waited.
+/// Returns the locks that a waiter acquired too late or never.
 #[must_use]
 pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
     let crashes = crashes(view, terms).into_iter().map(|gap| (gap, terms.lease + AFTER_A_CRASH));
@@ -32,17 +35,19 @@ pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
         if gap.took <= bound + terms.late + gap.stalled {
             continue;
         }
-        let what = if took.is_ok() { "gets in" } else { "is not in after" };
+        let what = if took.is_ok() { "enters" } else { "has not entered after" };
         let later = if took.is_ok() { " later" } else { "" };
-        seen.push(format!("{told}, and who waits {what} {:?}{later}", gap.took));
+        seen.push(format!("{told}, and the next waiter {what} {:?}{later}", gap.took));
     }
     seen
 }
 
-/// Who was gone, and how long it took; an error is how long nobody came, to the end.
+/// A description of the previous holder, and the time until the next entry.
+///
+/// It is an error if there was no entry until the end of the history.
 type Gap = (String, Result<Took, Took>);
 
-/// How long something took, and for how much of it the machine had no time.
+/// A time, and the part of it for which the machine was too busy for some process.
 struct Took {
     took: Duration,
     stalled: Duration,
@@ -66,14 +71,16 @@ fn releases(view: &View<'_>, terms: &Terms) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for hold in &view.holds {
         let Some(exit) = hold.exit.filter(|exit| *exit < hold.deadline) else { continue };
-        let told = format!("{} and lets go", hold.told());
+        let told = format!("{} and releases", hold.told());
         gaps.extend(gap(view, hold, exit, bound, None).map(|took| (told, took)));
     }
     gaps
 }
 
-/// Returns how long it took from `at` until somebody entered who waited all the while; nothing if nobody did, or if something else
-/// than the end of the process itself was broken.
+/// Returns the time from `at` until the entry of a caller that waited all the time.
+///
+/// Returns `None` if no caller waited, or if a fault other than the end of the process itself was
+/// active.
 fn gap(
     view: &View<'_>,
     hold: &Hold,
@@ -91,7 +98,7 @@ fn gap(
         .iter()
         .any(|fault| !is_own(&fault.to) && fault.from <= until && fault.until + rest(fault, bound) >= at);
     let waits = |call: &&Call| call.key == hold.key && call.began <= at && waits_until(view, call, until);
-    let disturbed = is_broken || (own.is_none() && somebody_died(view, at, bound));
+    let disturbed = is_broken || (own.is_none() && a_process_died(view, at, bound));
     if disturbed || !view.calls.iter().any(|call| waits(&call)) {
         return None;
     }
@@ -100,12 +107,14 @@ fn gap(
     Some(if next.is_some() { Ok(took) } else { Err(took) })
 }
 
-/// How long after its healing a fault may still be felt: connections are made again. What befell a process ends with it.
+/// Returns how long after its end a fault may still have effects, because clients reconnect.
+///
+/// A fault of a process has none after its end.
 fn rest(fault: &FaultSpan, bound: Duration) -> Duration {
     if fault.row.starts_with('P') { Duration::ZERO } else { bound * 2 }
 }
 
-/// Returns whether a call was waiting until then, in a process that lived and was not stopped.
+/// Returns `true` if a call waited until `until` in a process that was alive and not stopped.
 fn waits_until(view: &View<'_>, call: &Call, until: Moment) -> bool {
     let lives = view.gone(call.process).is_none_or(|gone| gone > until);
     let answered = call.answers.first();
@@ -114,12 +123,13 @@ fn waits_until(view: &View<'_>, call: &Call, until: Moment) -> bool {
     lives && waits && !view.was_stopped(call.process, call.began, until)
 }
 
-/// A waiter that died may have been granted the lock, which then ends with its grant lease.
-fn somebody_died(view: &View<'_>, at: Moment, bound: Duration) -> bool {
+/// A waiter that died may have been granted the lock, which is then held until the end of its grant
+/// lease.
+fn a_process_died(view: &View<'_>, at: Moment, bound: Duration) -> bool {
     view.killed().any(|(_, gone)| gone + bound >= at && gone <= at + bound)
 }
 
-/// How long after its lease a crashed holder's lock may be taken.
+/// The longest acceptable time from the lease expiry of a crashed holder to the next entry.
 pub const AFTER_A_CRASH: Duration = Duration::from_millis(250);
-/// Between the answer of a call and the first line of its body.
+/// The time between the result of a call and the first line of its body.
 const GRANTED: Duration = Duration::from_millis(50);

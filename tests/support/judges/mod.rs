@@ -1,20 +1,19 @@
-//! What must be true of every history, one judge a file. A judge returns every violation, in words.
+//! Invariants of every history, one judge per file. A judge returns a description of every
+//! violation.
 //!
-//! | judge | of what |
+//! | judge | invariant |
 //! |---|---|
-//! | [`exclusion`] (J1) | no two valid holds of a lock at once |
-//! | [`deadline`] (J2) | no entry and no poll of a body at or after its deadline; a loss is told |
-//! | [`order`] (J3) | fencing tokens rise in the order of holding |
-//! | [`fencing`] (J4) | the guarded resource takes no stale write |
-//! | [`liveness`] (J5) | after a crash, and after a release, somebody gets in |
-//! | [`residue`] (J6) | no key without an end; after a rest only counters are left |
-//! | [`leaks`] (J7) | tasks, descriptors and subscriptions go back to where they were |
-//! | [`outcomes`] (J8) | each call has one answer of a known type within its limit |
-//! | [`secrets`] (J9) | no planted secret is said |
+//! | [`exclusion`] (J1) | two valid holds of a lock never overlap |
+//! | [`deadline`] (J2) | no entry and no poll of a body at or after its deadline; each loss is reported |
+//! | [`order`] (J3) | fencing tokens rise in the order of the holds |
+//! | [`fencing`] (J4) | the guarded resource accepts no stale write |
+//! | [`liveness`] (J5) | after a crash and after a release, a waiter acquires the lock |
+//! | [`residue`] (J6) | each key has a TTL; after a quiet time only fencing counters remain |
+//! | [`leaks`] (J7) | tasks, descriptors, and subscriptions return to their initial numbers |
+//! | [`outcomes`] (J8) | each call has one result of a known type within its limit |
+//! | [`secrets`] (J9) | no secret of the test is printed or logged |
 //!
-//! Slack is for a busy machine, and a constant where it is used. It is far below what it would have to hide: a lease.
-//!
-//! Not here: how histories are made, and what is done to the servers meanwhile.
+//! Slack accounts for a busy machine. It is a constant where it is used, far below a lease.
 
 pub mod deadline;
 pub mod exclusion;
@@ -34,25 +33,25 @@ use std::time::Duration;
 
 use crate::history::{History, View};
 
-/// What the locks of a history were asked for with.
+/// The settings of the locks of a history.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The lease of all locks.
     pub lease: Duration,
-    /// How long a waiter that was granted a lock has to confirm it.
+    /// How long a waiter has to confirm a grant.
     pub grant_lease: Duration,
-    /// How late a thread of this run may be scheduled: more where many processes share few cores.
+    /// The longest acceptable scheduling delay: longer if many processes share few cores.
     pub late: Duration,
-    /// What nobody may say.
+    /// Texts that must not be printed or logged.
     pub secrets: Vec<String>,
 }
 
-/// One thing that must not be.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The judge who saw it.
+    /// The judge that found it.
     pub judge: &'static str,
-    /// What was seen.
+    /// The description of the violation.
     pub text: String,
 }
 
@@ -62,7 +61,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Has all judges look at a history; returns every violation.
+/// Checks a history with all judges, and returns every violation.
 #[must_use]
 pub fn judge(history: &History, terms: &Terms) -> Vec<Violation> {
     let view = View::of(history);

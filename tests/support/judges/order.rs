@@ -1,8 +1,8 @@
-//! J3: fencing tokens rise in the order of holding, also where two hold at once.
+//! J3: fencing tokens rise in the order of the holds, even if two holds overlap.
 
 use crate::history::View;
 
-/// Returns the holds with a token that is not above that of the hold before.
+/// Returns the holds whose token is not above that of the previous hold.
 #[must_use]
 pub fn violations(view: &View<'_>) -> Vec<String> {
     let mut seen = Vec::new();

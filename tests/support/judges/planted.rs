@@ -1,4 +1,4 @@
-//! A judge that cannot fail proves nothing: histories that each must refuse, and histories that it must let pass.
+//! Histories that each judge must reject, and histories that all judges must accept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::{Terms, Violation, exclusion, fencing, judge, liveness};
 use crate::clock::Moment;
 use crate::history::{Answered, Event, History, Phase, Scanned, View, What};
 
-/// Events of the lock `a`, in milliseconds; processes are 1 and 2, and their calls are numbered as the test likes.
+/// Events of the lock `a`, in milliseconds, of processes 1 and 2. The test numbers the calls.
 #[derive(Default)]
 struct Plot(Vec<Event>);
 
@@ -17,7 +17,7 @@ impl Plot {
         self
     }
 
-    /// Asks at `began` and gets in at `enter`, with a lease until 400 ms later.
+    /// Starts a call at `began` and enters at `enter`, with a deadline 400 ms later.
     fn enter(self, (began, enter): (u64, u64), process: u32, call: u64) -> Self {
         self.at(began, process, What::Try { call, limit: 2_000 })
             .at(enter, process, outcome(call, Answered::Granted))
@@ -60,7 +60,7 @@ impl Plot {
         self.at(ms, 9, What::Scan { keys, quiet })
     }
 
-    /// Something that happens to nobody, so that the history ends then.
+    /// An event without effect that ends the history.
     fn end(self, ms: u64) -> Self {
         self.at(ms, 9, What::Said { text: "the end".to_owned() })
     }
@@ -69,12 +69,12 @@ impl Plot {
         History::of(self.0)
     }
 
-    /// What all judges say.
+    /// Returns the violations that the judges find.
     fn judged(self) -> Vec<Violation> {
         judge(&self.history(), &terms())
     }
 
-    /// Has the judge refuse it, alone, and say this.
+    /// Checks that only `judge` rejects the history, with a violation that contains `text`.
     #[track_caller]
     fn refused_by(self, judge: &str, text: &str) {
         let seen = self.judged();
@@ -103,7 +103,7 @@ fn outcome(call: u64, answer: Answered) -> What {
 }
 
 #[test]
-fn turns_that_are_taken_in_order_pass() {
+fn consecutive_holds_pass() {
     let taken = Plot::default().enter((0, 1), 1, 1).token(2, 1, 1, 7).poll(3, 1, 1, 401).exit(10, 1, 1);
     let taken = taken.enter((5, 11), 2, 1).token(12, 2, 1, 8).exit(20, 2, 1);
 
@@ -111,7 +111,7 @@ fn turns_that_are_taken_in_order_pass() {
 }
 
 #[test]
-fn j1_two_who_hold_at_once_are_refused() {
+fn j1_two_overlapping_holds_are_rejected() {
     let twice = Plot::default().enter((0, 1), 1, 1).exit(100, 1, 1).enter((0, 50), 2, 1).exit(60, 2, 1);
 
     twice.refused_by("J1", "call 1 of process 1 holds `a` and call 1 of process 2");
@@ -126,7 +126,7 @@ fn j1_a_renewed_hold_is_valid_to_its_new_deadline() {
 }
 
 #[test]
-fn j1_a_hold_is_over_with_its_deadline_whatever_its_process_does() {
+fn j1_a_hold_ends_at_its_deadline() {
     let stopped = Plot::default().enter((0, 1), 1, 1).at(10, 1, What::Stopped).enter((0, 410), 2, 1);
 
     let gone_on = stopped.exit(420, 2, 1).at(900, 1, What::Continued);
@@ -134,8 +134,9 @@ fn j1_a_hold_is_over_with_its_deadline_whatever_its_process_does() {
 }
 
 #[test]
-fn j1_a_hold_that_was_over_before_its_process_woke_up_overlaps_nothing() {
-    // One that was over at the first look has no deadline that anybody knows but the begin of its call.
+fn j1_a_hold_that_expired_during_a_stop_overlaps_nothing() {
+    // If the deadline passed before the first check, the history has only the start of the call as
+    // deadline.
     for deadline in [0, 400] {
         let stopped = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).at(10, 1, What::Stopped);
         let another = stopped.enter((0, 490), 2, 1).at(500, 1, What::Continued);
@@ -147,14 +148,14 @@ fn j1_a_hold_that_was_over_before_its_process_woke_up_overlaps_nothing() {
 }
 
 #[test]
-fn j1_a_hold_that_is_entered_late_by_nobodys_fault_overlaps() {
+fn j1_a_hold_entered_late_without_a_stop_overlaps() {
     let late = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).enter((0, 410), 2, 1);
     let late = late.at(550, 1, outcome(1, Answered::Granted));
 
     let late = late.at(550, 1, What::Enter { call: 1, deadline: moment(400) }).exit(600, 1, 1);
     let history = late.exit(700, 2, 1).history();
 
-    // J2 refuses it, too, unless threads may be late by so much.
+    // J2 also rejects this, unless threads may be late by that much.
     assert_eq!(exclusion::violations(&View::of(&history)).len(), 1);
 }
 
@@ -166,7 +167,7 @@ fn j1_a_killed_process_holds_nothing() {
 }
 
 #[test]
-fn j1_an_overlap_across_a_fault_that_may_lose_locks_is_counted_and_passes() {
+fn j1_an_overlap_across_a_losing_fault_passes() {
     let flushed = Plot::default().enter((0, 1), 1, 1).fault(10, "S17c").heal(11, "S17c");
     let flushed = flushed.enter((0, 50), 2, 1).exit(60, 2, 1).exit(100, 1, 1).history();
 
@@ -186,21 +187,21 @@ fn j1_a_fault_that_loses_nothing_explains_no_overlap() {
 }
 
 #[test]
-fn j1_a_fault_that_was_over_before_explains_no_overlap() {
+fn j1_a_fault_that_ended_before_explains_no_overlap() {
     let flushed = Plot::default().fault(1, "S17c").heal(2, "S17c").enter((10, 20), 1, 1);
 
     flushed.enter((10, 50), 2, 1).exit(60, 2, 1).exit(100, 1, 1).refused_by("J1", "holds `a`");
 }
 
 #[test]
-fn j2_a_poll_after_the_deadline_is_refused() {
+fn j2_a_poll_after_the_deadline_is_rejected() {
     let late = Plot::default().enter((0, 1), 1, 1).poll(430, 1, 1, 401).exit(431, 1, 1);
 
     late.refused_by("J2", "polled 29ms after its deadline");
 }
 
 #[test]
-fn j2_an_entry_after_the_deadline_is_refused() {
+fn j2_an_entry_after_the_deadline_is_rejected() {
     let late = Plot::default().at(0, 1, What::Try { call: 1, limit: 2_000 }).at(
         450,
         1,
@@ -212,12 +213,15 @@ fn j2_an_entry_after_the_deadline_is_refused() {
 }
 
 #[test]
-fn j2_a_loss_that_nobody_is_told_of_is_refused() {
-    Plot::default().enter((0, 1), 1, 1).end(800).refused_by("J2", "still believed 399ms after its deadline");
+fn j2_an_unreported_loss_is_rejected() {
+    Plot::default()
+        .enter((0, 1), 1, 1)
+        .end(800)
+        .refused_by("J2", "still considered valid 399ms after its deadline");
 }
 
 #[test]
-fn j2_a_loss_that_is_told_late_is_refused() {
+fn j2_a_loss_that_is_reported_late_is_rejected() {
     let late =
         Plot::default().enter((0, 1), 1, 1).at(600, 1, What::Lost { call: 1, cause: "expired".to_owned() });
 
@@ -225,7 +229,7 @@ fn j2_a_loss_that_is_told_late_is_refused() {
 }
 
 #[test]
-fn j2_one_poll_is_excused_by_a_stop_and_no_second() {
+fn j2_a_stop_excuses_one_poll_and_no_second() {
     let stopped =
         || Plot::default().enter((0, 1), 1, 1).at(390, 1, What::Stopped).at(900, 1, What::Continued);
     let once = || stopped().poll(901, 1, 1, 401);
@@ -237,7 +241,7 @@ fn j2_one_poll_is_excused_by_a_stop_and_no_second() {
 }
 
 #[test]
-fn j2_a_process_that_did_not_get_to_run_is_forgiven_for_so_long_and_no_longer() {
+fn j2_a_stall_excuses_lateness_up_to_its_length() {
     let late = || {
         Plot::default().enter((0, 1), 1, 1).at(600, 1, What::Lost { call: 1, cause: "expired".to_owned() })
     };
@@ -245,7 +249,7 @@ fn j2_a_process_that_did_not_get_to_run_is_forgiven_for_so_long_and_no_longer() 
 
     stalled(450, 590).passes();
     stalled(450, 550).refused_by("J2", "over 199ms after its deadline");
-    // A stop that it was stalled in is no second one.
+    // A stop during which the process was also stalled counts once.
     stalled(450, 550).at(450, 1, What::Stopped).at(550, 1, What::Continued).refused_by("J2", "over 199ms");
 }
 
@@ -255,7 +259,7 @@ fn j2_a_poll_before_the_renewed_deadline_passes() {
 }
 
 #[test]
-fn j3_a_token_that_falls_is_refused() {
+fn j3_a_falling_token_is_rejected() {
     let falls = Plot::default().enter((0, 1), 1, 1).token(2, 1, 1, 8).exit(3, 1, 1).enter((3, 4), 2, 1);
 
     falls
@@ -265,7 +269,7 @@ fn j3_a_token_that_falls_is_refused() {
 }
 
 #[test]
-fn j3_a_token_that_is_given_twice_is_refused() {
+fn j3_a_repeated_token_is_rejected() {
     let twice = Plot::default().enter((0, 1), 1, 1).token(2, 1, 1, 8).exit(3, 1, 1).enter((3, 4), 2, 1);
 
     twice.token(5, 2, 1, 8).exit(6, 2, 1).refused_by("J3", "with token 8");
@@ -282,26 +286,26 @@ fn j3_tokens_of_two_locks_are_not_compared() {
 }
 
 #[test]
-fn j4_a_stale_write_that_is_taken_is_refused() {
+fn j4_an_accepted_stale_write_is_a_violation() {
     let stale = Plot::default().write(1, 1, 7, true).write(2, 2, 8, true).write(3, 3, 7, true);
 
-    stale.refused_by("J4", "write 3 of `a` with token 7 (call 1 of process 1) was taken after 8");
+    stale.refused_by("J4", "write 3 of `a` with token 7 (call 1 of process 1) was accepted after 8");
 }
 
 #[test]
-fn j4_writes_are_judged_in_the_order_of_the_resource_and_not_of_their_stamps() {
+fn j4_writes_are_judged_in_the_order_of_the_resource() {
     let stamped_late = Plot::default().write(1, 2, 8, true).write(9, 1, 7, true);
 
     stamped_late.passes();
 }
 
 #[test]
-fn j4_a_write_that_is_refused_without_a_reason_is_refused() {
-    Plot::default().write(1, 1, 7, true).write(2, 2, 8, false).refused_by("J4", "was refused after 7");
+fn j4_a_refused_valid_write_is_a_violation() {
+    Plot::default().write(1, 1, 7, true).write(2, 2, 8, false).refused_by("J4", "was rejected after 7");
 }
 
 #[test]
-fn j4_a_write_may_be_refused_for_one_that_a_killed_process_did_not_note() {
+fn j4_a_write_after_an_unrecorded_one_may_be_refused() {
     Plot::default().write(1, 1, 7, true).write(2, 3, 8, false).passes();
 }
 
@@ -314,7 +318,7 @@ fn j4_stale_writes_are_counted() {
     assert_eq!(fencing::stale(&View::of(&taken)), fencing::Stale { attempted: 1, refused: 0 });
 }
 
-/// Process 1 is killed at 10 ms while process 2 waits, which gets in at `enter`.
+/// Process 1 is killed at 10 ms while process 2 waits, which enters at `enter`.
 fn killed(enter: u64) -> Plot {
     let killed = Plot::default().enter((0, 1), 1, 1);
     let to = "1".to_owned();
@@ -323,12 +327,12 @@ fn killed(enter: u64) -> Plot {
 }
 
 #[test]
-fn j5_who_waits_for_a_killed_holder_and_gets_in_late_is_seen() {
-    killed(700).refused_by("J5", "and is killed, and who waits gets in 690ms later");
+fn j5_a_late_entry_after_a_kill_is_rejected() {
+    killed(700).refused_by("J5", "and is killed, and the next waiter enters 690ms later");
 }
 
 #[test]
-fn j5_who_waits_for_a_killed_holder_for_a_lease_passes() {
+fn j5_an_entry_a_lease_after_a_kill_passes() {
     let history = killed(415).history();
 
     assert_eq!(liveness::after_crashes(&View::of(&history), &terms()), [Duration::from_millis(405)]);
@@ -336,15 +340,15 @@ fn j5_who_waits_for_a_killed_holder_for_a_lease_passes() {
 }
 
 #[test]
-fn j5_a_lock_that_nobody_gets_after_its_release_is_seen() {
+fn j5_a_release_without_a_next_entry_is_rejected() {
     let forgotten =
         Plot::default().enter((0, 1), 1, 1).at(5, 2, What::Try { call: 1, limit: 2_000 }).exit(10, 1, 1);
 
-    forgotten.end(1_000).refused_by("J5", "and lets go, and who waits is not in after 990ms");
+    forgotten.end(1_000).refused_by("J5", "and releases, and the next waiter has not entered after 990ms");
 }
 
 #[test]
-fn j5_a_hand_over_is_measured() {
+fn j5_a_hand_off_is_measured() {
     let handed =
         Plot::default().enter((0, 1), 1, 1).exit(10, 1, 1).enter((5, 17), 2, 1).exit(20, 2, 1).history();
 
@@ -352,7 +356,7 @@ fn j5_a_hand_over_is_measured() {
 }
 
 #[test]
-fn j5_who_waits_while_the_server_stands_still_proves_nothing() {
+fn j5_a_wait_during_a_server_fault_passes() {
     let frozen =
         Plot::default().enter((0, 1), 1, 1).at(5, 2, What::Try { call: 1, limit: 2_000 }).exit(10, 1, 1);
 
@@ -360,29 +364,29 @@ fn j5_who_waits_while_the_server_stands_still_proves_nothing() {
 }
 
 #[test]
-fn j5_a_lock_that_nobody_waits_for_may_lie_free() {
+fn j5_a_lock_without_waiters_may_stay_free() {
     Plot::default().enter((0, 1), 1, 1).exit(10, 1, 1).enter((1_500, 1_501), 2, 1).exit(1_502, 2, 1).passes();
 }
 
 #[test]
-fn j6_a_key_without_an_end_is_refused_at_any_time() {
-    Plot::default().scan(1, false, &[("dlock:a", -1)]).refused_by("J6", "`dlock:a` has no end");
+fn j6_a_key_without_a_ttl_is_rejected_at_any_time() {
+    Plot::default().scan(1, false, &[("dlock:a", -1)]).refused_by("J6", "`dlock:a` has no TTL");
 }
 
 #[test]
-fn j6_a_counter_without_an_end_is_refused() {
-    Plot::default().scan(1, true, &[("{dlock:a}##token", -1)]).refused_by("J6", "has no end");
+fn j6_a_counter_without_a_ttl_is_rejected() {
+    Plot::default().scan(1, true, &[("{dlock:a}##token", -1)]).refused_by("J6", "has no TTL");
 }
 
 #[test]
-fn j6_a_lock_that_is_left_after_a_rest_is_refused() {
+fn j6_a_lock_that_remains_after_a_quiet_time_is_rejected() {
     Plot::default()
         .scan(1, true, &[("dlock:a", 100)])
-        .refused_by("J6", "`dlock:a` is left for another 100 ms");
+        .refused_by("J6", "`dlock:a` remains for another 100 ms");
 }
 
 #[test]
-fn j6_counters_may_be_left_and_locks_may_stand_during_the_work() {
+fn j6_counters_may_remain_and_locks_may_exist_during_work() {
     Plot::default()
         .scan(1, false, &[("dlock:a", 100)])
         .scan(2, true, &[("{dlock:a}##token", 600_000)])
@@ -390,7 +394,7 @@ fn j6_counters_may_be_left_and_locks_may_stand_during_the_work() {
 }
 
 #[test]
-fn j7_what_a_process_has_more_of_is_refused() {
+fn j7_leaked_resources_are_rejected() {
     let base = || {
         Plot::default().resources(0, Phase::Base, &[("descriptors", 20), ("tasks", 5), ("subscriptions", 1)])
     };
@@ -404,48 +408,48 @@ fn j7_what_a_process_has_more_of_is_refused() {
 }
 
 #[test]
-fn j7_a_process_that_is_back_where_it_was_passes() {
+fn j7_a_process_without_leaks_passes() {
     let base = Plot::default().resources(0, Phase::Base, &[("descriptors", 20), ("tasks", 5)]);
 
     base.resources(9, Phase::End, &[("descriptors", 18), ("tasks", 5)]).passes();
 }
 
 #[test]
-fn j8_a_call_without_an_answer_is_refused() {
+fn j8_a_call_without_a_result_is_rejected() {
     let asked = Plot::default().at(0, 1, What::Try { call: 1, limit: 500 });
 
-    asked.end(700).refused_by("J8", "call 1 of process 1 for `a` has no answer after 700ms");
+    asked.end(700).refused_by("J8", "call 1 of process 1 for `a` has no result after 700ms");
 }
 
 #[test]
-fn j8_a_late_answer_is_refused() {
+fn j8_a_late_result_is_rejected() {
     let late = Plot::default().at(0, 1, What::Try { call: 1, limit: 500 }).at(
         621,
         1,
         outcome(1, Answered::Contended),
     );
 
-    late.refused_by("J8", "is answered Contended after 621ms, its limit is 500ms");
+    late.refused_by("J8", "ended with Contended after 621ms, its limit is 500ms");
 }
 
 #[test]
-fn j8_two_answers_are_refused() {
+fn j8_two_results_are_rejected() {
     let twice =
         Plot::default().at(0, 1, What::Try { call: 1, limit: 500 }).at(1, 1, outcome(1, Answered::Contended));
 
-    twice.at(2, 1, outcome(1, Answered::Unavailable)).refused_by("J8", "has 2 answers");
+    twice.at(2, 1, outcome(1, Answered::Unavailable)).refused_by("J8", "has 2 results");
 }
 
 #[test]
-fn j8_an_answer_of_another_type_is_refused() {
+fn j8_a_result_of_an_unexpected_type_is_rejected() {
     let other =
         Plot::default().at(0, 1, What::Try { call: 1, limit: 500 }).at(1, 1, outcome(1, Answered::Other));
 
-    other.refused_by("J8", "of another type");
+    other.refused_by("J8", "of an unexpected type");
 }
 
 #[test]
-fn j8_a_killed_process_owes_no_answer_and_a_stopped_one_a_later() {
+fn j8_a_killed_process_owes_no_result_a_stopped_one_a_later() {
     let killed =
         Plot::default().at(0, 1, What::Try { call: 1, limit: 500 }).at(9, 1, What::Gone { killed: true });
     killed.end(2_000).passes();
@@ -455,19 +459,19 @@ fn j8_a_killed_process_owes_no_answer_and_a_stopped_one_a_later() {
 }
 
 #[test]
-fn j9_a_secret_in_an_error_is_refused() {
+fn j9_a_secret_in_an_error_is_rejected() {
     let text = "redis://:sesame@127.0.0.1 is away".to_owned();
     let told = Plot::default().at(0, 1, What::Try { call: 1, limit: 500 });
 
     let told = told.at(1, 1, What::Outcome { call: 1, answer: Answered::Unavailable, text });
-    told.refused_by("J9", "says the secret `sesame`");
+    told.refused_by("J9", "discloses the secret `sesame`");
 }
 
 #[test]
-fn j9_a_secret_in_a_log_is_refused() {
+fn j9_a_secret_in_a_log_is_rejected() {
     let text = "AUTH sesame".to_owned();
 
-    Plot::default().at(0, 1, What::Said { text }).refused_by("J9", "says the secret");
+    Plot::default().at(0, 1, What::Said { text }).refused_by("J9", "discloses the secret");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! J9: planted secrets are never said, by errors, logs, or anything else that is printed.
+//! J9: no error, log, or other output contains a secret of the test.
 
 use super::Terms;
 use crate::history::{View, What};
 
-/// Returns what says a secret.
+/// Returns the texts that contain a secret.
 #[must_use]
 pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
     let mut seen = Vec::new();
@@ -13,7 +13,7 @@ pub fn violations(view: &View<'_>, terms: &Terms) -> Vec<String> {
             continue;
         };
         if let Some(secret) = terms.secrets.iter().find(|secret| text.contains(secret.as_str())) {
-            seen.push(format!("process {} says the secret `{secret}`: {text}", event.process));
+            seen.push(format!("process {} discloses the secret `{secret}`: {text}", event.process));
         }
     }
     seen

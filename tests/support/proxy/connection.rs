@@ -1,4 +1,5 @@
-//! One connection through a proxy: parcels are read, wait out their delay, and meet the plan that holds at that moment.
+//! One connection through a proxy: each parcel is read, delayed, and then handled by the current
+//! plan.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -13,10 +14,11 @@ use super::plan::{Flow, Way};
 use super::sightings::Watchers;
 use crate::resp::split_request;
 
-/// Carries one client's bytes until both sides have ended, or all connections are reset.
+/// Carries the bytes of one client until both sides have ended, or all connections are reset.
 pub(super) async fn carry(mut client: TcpStream, shared: &Shared) {
     shared.connections.fetch_add(1, Ordering::SeqCst);
-    // A server that cannot be reached looks to the client like one that accepts and hangs up.
+    // To the client, an unreachable server looks like one that accepts the connection and closes
+    // it.
     let Ok(mut server) = TcpStream::connect(shared.target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let _open = Counted::in_(&shared.open);
@@ -67,7 +69,8 @@ async fn read<'a>(way: Way, mut from: ReadHalf<'_>, parcels: mpsc::Sender<Parcel
     }
 }
 
-/// Requests travel one by one, with their words, so that they can be counted; replies as they come.
+/// Requests travel one by one, with their words, so that they can be counted. Replies travel as
+/// read.
 fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     match way {
         Way::Requests => split_request(buffer),
@@ -139,14 +142,14 @@ impl Shared {
         }
     }
 
-    /// Takes one off the requests that are to be dropped.
+    /// Returns `true` if this request is to be dropped, and counts it.
     fn drops_this_request(&self) -> bool {
         let one_less = |left: usize| left.checked_sub(1);
         self.requests_to_drop.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 }
 
-/// Is counted for as long as it lives.
+/// Increases a counter for its lifetime.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {

@@ -1,16 +1,17 @@
-//! A network in front of a server that loses, holds, delays and cuts on demand.
+//! A network in front of a server that loses, holds, delays, and cuts on demand.
 //!
-//! It runs on a thread of its own, so that a test may pause its clock or block its runtime. It keeps TCP's promise: bytes are never
-//! skipped. A connection that has *lost* bytes in a direction carries nothing more in that direction, whatever is set later, just
-//! as after a gap that nobody resends; one whose bytes were *held* delivers them when the hold ends, as after a resend. New
-//! connections start afresh.
+//! The proxy runs on a separate thread, so that a test may pause its clock or block its runtime.
+//! Like TCP, it never skips bytes. A connection that has *lost* bytes in a direction carries
+//! nothing more in that direction, as if TCP never retransmitted them, even if the settings change.
+//! A connection whose bytes were *held* delivers them when the hold ends, as after a
+//! retransmission. New connections start afresh.
 //!
 //! ```text
 //!  client --requests--> [delay] -> [pass | hold | swallow, drop the next n] -> server
 //!  client <--replies--- [delay] <- [pass | hold | swallow]                 <- server
 //! ```
 //!
-//! Not here: what travels. Requests are told apart only so that they can be counted, noted by their names, and dropped one by one.
+//! Requests are parsed only so that they can be counted, recorded by name, and dropped one by one.
 
 mod connection;
 mod notes;
@@ -35,31 +36,33 @@ use sightings::Sightings;
 pub use notes::Sent;
 pub use sightings::Seen;
 
-/// A proxy; closed, with all its connections, when dropped. Derefs to its handle.
+/// A proxy. It is closed on drop, with all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     handle: ProxyHandle,
-    /// Has the port while connections are refused: else somebody else's server could have it then, and its clients be taken for ours.
+    /// Keeps the port bound while connections are refused. Otherwise, another test's server could
+    /// bind it and receive connections of this test.
     _port: TcpSocket,
     _thread: IoThread,
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port of 127.0.0.1 that passes everything on to `target`, a port of this machine.
+    /// Starts a proxy on a free port of 127.0.0.1 that forwards everything to the local port
+    /// `target`.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no port.
+    /// Panics if no port is available.
     #[must_use]
     pub fn start(target: u16) -> Self {
         Self::start_for(target, "")
     }
 
-    /// Starts a proxy as [`start`](Self::start) does, whose URL has the user and the password of the server behind it.
+    /// Starts a proxy whose URL has the user and the password of `server`.
     ///
     /// # Panics
     ///
-    /// Panics if the system gives no port.
+    /// Panics if no port is available.
     #[must_use]
     pub fn in_front_of(server: &RedisServer) -> Self {
         Self::start_for(server.port(), server.access())
@@ -89,7 +92,7 @@ impl Proxy {
         Self { handle, _port: port, _thread: thread }
     }
 
-    /// Returns a handle that can be given to other tasks and threads.
+    /// Returns a handle for other tasks and threads.
     #[must_use]
     pub fn handle(&self) -> ProxyHandle {
         self.handle.clone()
@@ -104,7 +107,9 @@ impl Deref for Proxy {
     }
 }
 
-/// Steers a [`Proxy`] while it runs; cheap to clone. Settings hold for open connections and for new ones.
+/// A handle that controls a [`Proxy`]. It is cheap to clone.
+///
+/// Settings apply to open and new connections.
 #[derive(Clone, Debug)]
 pub struct ProxyHandle {
     access: Arc<str>,
@@ -114,25 +119,26 @@ pub struct ProxyHandle {
 }
 
 impl ProxyHandle {
-    /// Returns the URL that clients are given.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}{}", self.access, self.address)
     }
 
-    /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
+    /// Returns the URL for clients, followed by `suffix`, such as `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         format!("{}{suffix}", self.url())
     }
 
-    /// Returns the port that clients are given.
+    /// Returns the port for clients.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Takes back every setting: everything passes, what was held is delivered, connections are accepted.
+    /// Resets all settings: everything passes, held bytes are delivered, and connections are
+    /// accepted.
     pub fn pass(&self) {
         self.shared.requests_to_drop.store(0, Ordering::SeqCst);
         self.shared.hold_later.cancel();
@@ -140,7 +146,7 @@ impl ProxyHandle {
         self.accept();
     }
 
-    /// Accepts connections and swallows everything, both ways, until [`pass`](Self::pass).
+    /// Accepts connections and drops everything in both directions, until [`pass`](Self::pass).
     pub fn black_hole(&self) {
         self.shared.plan.send_modify(|plan| {
             plan.requests = Flow::Swallow;
@@ -148,64 +154,69 @@ impl ProxyHandle {
         });
     }
 
-    /// Drops the next `count` requests before they reach the server; their connections carry no further request.
+    /// Drops the next `count` requests. Their connections carry no further requests.
     pub fn drop_next_requests(&self, count: usize) {
         self.shared.requests_to_drop.store(count, Ordering::SeqCst);
     }
 
-    /// Lets requests through and drops what the server answers, until [`pass`](Self::pass).
+    /// Passes requests and drops all replies, until [`pass`](Self::pass).
     pub fn swallow_replies(&self) {
         self.shared.plan.send_modify(|plan| plan.replies = Flow::Swallow);
     }
 
-    /// Keeps requests back until [`pass`](Self::pass), which delivers them: a request that was given up is executed later.
+    /// Holds requests until [`pass`](Self::pass), which delivers them, even if clients have given
+    /// up on them.
     pub fn hold_requests(&self) {
         self.shared.plan.send_modify(|plan| plan.requests = Flow::Hold);
     }
 
-    /// Keeps replies back until [`pass`](Self::pass), which delivers them.
+    /// Holds replies until [`pass`](Self::pass), which delivers them.
     pub fn hold_replies(&self) {
         self.shared.plan.send_modify(|plan| plan.replies = Flow::Hold);
     }
 
-    /// Lets the next `count` requests through and then holds them, as [`hold_requests`](Self::hold_requests) does.
+    /// Passes the next `count` requests, and then holds requests as
+    /// [`hold_requests`](Self::hold_requests) does.
     pub fn hold_requests_after(&self, count: usize) {
         self.shared.hold_later.set(Way::Requests, count);
     }
 
-    /// Lets the next `count` requests be answered and then holds replies, as [`hold_replies`](Self::hold_replies) does: the next
-    /// request is executed and its client not told.
+    /// Lets the next `count` requests be answered, and then holds replies.
+    ///
+    /// It holds them as [`hold_replies`](Self::hold_replies) does: the next request is executed,
+    /// but its client receives no reply.
     pub fn hold_replies_after(&self, count: usize) {
         self.shared.hold_later.set(Way::Replies, count);
     }
 
-    /// Makes every request that comes from now on arrive `delay` later.
+    /// Delays every request that arrives from now on by `delay`.
     pub fn delay_requests(&self, delay: Duration) {
         self.shared.plan.send_modify(|plan| plan.request_delay = delay);
     }
 
-    /// Makes every reply that comes from now on arrive `delay` later.
+    /// Delays every reply that arrives from now on by `delay`.
     pub fn delay_replies(&self, delay: Duration) {
         self.shared.plan.send_modify(|plan| plan.reply_delay = delay);
     }
 
-    /// Makes the server as far away as a `round_trip` says: requests that come from now on take half of it, and so do their replies.
+    /// Simulates a round-trip time: delays requests and replies by half of it each.
     pub fn round_trip(&self, round_trip: Duration) {
         self.delay_requests(round_trip / 2);
         self.delay_replies(round_trip / 2);
     }
 
-    /// Writes every byte on its own, both ways, until [`pass`](Self::pass).
+    /// Writes every byte separately in both directions, until [`pass`](Self::pass).
     pub fn one_byte_at_a_time(&self) {
         self.shared.plan.send_modify(|plan| plan.one_byte = true);
     }
 
-    /// Resets all open connections (RST, not an orderly end). New ones are accepted.
+    /// Resets all open connections (with RST instead of FIN). New ones are accepted.
     pub fn reset_all(&self) {
         self.shared.plan.send_modify(|plan| plan.resets += 1);
     }
 
-    /// Refuses new connections until [`accept`](Self::accept) or [`pass`](Self::pass); open ones stay.
+    /// Refuses new connections until [`accept`](Self::accept) or [`pass`](Self::pass). Open ones
+    /// stay.
     pub fn refuse(&self) {
         self.order(Order::Refuse);
     }
@@ -215,34 +226,39 @@ impl ProxyHandle {
         self.order(Order::Accept);
     }
 
-    /// Returns a future that ends when a request that contains `needle` has come: by then it has been written to the server, or
-    /// is held, or has been dropped, as is set. Only requests that come after this call count.
+    /// Returns a future that completes when a request that contains `needle` has been handled.
+    ///
+    /// By then the request has been written to the server, is held, or has been dropped, depending
+    /// on the settings. Only requests that arrive after this call count.
     pub fn on_request(&self, needle: &[u8]) -> Seen {
         self.shared.sightings.requests.watch_for(needle)
     }
 
-    /// Returns a future that ends when the server has answered something that contains `needle`: by then it has been passed on,
-    /// or is held, or has been swallowed, as is set. Only what comes after this call counts; an empty needle takes anything.
+    /// Returns a future that completes when a reply that contains `needle` has been handled.
+    ///
+    /// By then the reply has been passed on, is held, or has been dropped, depending on the
+    /// settings. Only replies that arrive after this call count. An empty `needle` matches any
+    /// reply.
     pub fn on_reply(&self, needle: &[u8]) -> Seen {
         self.shared.sightings.replies.watch_for(needle)
     }
 
-    /// Begins to note the requests that come, and forgets those that it has noted before.
+    /// Starts to record requests, and discards earlier records.
     pub fn note_requests(&self) {
         self.shared.notes.begin();
     }
 
-    /// Returns the requests that were noted, in the order in which they came.
+    /// Returns the recorded requests in order of arrival.
     ///
     /// # Panics
     ///
-    /// Panics if they are more than a hundred thousand.
+    /// Panics if there are 100,000 or more.
     #[must_use]
     pub fn noted(&self) -> Vec<Sent> {
         self.shared.notes.all()
     }
 
-    /// Returns what has gone through so far.
+    /// Returns the traffic so far.
     #[must_use]
     pub fn stats(&self) -> ProxyStats {
         ProxyStats {
@@ -254,7 +270,7 @@ impl ProxyHandle {
         }
     }
 
-    /// Gives an order to the accepting task and returns when it has been carried out.
+    /// Sends an order to the accepting task, and returns when it is done, or after 2 s.
     fn order(&self, order: fn(std::sync::mpsc::Sender<()>) -> Order) {
         let (done, carried_out) = std::sync::mpsc::channel();
         if self.orders.send(order(done)).is_ok() {
@@ -263,19 +279,20 @@ impl ProxyHandle {
     }
 }
 
-/// What has gone through a proxy.
+/// The traffic through a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyStats {
-    /// Connections accepted since the start.
+    /// The number of accepted connections.
     pub connections: usize,
-    /// Connections open now.
+    /// The number of open connections.
     pub open: usize,
-    /// Requests, and parts of replies, that have come and not yet been delivered or dropped; also of connections that their clients have
-    /// closed.
+    /// The number of requests and parts of replies that are neither delivered nor dropped yet.
+    ///
+    /// This includes connections that their clients have closed.
     pub on_their_way: usize,
-    /// Bytes that clients have sent, dropped ones included.
+    /// The number of bytes that clients have sent, including dropped ones.
     pub request_bytes: u64,
-    /// Bytes that the server has sent, dropped ones included.
+    /// The number of bytes that the server has sent, including dropped ones.
     pub reply_bytes: u64,
 }
 
@@ -301,7 +318,7 @@ enum Order {
 }
 
 async fn serve(address: SocketAddr, mut inbox: mpsc::UnboundedReceiver<Order>, shared: Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut listener = None;
     loop {
         tokio::select! {
@@ -320,7 +337,7 @@ async fn serve(address: SocketAddr, mut inbox: mpsc::UnboundedReceiver<Order>, s
                 }
             },
             client = accept(listener.as_ref()) => {
-                let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+                let Ok(permit) = Arc::clone(&slots).try_acquire_owned() else { continue };
                 let shared = Arc::clone(&shared);
                 tokio::spawn(async move {
                     connection::carry(client, &shared).await;
@@ -331,11 +348,12 @@ async fn serve(address: SocketAddr, mut inbox: mpsc::UnboundedReceiver<Order>, s
     }
 }
 
-/// Waits for a client; without a listener for ever.
+/// Waits for a client. Without a listener, it never returns.
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     let Some(listener) = listener else { return std::future::pending().await };
     loop {
-        // An error is the client's, gone before it was accepted, or a lack of descriptors that passes.
+        // An error means that the client disconnected before it was accepted, or a temporary lack
+        // of descriptors.
         match listener.accept().await {
             Ok((client, _)) => return client,
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -343,8 +361,10 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-/// Returns a socket at an address that others of the proxy may have, too, and nobody else (without `SO_REUSEADDR`, which all others have). It
-/// refuses connections as long as none of them listens.
+/// Returns a socket whose address only sockets of this proxy can share.
+///
+/// They use `SO_REUSEPORT`, while other sockets use `SO_REUSEADDR`. Connections are refused while
+/// none of these sockets listens.
 fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseport(true)?;

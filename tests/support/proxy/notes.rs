@@ -1,21 +1,21 @@
-//! Which requests have come, and when: what an operation costs on the wire.
+//! Records the requests of clients and their times: the cost of an operation on the wire.
 //!
-//! Not here: what the server runs because of them (`RedisServer::commands`).
+//! See also `RedisServer::commands` for the commands that the server runs because of them.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::clock::Moment;
 
-/// One request that came by.
+/// A request that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When it came, before any delay.
+    /// The time of arrival, before any delay.
     pub at: Moment,
-    /// The command's name, such as `EVALSHA`.
+    /// The name of the command, such as `EVALSHA`.
     pub name: String,
 }
 
-/// The requests that came since somebody wanted to know.
+/// The requests since the recording was started; `None` if it was not.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<Option<Vec<Sent>>>);
 
@@ -33,7 +33,7 @@ impl Notes {
 
     pub(super) fn all(&self) -> Vec<Sent> {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
-        assert!(notes.len() < MOST, "more came than are noted");
+        assert!(notes.len() < MOST, "more requests than can be recorded");
         notes
     }
 }

@@ -1,9 +1,9 @@
-//! What a proxy does at present.
+//! The current settings of a proxy.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The settings; a copy is read for each parcel that travels.
+/// The settings. Each parcel is handled by the settings at that time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Plan {
     pub(super) requests: Flow,
@@ -11,11 +11,11 @@ pub(super) struct Plan {
     pub(super) request_delay: Duration,
     pub(super) reply_delay: Duration,
     pub(super) one_byte: bool,
-    /// How often all connections have been reset; a connection ends when it sees this move.
+    /// The number of resets of all connections. A connection ends when it observes an increase.
     pub(super) resets: u64,
 }
 
-/// What happens to a parcel at the end of its way.
+/// The handling of a parcel after its delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Flow {
     #[default]
@@ -24,7 +24,7 @@ pub(super) enum Flow {
     Swallow,
 }
 
-/// The two ways through a proxy.
+/// The two directions through a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Requests,
@@ -47,7 +47,7 @@ impl Plan {
     }
 }
 
-/// A hold that begins when some more requests have come.
+/// A hold that begins after a number of further requests.
 #[derive(Debug, Default)]
 pub(super) struct HoldLater(Mutex<Option<(Way, usize)>>);
 
@@ -60,7 +60,7 @@ impl HoldLater {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts a request that has come, and returns which way is to be held from it on.
+    /// Counts a request, and returns the direction that is held from this request on, if any.
     pub(super) fn count(&self) -> Option<Way> {
         let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match hold.as_mut() {

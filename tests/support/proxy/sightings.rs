@@ -1,4 +1,4 @@
-//! Who waits for which bytes to come by, so that tests wait for events and not for time.
+//! Notifications of bytes that pass, so that tests can wait for events instead of sleeping.
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 
-/// Ends when the awaited bytes have come by, with the time on the boot clock.
+/// A future that completes when the awaited bytes have passed, with the time on the boot clock.
 ///
-/// Never ends if the proxy is dropped first: [`within`](crate::within) gives a test its limit.
+/// It never completes if the proxy is dropped first. Use [`within`](crate::within) for a limit.
 #[derive(Debug)]
 #[must_use = "a sighting is waited for by awaiting it"]
 pub struct Seen {
@@ -40,23 +40,23 @@ pub(super) struct Watchers(Mutex<Vec<Watcher>>);
 #[derive(Debug)]
 struct Watcher {
     needle: Vec<u8>,
-    tell: oneshot::Sender<Moment>,
+    notify: oneshot::Sender<Moment>,
 }
 
 impl Watchers {
     pub(super) fn watch_for(&self, needle: &[u8]) -> Seen {
-        let (tell, sighted) = oneshot::channel();
+        let (notify, sighted) = oneshot::channel();
         let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        watchers.retain(|watcher| !watcher.tell.is_closed());
-        watchers.push(Watcher { needle: needle.to_vec(), tell });
+        watchers.retain(|watcher| !watcher.notify.is_closed());
+        watchers.push(Watcher { needle: needle.to_vec(), notify });
         Seen { sighted }
     }
 
-    /// Tells everyone who waits for something in `bytes`.
+    /// Notifies every watcher whose bytes are in `bytes`.
     pub(super) fn saw(&self, bytes: &[u8]) {
         let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for watcher in watchers.extract_if(.., |watcher| contains(bytes, &watcher.needle)) {
-            let _ = watcher.tell.send(Moment::now());
+            let _ = watcher.notify.send(Moment::now());
         }
     }
 }

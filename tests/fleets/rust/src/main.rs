@@ -1,4 +1,4 @@
-//! A client of the SET NX family, rslock, driven by lines of text: see tests/support/fleet.rs.
+//! A client that uses SET NX: rslock, driven by text lines. See tests/support/fleet.rs.
 
 use std::io::BufRead;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use rslock::{Lock, LockError, LockManager};
 
-/// Between two turns: pollers that do not rest starve each other.
+/// The pause after a hold. Pollers that do not pause starve each other.
 const REST: Duration = Duration::from_millis(30);
 
-/// The library's own rhythm.
+/// The retry delay of the library.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 struct Fleet {
@@ -41,7 +41,7 @@ impl Fleet {
                 Ok("extended".to_owned())
             }
             ["unlock"] => {
-                // It does not say whether the lock was its own.
+                // The library does not report whether it owned the lock.
                 self.locks.unlock(self.held.as_ref().expect("something is held")).await;
                 Ok("unlocked".to_owned())
             }
@@ -61,7 +61,7 @@ impl Fleet {
         hold: Duration,
         lease: Duration,
     ) -> Result<String, LockError> {
-        let (end, mut turns) = (Instant::now() + length, 0);
+        let (end, mut count) = (Instant::now() + length, 0);
         while Instant::now() < end {
             let tries = (end - Instant::now()).as_millis() / RETRY_DELAY.as_millis();
             self.locks.set_retry(u32::try_from(tries).expect("a short soak"), RETRY_DELAY);
@@ -70,10 +70,10 @@ impl Fleet {
             tokio::time::sleep(hold).await;
             let () = self.server.set(counter, seen.unwrap_or_default() + 1).await?;
             self.locks.unlock(&lock).await;
-            turns += 1;
+            count += 1;
             tokio::time::sleep(REST).await;
         }
-        Ok(format!("done {turns}"))
+        Ok(format!("done {count}"))
     }
 }
 
@@ -97,7 +97,7 @@ fn main() {
             }
             let words: Vec<_> = line.split_whitespace().collect();
             match fleet.answer(&words).await {
-                Ok(said) => println!("{said}"),
+                Ok(reply) => println!("{reply}"),
                 Err(error) => println!("failed {error}"),
             }
         }

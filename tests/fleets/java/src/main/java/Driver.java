@@ -18,10 +18,10 @@ import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
 /**
- * A Redisson that takes locks when it is told to: the other side of tests/support/redisson.rs, where its language is described.
+ * Runs the lock commands of tests/support/redisson.rs, which describes them, with Redisson.
  *
- * <p>Each client is a connected Redisson of its own, as another process would be; each of its threads is a thread, since those are
- * what Redisson's locks belong to, and does one command after the other.
+ * <p>Each client is a separate connected Redisson, like that of another process. Each of its threads
+ * is a Java thread, because threads own Redisson's locks, and runs its commands in order.
  */
 public final class Driver {
     private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
@@ -34,10 +34,10 @@ public final class Driver {
         for (String line; (line = input.readLine()) != null; ) {
             driver.obey(line.split(" "));
         }
-        System.exit(0); // the threads of a client that waits would go on
+        System.exit(0); // the threads of a waiting client would keep running
     }
 
-    /** Has the thread that is named first do the rest. */
+    /** Runs the command on the thread that its first word names. */
     private void obey(String[] words) {
         String thread = words[0];
         threads.computeIfAbsent(thread, name -> Executors.newSingleThreadExecutor()).execute(() -> {
@@ -102,7 +102,7 @@ public final class Driver {
         }
     }
 
-    /** Counts for a time, by reading and writing, which loses counts wherever two are at it; and returns how often. */
+    /** Increments a counter for a time, not atomically, and returns how often. */
     private static long count(RedissonClient redisson, RLock lock, String counter, long millis) {
         RBucket<String> bucket = redisson.getBucket(counter, StringCodec.INSTANCE);
         long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
@@ -127,7 +127,7 @@ public final class Driver {
         }
     }
 
-    /** As many connections as a test needs: Redisson's own defaults open dozens at once. */
+    /** Limits the connections: the defaults of Redisson open dozens at once. */
     private static void smaller(SingleServerConfig config) {
         patient(config.setConnectionPoolSize(16).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1));
     }
@@ -150,7 +150,7 @@ public final class Driver {
         return Long.parseLong(word);
     }
 
-    /** The client of a thread: what stands before the slash. */
+    /** Returns the client of a thread: the part before the slash. */
     private static String client(String thread) {
         return thread.substring(0, thread.indexOf('/'));
     }
