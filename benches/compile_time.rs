@@ -1,15 +1,17 @@
-//! What the attribute costs the compiler, beside the same functions without it.
+//! Measures what the attribute costs the compiler, compared with the same functions without it.
 //!
 //! ```text
 //! cargo run --release -p dlock-benches --bin compile-time -- [--rounds N]
 //! ```
 //!
-//! Two crates with the same [`FUNCTIONS`] functions, annotated and plain, are checked in turn (`cargo check`, dependencies warm), and
-//! the two macro crates, ours and that of tokio, are built in turn, each into an empty folder. It takes about half a minute for each
-//! round and needs no network once the workspace has been built. Figures are medians of the rounds. Processor time is that of
-//! all threads of the compiler, and hardly knows of other work on the machine; `OVER` a goal is no failure of the program.
+//! The program checks two crates with the same [`FUNCTIONS`] functions in turn, annotated and plain
+//! (`cargo check`, dependencies warm). It also builds two macro crates in turn, `dlock-macros` and
+//! `tokio-macros`, each into an empty folder. A round takes about 30 s and needs no network once
+//! the workspace has been built. Figures are medians of the rounds. Processor time is that of all
+//! threads of the compiler, and hardly depends on other work on the machine. `OVER` a goal does not
+//! fail the program.
 //!
-//! Not here: how fast the lock is (`main`), and the size of the futures (`ui-tests/tests/size.rs`).
+//! See also: `ui-tests/tests/size.rs` for the size of the futures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,13 +22,15 @@ use tempfile::TempDir;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many functions each crate has.
+/// The number of functions of each crate.
 const FUNCTIONS: usize = 200;
 
-/// The most that one annotated function may add to the time of a check.
+/// The time that one annotated function may add to a check.
 const MOST_FOR_A_FUNCTION: Duration = Duration::from_millis(15);
 
-/// The most that the macro crate may take longer than that of tokio, which users have anyway.
+/// The time by which the macro crate may exceed that of tokio.
+///
+/// Most applications build the macro crate of tokio anyway.
 const MOST_FOR_THE_MACRO: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
@@ -81,7 +85,7 @@ fn goal(what: &str, more: Duration, most: Duration) {
     println!("  {:.2} ms {what}: {kept} the goal of {} ms", more.as_secs_f64() * 1000.0, most.as_millis());
 }
 
-/// How long a program ran, and what it used of the processors.
+/// The elapsed time and the processor time of a program.
 #[derive(Clone, Copy)]
 struct Took {
     wall: Duration,
@@ -89,7 +93,7 @@ struct Took {
 }
 
 impl Took {
-    /// The medians of each by itself.
+    /// Returns the median of each time, separately.
     fn median(all: &[Self]) -> Self {
         let median = |of: fn(&Self) -> Duration| {
             let mut times: Vec<Duration> = all.iter().map(of).collect();
@@ -99,7 +103,7 @@ impl Took {
         Self { wall: median(|took| took.wall), processor: median(|took| took.processor) }
     }
 
-    /// The difference on the clock, or of the processor where that is greater: neither hides behind the other.
+    /// Returns the greater of the two differences: elapsed time, and processor time.
     fn more_than(self, other: Self) -> Duration {
         let wall = self.wall.saturating_sub(other.wall);
         wall.max(self.processor.saturating_sub(other.processor))
@@ -112,7 +116,7 @@ impl std::fmt::Display for Took {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 fn run(command: &mut Command) -> Result<Took, Failure> {
     let (begun, used) = (Instant::now(), processor_time_of_children()?);
     let ended = command.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
@@ -122,10 +126,11 @@ fn run(command: &mut Command) -> Result<Took, Failure> {
     Ok(Took { wall: begun.elapsed(), processor: processor_time_of_children()?.saturating_sub(used) })
 }
 
-/// What all ended children of this process have used, and theirs.
+/// Returns the processor time of all ended children of this process, and of their children.
 fn processor_time_of_children() -> Result<Duration, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The second field is a name in parentheses, with any letters; 16 and 17 are user and kernel mode, in ticks.
+    // The second field is a name in parentheses, with any characters; fields 16 and 17 are user and
+    // kernel time, in ticks.
     let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name in parentheses")?;
     let mut ticks = 0;
     for field in fields.split_whitespace().skip(13).take(2) {
@@ -144,7 +149,7 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Builds a package and what it needs into an empty folder.
+/// Builds a package and its dependencies into an empty folder.
 fn clean_build(package: &str) -> Result<Took, Failure> {
     let target = TempDir::new()?;
     let build = ["build", "--offline", "--quiet", "--package", package];
@@ -171,12 +176,12 @@ impl User {
                 runtime.display()
             ),
         )?;
-        // The versions that are here already.
+        // Use the versions that are already downloaded.
         fs::copy(workspace().join("Cargo.lock"), root.join("Cargo.lock"))?;
         Ok(Self { root, source: source.to_owned(), target, times: Vec::new() })
     }
 
-    /// Checks the crate as after a change to it.
+    /// Checks the crate after a change to it.
     fn check(&mut self) -> Result<(), Failure> {
         fs::write(self.root.join("src/lib.rs"), format!("{}// {}\n", self.source, self.times.len()))?;
         let check = ["check", "--offline", "--quiet"];
@@ -186,7 +191,7 @@ impl User {
     }
 }
 
-/// The functions, each in a module of its own, as services have them.
+/// Returns the functions, each in a separate module, as in services.
 fn source(annotated: bool) -> String {
     let functions = SHAPES.iter().cycle().take(FUNCTIONS).enumerate();
     let modules = functions.map(|(number, (attribute, function))| {
@@ -200,7 +205,7 @@ fn source(annotated: bool) -> String {
     modules.collect()
 }
 
-/// What every module begins with.
+/// The first lines of every module.
 const PRELUDE: &str = "\
 #![allow(unused)]
 use dlock_runtime::{Error, KeyPart};
@@ -209,7 +214,7 @@ pub struct Shop { pub name: String, pub orders: Vec<u64> }
 async fn store(id: u64) -> Result<u64, Error> { std::future::ready(()).await; Ok(id) }
 ";
 
-/// The parameters of the attribute, and a function with `#` where it stands.
+/// The parameters of the attribute, and a function with `#` as its position.
 const SHAPES: &[(&str, &str)] = &[
     (
         r#"key = "order:<user_id>", lease = "30s", retry = 3"#,

@@ -1,8 +1,9 @@
-//! Tasks of one or more processes want one key: what their notes say of it.
+//! Tasks of one or more processes contend for one key.
 //!
-//! Each entry has the times at which it was asked for, entered and left, on a clock that all processes share. The notes are merged: an
-//! entry by another task than the one before is a hand-over, one by the same task is none, and an entry that begins before the last
-//! has ended is two holders at once.
+//! Each entry has the times of request, entry, and exit, on a clock that all processes share. The
+//! entries of all processes are merged. An entry of a different task than the one before is a
+//! hand-off; an entry of the same task is not. An entry that begins before the previous one has
+//! ended means two holders at a time, an error.
 
 use std::time::Duration;
 
@@ -18,13 +19,13 @@ use crate::server::Server;
 #[derive(Debug)]
 pub(crate) struct Crowd {
     processes: Vec<Process>,
-    /// In each of them.
+    /// The number of tasks in each process.
     tasks: u64,
-    /// Where the notes are written.
+    /// The folder of the files with entries.
     folder: tempfile::TempDir,
 }
 
-/// What they are to do.
+/// The work of a crowd.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) key: String,
@@ -32,19 +33,19 @@ pub(crate) struct Order {
     pub(crate) span: Duration,
 }
 
-/// What they did, from the first second to the last.
+/// The merged entries of a crowd.
 #[derive(Debug)]
 pub(crate) struct Contest {
     pub(crate) changes: u64,
     pub(crate) span: Duration,
-    /// For how long somebody was inside.
+    /// The time during which the lock was held.
     pub(crate) inside: Duration,
-    /// How often each task was inside, those of a process next to each other.
+    /// The number of holds of each task; tasks of one process are adjacent.
     pub(crate) shares: Vec<u64>,
     pub(crate) processes: usize,
-    /// From asking to being inside, in milliseconds and in order.
+    /// The times from request to entry, in milliseconds, sorted.
     pub(crate) waits: Vec<f64>,
-    /// When the last was inside, after the end had come, too.
+    /// The time of the last entry, also after the end of the span.
     pub(crate) last: u64,
 }
 
@@ -62,13 +63,15 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Has all of them want the key from a moment from now to the end of the span, and waits until they are done.
+    /// Lets all tasks contend for the key until the end of the span, and waits for them.
+    ///
+    /// The span starts after [`LEAD`].
     pub(crate) async fn contend(&mut self, order: &Order) -> Result<Contest, Failure> {
         let (start, end) = self.begin(order).await?;
         self.finish(start, end).await
     }
 
-    /// Gives the order, and returns from when to when it goes.
+    /// Sends the order, and returns its start and end.
     pub(crate) async fn begin(&mut self, order: &Order) -> Result<(u64, u64), Failure> {
         let Order { key, body, span } = order;
         let tasks = self.tasks;
@@ -82,7 +85,7 @@ impl Crowd {
         Ok((start, end))
     }
 
-    /// Waits until all are done, and reads their notes.
+    /// Waits for all processes, and reads their entries.
     pub(crate) async fn finish(&mut self, start: u64, end: u64) -> Result<Contest, Failure> {
         let mut notes = Vec::new();
         for (at, process) in self.processes.iter_mut().enumerate() {
@@ -92,7 +95,7 @@ impl Crowd {
         merge(notes, self.tasks, start, end)
     }
 
-    /// Has each of them take and release locks that nobody else wants, a few at a time.
+    /// Lets each process acquire and release uncontended locks, `at_once` at a time.
     pub(crate) async fn warm_up(&mut self, at_once: u64) -> Result<(), Failure> {
         for process in &mut self.processes {
             for _ in 0..WARM {
@@ -103,7 +106,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Has each of them hold locks from now on.
+    /// Lets each process hold locks from now on.
     pub(crate) async fn hold(&mut self, count: u64, lease_millis: u64) -> Result<(), Failure> {
         for process in &mut self.processes {
             let [] = process.ask(format!("hold {count} {lease_millis}"), "holding").await?;
@@ -111,7 +114,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Returns the bytes that are resident, of all of them.
+    /// Returns the resident bytes of all processes.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Failure> {
         self.processes.iter().map(Process::resident_bytes).sum()
     }
@@ -122,30 +125,32 @@ impl Contest {
         float(self.changes) / self.span.as_secs_f64()
     }
 
-    /// Returns the part of the time in which somebody was inside: a body that sleeps for a millisecond takes one in one language and two
-    /// in another, so that the number of bodies says nothing of the lock.
+    /// Returns the fraction of the time during which the lock was held.
+    ///
+    /// The number of bodies is not comparable: a body that sleeps for 1 ms takes 1 ms in one language
+    /// and 2 ms in another.
     pub(crate) fn in_use(&self) -> f64 {
         self.inside.as_secs_f64() / self.span.as_secs_f64()
     }
 
-    /// Returns the entries of the busiest task to those of the one that had the fewest.
+    /// Returns the most entries of a task divided by the fewest.
     pub(crate) fn share_of_tasks(&self) -> f64 {
         uneven(&self.shares)
     }
 
-    /// Returns the same of processes.
+    /// Returns the most entries of a process divided by the fewest.
     pub(crate) fn share_of_processes(&self) -> f64 {
         let tasks = self.shares.len() / self.processes.max(1);
         let processes = self.shares.chunks(tasks.max(1)).map(|tasks| tasks.iter().sum());
         uneven(&processes.collect::<Vec<u64>>())
     }
 
-    /// Returns how many tasks were never inside.
+    /// Returns the number of tasks without an entry.
     pub(crate) fn starved(&self) -> f64 {
         float(self.shares.iter().filter(|share| **share == 0).count() as u64)
     }
 
-    /// Returns how long `percent` of the entries waited at most, in milliseconds.
+    /// Returns a percentile of the waits, in milliseconds.
     pub(crate) fn wait(&self, percent: f64) -> f64 {
         percentile(&self.waits, percent)
     }
@@ -156,7 +161,7 @@ fn uneven(shares: &[u64]) -> f64 {
     float(most.copied().unwrap_or_default()) / float(fewest.copied().unwrap_or_default().max(1))
 }
 
-/// Puts the notes of all processes in the order of time, and counts what lies between the start and the end.
+/// Merges the entries of all processes by time, and counts those between `start` and `end`.
 fn merge(notes: Vec<Vec<Entry>>, tasks: u64, start: u64, end: u64) -> Result<Contest, Failure> {
     let processes = notes.len();
     let mut entries: Vec<(Entry, u64)> = Vec::with_capacity(notes.iter().map(Vec::len).sum());
@@ -179,7 +184,7 @@ fn merge(notes: Vec<Vec<Entry>>, tasks: u64, start: u64, end: u64) -> Result<Con
         if let Some((last, _)) = before
             && entry.entered < last.left
         {
-            return Err("two tasks were inside at once".into());
+            return Err("two tasks held the lock at a time".into());
         }
         contest.waits.push(millis(entry.entered.saturating_sub(entry.asked)));
         if entry.entered < end {
@@ -194,10 +199,10 @@ fn merge(notes: Vec<Vec<Entry>>, tasks: u64, start: u64, end: u64) -> Result<Con
     Ok(contest)
 }
 
-/// How long before the start the orders are given: all processes must have read them by then.
+/// The time between order and start, in which all processes must read the order.
 const LEAD: Duration = Duration::from_millis(30);
 
-/// So often locks are taken and released before it is looked at memory.
+/// The number of warm-up rounds before memory is measured.
 const WARM: usize = 20;
 
 #[cfg(test)]
@@ -209,11 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_the_same_task_is_no_hand_over_and_one_of_another_process_is() {
+    fn only_an_entry_of_another_task_is_a_hand_off() {
         let one = vec![entry(0, 0, 10, 12), entry(0, 13, 20, 22), entry(1, 0, 30, 32)];
         let other = vec![entry(1, 0, 40, 42)];
 
-        let contest = merge(vec![one, other], 2, 0, 1_000).expect("nobody broke in");
+        let contest = merge(vec![one, other], 2, 0, 1_000).expect("no two holders overlap");
 
         assert_eq!(contest.changes, 2);
         assert_eq!(contest.shares, [2, 1, 0, 1]);
@@ -223,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn two_inside_at_once_are_an_error_whoever_they_are() {
+    fn overlapping_entries_are_an_error() {
         let within = merge(vec![vec![entry(0, 0, 10, 30), entry(1, 0, 29, 40)]], 2, 0, 1_000);
         let across = merge(vec![vec![entry(0, 0, 10, 30)], vec![entry(0, 0, 29, 40)]], 1, 0, 1_000);
 
@@ -231,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_entered_after_the_end_is_no_hand_over_and_its_wait_counts() {
+    fn a_late_entry_counts_as_a_wait_but_not_as_a_hand_off() {
         let notes = vec![entry(0, 0, 10, 12), entry(1, 0, 1_000, 1_001), entry(2, 0, 9_000_000, 9_000_001)];
 
-        let contest = merge(vec![notes], 3, 0, 1_000).expect("nobody broke in");
+        let contest = merge(vec![notes], 3, 0, 1_000).expect("no two holders overlap");
 
         assert_eq!((contest.changes, contest.last), (0, 9_000_000));
         assert_eq!(format!("{} {}", contest.starved(), contest.wait(100.0)), "2 9");

@@ -1,7 +1,7 @@
-//! A server that is far away: what goes to it and comes from it is half a round trip on its way.
+//! A proxy that simulates a distant server: it delays each direction by half a round trip.
 //!
-//! Bytes are delayed as they come, in each direction by itself, so pipelines stay pipelines. The timers of the runtime are coarse: how
-//! long a round trip is in truth is measured.
+//! Bytes are delayed as they arrive, independently in each direction, so pipelines stay pipelines.
+//! The timers of the runtime are coarse, so the actual round trip is measured.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::figures::median;
 use crate::server::{Server, connect};
 
-/// The way to a server; closed, with all its connections, when it is dropped.
+/// A proxy to a server. Dropping it closes all its connections.
 #[derive(Debug)]
 pub(crate) struct Distance {
     address: SocketAddr,
@@ -25,7 +25,7 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// Begins to listen on a free port.
+    /// Starts listening on a free port.
     pub(crate) async fn to(server: &Server, round_trip: Duration) -> Result<Self, Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let (address, target) = (listener.local_addr()?, server.address());
@@ -40,12 +40,12 @@ impl Distance {
         Ok(Self { address, _carrying: carrying })
     }
 
-    /// Where clients connect to.
+    /// Returns the address that clients connect to.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Returns how many nanoseconds an answer takes that the server has at once.
+    /// Returns the median round trip of a `PING` in nanoseconds.
     pub(crate) async fn nanos_of_a_trip(&self) -> Result<f64, Failure> {
         let mut connection = connect(&self.address()).await?;
         let mut taken = Vec::new();
@@ -70,7 +70,7 @@ async fn carry(client: TcpStream, target: String, delay: Duration) {
     }
 }
 
-/// Carries bytes until either end is gone.
+/// Forwards bytes until one of the two ends closes.
 async fn carry_one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
     let (send, mut arriving) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let read = async {

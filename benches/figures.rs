@@ -1,4 +1,4 @@
-//! Numbers to calculate with.
+//! Conversions, medians, and percentiles.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub(crate) fn millis(nanos: u64) -> f64 {
     float(nanos) / 1e6
 }
 
-/// Returns how many milliseconds `later` is after `earlier`; less than none where it is before.
+/// Returns the milliseconds from `earlier` to `later`; negative if `later` is before `earlier`.
 pub(crate) fn millis_between(earlier: u64, later: u64) -> f64 {
     if later >= earlier { millis(later - earlier) } else { -millis(earlier - later) }
 }
@@ -17,20 +17,20 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns a count as a number to calculate with.
+/// Converts a count to a float.
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Returns the middle one; of an even number, the upper of the two.
+/// Returns the median; the upper of the two middle figures if the count is even.
 pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or_default()
 }
 
-/// Returns the figure below which `percent` of them lie; they are in order.
+/// Returns the percentile of sorted figures.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

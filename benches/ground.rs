@@ -1,11 +1,11 @@
-//! On what figures are measured: the machine, what runs there, and of which sources it is. Figures without it say little.
+//! Describes what figures are measured on: machine, programs, and revision of the sources.
 
 use std::process::Command;
 
 use crate::Failure;
 use crate::server::Server;
 
-/// Returns it in a line; what cannot be found out is left out.
+/// Returns the description in one line, without the parts that are not available.
 pub(crate) async fn told(server: &Server, with_rivals: bool) -> Result<String, Failure> {
     let mut parts = vec![processors()];
     parts.extend(said(&["uname", "-sr"]));
@@ -20,7 +20,7 @@ pub(crate) async fn told(server: &Server, with_rivals: bool) -> Result<String, F
     Ok(parts.join(", "))
 }
 
-/// How many there are, and of what kind.
+/// Returns the number and the model of the processors.
 fn processors() -> String {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -41,7 +41,7 @@ async fn of_the_server(server: &Server) -> Result<String, Failure> {
     })
 }
 
-/// Returns the first line that a program says, on whichever of the two ways.
+/// Returns the first line that a program prints, on standard output or standard error.
 fn said(command: &[&str]) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     let output =
@@ -50,7 +50,7 @@ fn said(command: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
 }
 
-/// Returns the first number in what a program says of itself.
+/// Returns the first version number in the output of a program.
 fn version(said: &str) -> Option<&str> {
     let is_edge = |character: char| !character.is_ascii_digit();
     said.split_whitespace().map(|word| word.trim_matches(is_edge)).find(|word| !word.is_empty())
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_the_first_number_that_is_said() {
+    fn a_version_is_the_first_number_of_the_output() {
         let said = [
             "go version go1.24.1 linux/amd64",
             r#"openjdk version "21.0.2" 2024-01-16"#,

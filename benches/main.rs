@@ -1,31 +1,32 @@
-//! How fast the lock is, beside the floor that every lock of its kind pays, and beside other libraries.
+//! Measures the lock, the floor that every such lock pays, and other libraries.
 //!
 //! ```text
 //! cargo run --release -p dlock-benches -- [--short] [--large] [--rivals [NAME]..] [--json FILE] [--only SCENARIO].. [--rounds N]
 //! ```
 //!
-//! It starts servers of its own (`redis-server` from the path, or what `DLOCK_REDIS_SERVER` names) and stops them again. Everybody
-//! who locks is a process of its own, and they take turns. Figures are medians of the rounds, with the least and the greatest. On a
-//! machine that is shared only ratios carry over. A goal that is `MISSED` is no failure of the program; an error of ours, or two holders at
-//! once, is.
+//! The program starts its own servers (`redis-server` from the path, or `DLOCK_REDIS_SERVER`) and
+//! stops them again. Each contender is a separate process, and contenders are measured in rotation.
+//! Figures are medians of the rounds, with the least and the greatest. On a shared machine, only
+//! ratios are comparable. A goal that is `MISSED` does not fail the program; an error of dlock, or
+//! two holders at a time, does.
 //!
 //! # Layout
 //!
 //! ```text
-//! peer         a crate: what a contender is told and answers, and the process around a lock library
-//! contenders   who takes part: the floor, and us in several ways
-//! rivals       other libraries: built and started where they are asked for
-//! process      a contender's process, seen from here
-//! turns        who goes when
-//! server       the Redis, and what it says of itself
-//! ground       on what machine, with what programs, and of which sources
-//! distance     the way to a server that is far away
-//! contest      tasks of some processes want one key, and what their notes say of it
-//! figures      numbers to calculate with
-//! report       rows and goals, for people and for programs
+//! peer         a crate: the protocol of a contender, and the process around a lock library
+//! contenders   the floor, and dlock in several configurations
+//! rivals       other libraries, built and started on request
+//! process      the client side of a contender's process
+//! turns        the order in which contenders run
+//! server       the Redis server and its statistics
+//! ground       the machine, the programs, and the revision of the sources
+//! distance     a proxy that simulates a distant server
+//! contest      tasks of several processes contend for one key
+//! figures      numbers and percentiles
+//! report       rows and goals, as a table and as JSON
 //! options      the command line
-//! scenarios    what is measured, one file each
-//! compile_time a program of its own: what the attribute costs the compiler
+//! scenarios    the scenarios, one file each
+//! compile_time a separate program: what the attribute costs the compiler
 //! ```
 
 mod contenders;
@@ -51,7 +52,7 @@ use crate::report::Report;
 use crate::scenarios::{Bench, SCENARIOS};
 use crate::server::{Server, Start};
 
-/// What a scenario can fail with.
+/// The error of a scenario.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -76,7 +77,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the scenarios; returns whether none of them broke.
+/// Runs the scenarios. Returns `true` if none of them broke.
 async fn measure(options: &Options) -> Result<bool, Failure> {
     let server = match Server::start().await? {
         Start::Running(server) => server,
@@ -121,10 +122,10 @@ async fn measure(options: &Options) -> Result<bool, Failure> {
     Ok(whole && report.is_whole())
 }
 
-/// Builds the rivals that are asked for, and says which cannot be had here.
+/// Builds the requested libraries, and prints those that are not available here.
 fn rivals(program: &Path, options: &Options) -> Result<Vec<Contender>, Failure> {
     let Some(names) = &options.rivals else { return Ok(Vec::new()) };
-    let target = program.ancestors().nth(2).ok_or("this program is in no folder of cargo's")?;
+    let target = program.ancestors().nth(2).ok_or("this program is not in cargo's target folder")?;
     let mut rivals = Vec::new();
     for rival in rivals::all(target, names)? {
         match rival {

@@ -1,22 +1,22 @@
-//! What was asked for on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 
 use crate::Failure;
 use crate::scenarios::SCENARIOS;
 
-/// What to measure, and of whom.
+/// The scenarios and libraries to measure.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// Fewer rounds and shorter slices: figures may be coarse.
     pub(crate) short: bool,
-    /// Hold a million locks, too: some gigabytes of memory.
+    /// Also hold a million locks, which takes some gigabytes of memory.
     pub(crate) large: bool,
-    /// The rivals to measure, all where there is no name; none of them is even built where it is not asked for.
+    /// The other libraries to measure; all of them if empty. If `None`, none of them is built.
     pub(crate) rivals: Option<Vec<String>>,
-    /// Where the lines of JSON go.
+    /// The file for the lines of JSON.
     pub(crate) json: Option<PathBuf>,
-    /// The scenarios to run; all where empty.
+    /// The scenarios to run; all of them if empty.
     pub(crate) only: Vec<String>,
     pub(crate) rounds: usize,
 }
@@ -49,11 +49,11 @@ impl Options {
                     let name = value()?;
                     if !SCENARIOS.iter().any(|(known, _)| known == name) {
                         let known = SCENARIOS.map(|(name, _)| name).join(", ");
-                        return Err(format!("no scenario is called `{name}`; there are {known}").into());
+                        return Err(format!("unknown scenario `{name}`; the scenarios are {known}").into());
                     }
                     options.only.push(name.clone());
                 }
-                other => return Err(format!("`{other}` is not known; {USAGE}, or --help").into()),
+                other => return Err(format!("unknown argument `{other}`: {USAGE}, or --help").into()),
             }
         }
         Ok(options)
@@ -63,19 +63,19 @@ impl Options {
 const USAGE: &str =
     "write [--short] [--large] [--rivals [NAME]..] [--json FILE] [--only SCENARIO].. [--rounds N]";
 
-/// Returns what `--help` says.
+/// Returns the text of `--help`.
 pub(crate) fn help() -> String {
     let scenarios = SCENARIOS.map(|(name, _)| name).join(", ");
     format!(
         "\
 Measures locks over Redis servers that it starts on free ports of 127.0.0.1.
 
---only SCENARIO    measures that one, and may be said again; else all: {scenarios}
---rivals [NAME]..  beside other libraries, all or those named: they are built or installed once, which takes minutes and the tools of
-                   their languages; one that cannot be had is printed as skipped
---rounds N         so many rounds, of which figures are the medians: 5, with --short 1
---short            shorter slices and fewer locks: whether all runs, not how fast it is
---large            a million locks, too, which takes some gigabytes of memory
+--only SCENARIO    measures this scenario; may be repeated; default: all of {scenarios}
+--rivals [NAME]..  also measures other libraries, all or those named. They are built or installed once, which takes minutes and the
+                   tools of their languages; a library that cannot be built is printed as skipped
+--rounds N         the number of rounds; figures are their medians; default: 5, with --short 1
+--short            shorter slices and fewer locks: checks that everything runs, not how fast
+--large            also holds a million locks, which takes some gigabytes of memory
 --json FILE        writes the figures as lines of JSON, for `plot`
 
 The published figures are those of three runs with `--rivals --rounds 1`.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_what_each_option_is_for_and_which_scenarios_there_are() {
+    fn help_lists_every_option_and_scenario() {
         let (help, words) = (help(), USAGE.split(|of: char| !of.is_alphabetic() && of != '-'));
 
         let says = |option: &str| help.lines().any(|line| line.split(' ').next() == Some(option));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rival_is_asked_for_unless_it_is_said() {
+    fn no_other_library_is_measured_by_default() {
         assert!(read("--short").expect("options").rivals.is_none());
         assert_eq!(read("--rivals --short").expect("options").rivals, Some(Vec::new()));
         let named = read("--rivals rslock redsync --rounds 3").expect("options");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_arguments_are_rejected() {
         for line in ["--fast", "--only nothing", "--json", "--rounds few", "rslock"] {
             assert!(read(line).is_err(), "{line}");
         }

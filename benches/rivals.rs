@@ -1,4 +1,4 @@
-//! Other lock libraries as contenders: those of `dlock_bench_rivals` that were asked for, and which of them cannot be had here.
+//! Other lock libraries as contenders, and those that are not available here.
 
 use std::path::Path;
 
@@ -7,18 +7,20 @@ use dlock_bench_rivals::{RIVALS, Release, Tells};
 use crate::Failure;
 use crate::contenders::{Contender, Kind};
 
-/// A rival that cannot be had on this machine.
+/// A library that is not available on this machine.
 #[derive(Debug)]
 pub(crate) struct Skipped {
     pub(crate) name: &'static str,
     pub(crate) why: String,
 }
 
-/// Installs those of `names` below `target`, or all where there is none, and returns how they are started.
+/// Installs the libraries in `names` below `target`, or all if it is empty.
+///
+/// Returns the commands that start them.
 pub(crate) fn all(target: &Path, names: &[String]) -> Result<Vec<Result<Contender, Skipped>>, Failure> {
     if let Some(unknown) = names.iter().find(|name| !RIVALS.iter().any(|rival| rival.name == **name)) {
         let known = RIVALS.map(|rival| rival.name).join(", ");
-        return Err(format!("no rival is called `{unknown}`; there are {known}").into());
+        return Err(format!("unknown library `{unknown}`; the libraries are {known}").into());
     }
     let wanted =
         RIVALS.iter().filter(|rival| names.is_empty() || names.iter().any(|name| name == rival.name));

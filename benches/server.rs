@@ -1,4 +1,4 @@
-//! A Redis of our own on a free port, and what it says of its work.
+//! A Redis server on a free port, and its statistics.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::Failure;
 
-/// A running server, stopped when it is dropped.
+/// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Child,
@@ -21,15 +21,15 @@ pub(crate) struct Server {
     folder: PathBuf,
 }
 
-/// How a start ended.
+/// The result of starting a server.
 pub(crate) enum Start {
     Running(Server),
-    /// There is no server on this machine; says why.
+    /// There is no server on this machine, with the reason.
     Missing(String),
 }
 
 impl Start {
-    /// Returns the server; it is an error where there is none.
+    /// Returns the server, or an error if there is none.
     pub(crate) fn running(self) -> Result<Server, Failure> {
         match self {
             Self::Running(server) => Ok(server),
@@ -44,11 +44,11 @@ impl Server {
         Self::start_with(free_port()?, &[]).await
     }
 
-    /// Starts a server that is a whole cluster.
+    /// Starts a server that is a cluster of one node.
     pub(crate) async fn start_cluster() -> Result<Start, Failure> {
         let mut port = free_port()?;
         while port.checked_add(10_000).is_none() {
-            port = free_port()?; // the servers of a cluster talk to each other so far above
+            port = free_port()?; // the cluster bus uses the port plus 10,000
         }
         let started = Self::start_with(port, &["--cluster-enabled", "yes"]).await?;
         if let Start::Running(server) = &started {
@@ -98,22 +98,22 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
-        Err(format!("`{binary}` did not come up within 5 s").into())
+        Err(format!("`{binary}` did not start within 5 s").into())
     }
 
-    /// Its host and port.
+    /// Returns the host and port.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Stops it (SIGSTOP): its connections stay open, and nothing answers any more.
+    /// Stops the process with SIGSTOP: its connections stay open, and it does not reply.
     pub(crate) fn freeze(&self) -> Result<(), Failure> {
         let pid = i32::try_from(self.process.id()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("a running process has an id")?;
         Ok(rustix::process::kill_process(pid, rustix::process::Signal::STOP)?)
     }
 
-    /// Returns the key under which somebody holds the lock called `name`, whatever his library puts around it.
+    /// Returns the key of the held lock `name`, whatever prefix or suffix the library adds.
     pub(crate) async fn lock_of(
         &self,
         connection: &mut MultiplexedConnection,
@@ -121,18 +121,18 @@ impl Server {
     ) -> Result<String, Failure> {
         let mut keys: Vec<String> =
             redis::cmd("KEYS").arg(format!("*{name}*")).query_async(connection).await?;
-        // Some keep more than the lock; that has a longer name.
+        // Some libraries keep additional keys, which have longer names.
         keys.sort_by_key(String::len);
         Ok(keys.into_iter().next().ok_or_else(|| format!("no key has `{name}` in its name"))?)
     }
 
-    /// Connects to it.
+    /// Connects to the server.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
         connect(&self.address()).await
     }
 }
 
-/// Connects as the floor does: with `TCP_NODELAY`, one connection for all tasks.
+/// Connects like the floor: with `TCP_NODELAY`, one connection for all tasks.
 pub(crate) async fn connect(address: &str) -> Result<MultiplexedConnection, Failure> {
     use redis::IntoConnectionInfo;
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
@@ -149,7 +149,7 @@ async fn until(mut is: impl AsyncFnMut() -> Result<bool, Failure>) -> Result<(),
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    Err("the cluster did not come up within 10 s".into())
+    Err("the cluster did not start within 10 s".into())
 }
 
 fn free_port() -> io::Result<u16> {
@@ -158,21 +158,22 @@ fn free_port() -> io::Result<u16> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing can be done about either, and the folder is in the place for what may be lost.
+        // Errors cannot be handled here. The folder is in the temporary directory, where leftovers
+        // are harmless.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// What a server has done since it was started.
+/// The work of a server since its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     /// Processor time, in user and in kernel mode.
     pub(crate) cpu: Duration,
-    /// Commands, with those that scripts call, but for `INFO`.
+    /// The number of commands, including those of scripts, without `INFO`.
     pub(crate) commands: u64,
-    /// Scripts that were called by their names.
+    /// The number of scripts called by hash.
     pub(crate) scripts: u64,
 }
 
@@ -198,7 +199,7 @@ impl Work {
         Ok(work)
     }
 
-    /// What was done since `before`.
+    /// Returns the work since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_sub(before.cpu),
@@ -208,7 +209,7 @@ impl Work {
     }
 }
 
-/// Counts the commands that clients send, by MONITOR: those that scripts call are not among them.
+/// Counts the commands that clients send, with MONITOR. Commands of scripts are not counted.
 #[derive(Debug)]
 pub(crate) struct Wire {
     counting: JoinHandle<Result<u64, Failure>>,
@@ -216,7 +217,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Begins to count. It slows the server down.
+    /// Starts counting, which slows down the server.
     pub(crate) async fn listen(server: &Server) -> Result<Self, Failure> {
         let mut stream = BufReader::new(TcpStream::connect(server.address()).await?);
         stream.write_all(b"MONITOR\r\n").await?;
@@ -241,12 +242,12 @@ impl Wire {
         Ok(Self { counting, connection })
     }
 
-    /// Returns how many there were.
+    /// Returns the number of commands.
     pub(crate) async fn count(mut self) -> Result<u64, Failure> {
         redis::cmd("ECHO").arg(END).exec_async(&mut self.connection).await?;
         self.counting.await?
     }
 }
 
-/// The last command that counts is the one before this.
+/// The argument of the `ECHO` that ends the count.
 const END: &str = "dlock-benches: it was the last";

@@ -1,9 +1,11 @@
-//! Who goes when.
+//! The order in which contenders run.
 //!
-//! What else a machine does changes by the second, and a side that ran alone for a minute was measured on another machine than the
-//! next one. So where speed is measured all contenders run side by side as processes, and each is asked for one short slice after the
-//! other ([`Field`]); a round is some slices of each, and who goes after whom changes. Where what is measured is long beside what others do
-//! they go [`at_once`], each with a server of its own; where each has to begin anew, [`one_by_one`]. Who breaks is out.
+//! The load of a machine changes within seconds, so contenders that run one after the other for a
+//! minute each are not comparable. When speed is measured, the processes of all contenders run side
+//! by side, and each is asked for one short slice in turn ([`Field`]). A round is some slices of
+//! each, in a changing order. When the measured time is long compared with the work of other
+//! contenders, they run [`at_once`], each with a separate server. If each contender must start
+//! again, they run [`one_by_one`]. A contender that fails is removed.
 
 use std::ops::Range;
 
@@ -13,25 +15,25 @@ use crate::Failure;
 use crate::contenders::Contender;
 use crate::report::Report;
 
-/// Those of a scenario who are still in, each with what it needs for a slice.
+/// The remaining contenders of a scenario, each with its state for a slice.
 #[derive(Debug)]
 pub(crate) struct Field<S> {
     scenario: &'static str,
     entrants: Vec<(Contender, S)>,
 }
 
-/// What one contender did: the slices of each round.
+/// The results of one contender: the slices of each round.
 #[derive(Debug)]
 pub(crate) struct Run<T> {
     pub(crate) contender: Contender,
     pub(crate) rounds: Vec<Vec<T>>,
 }
 
-/// How often each of them has its turn.
+/// The number of rounds and slices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) rounds: usize,
-    /// Rivals that are slow have fewer: their figures carry no goal.
+    /// The rounds of other libraries, which may be fewer: their figures have no goal.
     pub(crate) rival_rounds: usize,
     pub(crate) slices: usize,
 }
@@ -43,7 +45,7 @@ impl Pace {
 }
 
 impl<S> Field<S> {
-    /// Starts the contenders; those that can take part are in.
+    /// Starts the contenders, and keeps those that start.
     pub(crate) async fn start(
         scenario: &'static str,
         contenders: Vec<Contender>,
@@ -60,7 +62,7 @@ impl<S> Field<S> {
         field
     }
 
-    /// Lets them take turns. One more round before the first, of one slice each, warms them up.
+    /// Runs the contenders in rotation, after a warm-up round of one slice each.
     pub(crate) async fn turns<T>(
         &mut self,
         pace: Pace,
@@ -81,13 +83,13 @@ impl<S> Field<S> {
         self.finished(runs)
     }
 
-    /// Returns the runs of those who are still in: who broke on the way has no figures.
+    /// Returns the runs of the remaining contenders; a contender that failed has no figures.
     fn finished<T>(&self, mut runs: Vec<Run<T>>) -> Vec<Run<T>> {
         runs.retain(|run| self.entrants.iter().any(|(contender, _)| contender.name == run.contender.name));
         runs
     }
 
-    /// Runs some slices of each, and returns those of who is still in.
+    /// Runs some slices of each contender, and returns those of the remaining contenders.
     async fn round<T>(
         &mut self,
         turns: Range<usize>,
@@ -112,7 +114,7 @@ impl<S> Field<S> {
         self.still_in(done, takes_part, report)
     }
 
-    /// Has those out that broke, and returns what the others did, if they took part.
+    /// Removes contenders that failed, and returns the results of the others that took part.
     fn still_in<T>(
         &mut self,
         done: Vec<Result<Vec<T>, Failure>>,
@@ -135,9 +137,11 @@ impl<S> Field<S> {
     }
 }
 
-/// Returns in which order so many go in a turn. Over the turns each goes after each other one: who went before leaves the processors to
-/// the next as he needed them, and of two who always follow each other that would be taken for their own. (A Williams design, which
-/// balances what is carried over; of an odd number every second one backwards.)
+/// Returns the order of `count` contenders in a turn.
+///
+/// Over all turns, each contender runs after each other one, because a contender leaves the
+/// processors in a state (caches, frequency) that affects the next one. This is a Williams design,
+/// which balances carry-over effects. If `count` is odd, every second order is reversed.
 fn order(turn: usize, count: usize) -> Vec<usize> {
     let step = |place: usize| if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
     let mut order: Vec<_> = (0..count).map(|place| (turn + step(place)) % count).collect();
@@ -148,13 +152,13 @@ fn order(turn: usize, count: usize) -> Vec<usize> {
 }
 
 impl Field<()> {
-    /// Those who start what they need in each of their slices.
+    /// Contenders without state, which start what they need in each slice.
     fn of_programs(scenario: &'static str, contenders: Vec<Contender>) -> Self {
         Self { scenario, entrants: contenders.into_iter().map(|each| (each, ())).collect() }
     }
 }
 
-/// Has each contender do something of its own, one after the other; `pace.slices` times a round.
+/// Runs `slice` for one contender after the other, `pace.slices` times per round.
 pub(crate) async fn one_by_one<T>(
     scenario: &'static str,
     contenders: Vec<Contender>,
@@ -175,7 +179,7 @@ pub(crate) async fn one_by_one<T>(
     field.finished(runs)
 }
 
-/// Has all contenders do something at the same time; `pace.slices` times a round.
+/// Runs `slice` for all contenders at the same time, `pace.slices` times per round.
 pub(crate) async fn at_once<T>(
     scenario: &'static str,
     contenders: Vec<Contender>,
@@ -231,7 +235,7 @@ mod tests {
     const PACE: Pace = Pace { rounds: 3, rival_rounds: 1, slices: 2 };
 
     #[test]
-    fn everybody_goes_once_in_each_turn_and_over_all_of_them_after_each_other_one() {
+    fn every_contender_follows_every_other_one_over_all_turns() {
         for count in 1..=20 {
             let mut followed = std::collections::BTreeSet::new();
             for turn in 0..2 * count {
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_go_in_each_slice_and_who_goes_after_whom_changes() {
+    async fn every_contender_runs_each_slice_in_a_changing_order() {
         let (mut report, order) = (Report::default(), RefCell::new(Vec::new()));
         let mut field = Field::start("test", contenders(), &mut report, async |_| Ok(())).await;
         let slice = async |contender: &Contender, (): &mut ()| {
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rival_that_breaks_is_out_and_the_others_go_on() {
+    async fn a_library_that_fails_is_removed_and_others_continue() {
         let mut report = Report::default();
         let mut field = Field::start("test", contenders(), &mut report, async |_| Ok(0)).await;
         let slice = async |contender: &Contender, slices: &mut i32| {
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ours_that_breaks_is_a_failure_of_the_whole() {
+    async fn a_failure_of_dlock_fails_the_report() {
         let mut report = Report::default();
         let slice = async |contender: &Contender| {
             if contender.name == "ours" { Err("two inside at once".into()) } else { Ok(()) }
@@ -289,11 +293,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_of_ours_cannot_do_is_skipped_and_no_failure() {
+    async fn an_unsupported_order_of_the_floor_is_skipped() {
         let mut report = Report::default();
         let slice = async |contender: &Contender| {
             if contender.name == "raw" {
-                Err(crate::process::Cannot::because("it waits for nobody"))
+                Err(crate::process::Cannot::because("it does not wait"))
             } else {
                 Ok(())
             }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs each fuzz target for so many seconds: `bash fuzz/run.sh 60`, or `bash fuzz/run.sh 60 url reply`. One line each; an error if any
-# found something. What was learnt on the way is thrown away: only `fuzz/corpus` is read.
+# Runs each fuzz target for some seconds: `bash fuzz/run.sh 60`, or `bash fuzz/run.sh 60 url reply`.
+# Prints a line per target, and exits with an error if any of them found something. New inputs are
+# discarded: only `fuzz/corpus` is read.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-seconds=${1:?how many seconds for each target}
+seconds=${1:?missing the number of seconds per target}
 shift
 work=$(mktemp -d "${TMPDIR:-/tmp}/dlock-fuzz.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -18,7 +19,7 @@ if ! cargo fuzz --version > /dev/null 2>&1; then
     echo "SKIPPED: fuzzing: no cargo-fuzz was found (cargo install cargo-fuzz --locked)"
     exit 0
 fi
-# Without a sanitizer: our code has no unsafe line, and panics are found without.
+# Without a sanitizer: dlock has no unsafe code, and panics are found without one.
 if ! cargo +nightly fuzz build --sanitizer none > "$work/build" 2>&1; then
     cat "$work/build"
     exit 1

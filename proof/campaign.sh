@@ -1,36 +1,40 @@
 #!/usr/bin/env bash
-# Campaigns: the layers of the proof with more seeds, faults and servers than a merge has time for, and the ledger of what came out.
+# Campaigns: runs the layers of the proof with more seeds, faults, and servers than a merge allows,
+# and records the results.
 #
-#   bash proof/campaign.sh LAYER COUNT [BUILD]   runs so much of a layer, after the seeds that the ledger has, and writes it down
-#   bash proof/campaign.sh rest                  runs all that is missing, layer by layer: hours, on two cores, where nothing is there
-#   bash proof/campaign.sh sum                   prints what adds up for the sources as they are, beside the goals
+#   bash proof/campaign.sh LAYER COUNT [BUILD]   runs COUNT of a layer after the recorded seeds
+#   bash proof/campaign.sh rest                  runs all that is missing; may take hours
+#   bash proof/campaign.sh sum                   prints totals of the current sources, and goals
 #
-# Layers are those of GOALS, below. BUILD is one of tests/servers.sh, for faults, kills and the suite; without it they use the server in
-# PATH. The ledger is proof/ledger.tsv: a line for each run, also for one that failed. Lines of a layer add up as long as `sources` is the
-# same: a hash of what it is about, of that which ships. That is the rules alone for those layers that run nothing else, the rules and the
-# engine for the engine's, the rules and the backends for all others, which run all: what else of it has changed since is told by `commit`.
+# The layers are those of GOALS, below. BUILD is a build of tests/servers.sh, for faults, kills, and
+# the suite; the default is the server in PATH. The ledger is proof/ledger.tsv, with a line per run,
+# including failed runs. Lines of a layer add up if `sources` is equal: a hash of the shipped code
+# that the layer covers. It covers the rules for layers that run only these, the rules and the
+# engine for `engine`, and the rules and the backends for all other layers. `commit` identifies all
+# other code.
 #
-# A line is set aside, and does not add up, by `-` for its sources and a word for the reason in front of what it said: a JUDGE, a SCENE, the
-# TESTS or the MACHINE was wrong; the library was, and is MENDED, in what is no part of the hash; the run was ENDED by hand; its sources were
-# CHANGED on the way; it is counted AGAIN by other lines.
+# A line that does not count has `-` as its sources, and its text begins with the reason: a JUDGE
+# (an invariant check), a SCENE, the TESTS, or the MACHINE was wrong; the library was wrong and is
+# MENDED, outside of the hashed code; the run was ENDED by hand; its sources were CHANGED during the
+# run; it is counted AGAIN by other lines.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
 LEDGER=proof/ledger.tsv
 COLUMNS=(date commit sources layer count seeds violations seconds server machine said)
-# What is counted of each layer, and how much of it there should be.
+# The layers, with the goal and the unit of each.
 GOALS='
-core       5000000 schedules of the rules alone
+core       5000000 schedules of the rules
 exhaustive 1       runs of the model checker in its larger bounds
 engine     100000  schedules of the engine
 turmoil    100000  runs of the Redis backend over a simulated network
 faults     20000   real faults, on nine builds of the server
-kills      1000    killed holders, each followed by a next one
+kills      1000    killed holders, each with a waiter
 suite      20      runs of the whole test suite
-planted    25      planted bugs
+planted    25      seeded bugs
 mutants    500     mutants of the rules
-fuzz       60      seconds of each fuzz target
+fuzz       60      seconds per fuzz target
 '
 
 main() {
@@ -39,8 +43,8 @@ main() {
         rest) rest ;;
         '' | -*) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
         *)
-            grep -q "^$1 " <<<"$GOALS" || { echo "there is no layer $1; there are:$GOALS" >&2 && exit 2; }
-            [ $# -ge 2 ] || { echo "write how much: bash proof/campaign.sh $1 COUNT" >&2 && exit 2; }
+            grep -q "^$1 " <<<"$GOALS" || { echo "unknown layer $1; the layers are:$GOALS" >&2 && exit 2; }
+            [ $# -ge 2 ] || { echo "missing COUNT: bash proof/campaign.sh $1 COUNT" >&2 && exit 2; }
             run "$@"
             ;;
     esac
@@ -50,25 +54,25 @@ main() {
 run() {
     local layer=$1 count=$2 build=${3:-} log status begun=$SECONDS commit sources
     [ -z "$(git status --porcelain -- . ":!$LEDGER")" ] || {
-        echo "there are changes that are not committed: the ledger would name a commit that is something else" >&2
+        echo "uncommitted changes: commit them, so that the ledger names the sources that ran" >&2
         exit 2
     }
     commit=$(git rev-parse --short HEAD) sources=$(sources "$layer")
     if [ -n "$build" ]; then
         local -x DLOCK_REDIS_SERVER
         DLOCK_REDIS_SERVER=$(bash tests/servers.sh "$build" | awk -v name="$build" '$1 == name { print $3 }')
-        [ -n "$DLOCK_REDIS_SERVER" ] || { echo "SKIPPED: $layer on $build: it cannot be had here" && return 0; }
+        [ -n "$DLOCK_REDIS_SERVER" ] || { echo "SKIPPED: $layer on $build: the build is not available here" && return 0; }
     fi
     log=$(mktemp "${TMPDIR:-/tmp}/dlock-campaign.XXXXXX") || exit 1
     play "$layer" "$count" "$(next "$layer")" </dev/null >"$log" 2>&1
     status=$?
     write_down "$layer" "$count" "$status" "$log" $((SECONDS - begun)) "$commit" "$sources"
     tail -1 "$LEDGER"
-    if [ "$status" -eq 0 ]; then rm -f "$log"; else echo "it failed; all that it said is in $log" >&2; fi
+    if [ "$status" -eq 0 ]; then rm -f "$log"; else echo "the run failed; its output is in $log" >&2; fi
     return "$status"
 }
 
-# Runs what is missing of each layer; one that fails does not keep the next from running.
+# Runs what is missing of each layer, and continues after a failure.
 rest() {
     local layer done goal builds build failed=0
     while read -r layer done goal _; do
@@ -80,7 +84,7 @@ rest() {
                     run faults $(((goal - done) / $(wc -w <<<"$builds") + 1)) "$build" || failed=1
                 done
                 ;;
-            # A line for each: one that fails does not take those before it along.
+            # A line per run, so that a failed run does not discard the ones before it.
             suite) for _ in $(seq $((goal - done))); do run suite 1 || failed=1; done ;;
             *) run "$layer" $((goal - done)) || failed=1 ;;
         esac
@@ -88,12 +92,13 @@ rest() {
     return $failed
 }
 
-# The command of a layer, from a seed on. What it did it says in lines `campaign: LAYER: COUNT things, seeds A..B, V violations, ..`.
+# Runs a layer from a seed on. It prints lines
+# `campaign: LAYER: COUNT things, seeds A..B, V violations, ..`.
 play() {
     local layer=$1 count=$2 from=$3
     local runtime=(cargo test --release -p dlock-runtime --lib) faults=(cargo test --release -p dlock-tests --test faults -- --nocapture)
     case $layer in
-        # Each seed is a schedule with one server and one with several.
+        # Each seed runs a schedule with one server and one with a quorum.
         core) DLOCK_SIM_SEEDS=$(((count + 1) / 2)) DLOCK_SIM_FROM=$from "${runtime[@]}" simulation -- --nocapture \
             --skip engine:: --skip redis:: ;;
         exhaustive) DLOCK_EXHAUSTIVE=2 "${runtime[@]}" exhaustive -- --nocapture ;;
@@ -101,31 +106,32 @@ play() {
         turmoil) DLOCK_TURMOIL_SEEDS=$count DLOCK_TURMOIL_FROM=$from "${runtime[@]}" redis::simulation -- --nocapture ;;
         faults) DLOCK_FAULTS=$count DLOCK_FAULTS_FROM=$from "${faults[@]}" ;;
         kills) DLOCK_FAULTS=$count DLOCK_FAULTS_FROM=$from DLOCK_FAULTS_ROW=P1 "${faults[@]}" ;;
-        # What is simulated is the same each time; what may fail in one run and not in the next are the tests with servers.
+        # Simulations are deterministic, so repeated runs use few seeds; only tests with servers
+        # differ between runs.
         suite) for _ in $(seq "$count"); do
             DLOCK_SIM_SEEDS=5000 DLOCK_ENGINE_SEEDS=200 DLOCK_TURMOIL_SEEDS=200 bash tests/run.sh || return
         done ;;
-        planted) bash proof/planted.sh ;;
-        # Parts add up: DLOCK_MUTANTS_SHARD names one, such as 2/8.
+        planted) bash proof/seeded_bugs.sh ;;
+        # DLOCK_MUTANTS_SHARD selects a part, such as 2/8; the parts add up.
         mutants) bash proof/mutants.sh ${DLOCK_MUTANTS_SHARD:+--shard "$DLOCK_MUTANTS_SHARD"} ;;
         fuzz) bash fuzz/run.sh "$count" ;;
     esac
 }
 
-# The seed after the last one that the ledger has of a layer, whatever the sources were.
+# Prints the seed after the last recorded one of a layer, for any sources.
 next() {
     [ -f "$LEDGER" ] || { echo 0 && return; }
     awk -F '\t' -v layer="$1" '$4 == layer && split($6, seeds, "[.][.]") == 2 && seeds[2] > last { last = seeds[2] }
         END { printf "%d\n", last }' "$LEDGER"
 }
 
-# Adds what a run said to the ledger.
+# Appends the result of a run to the ledger.
 write_down() {
     local layer=$1 count=$2 status=$3 log=$4 seconds=$5 commit=$6 sources=$7 done violations seeds said caught
     said=$(grep -ohE '(campaign|fuzz|tests): .*' "$log" | paste -s -d '|' | sed 's/campaign: //g; s/|/ | /g; s/\t/ /g')
     seeds=$(grep -oE 'seeds [0-9]+\.\.[0-9]+' <<<"$said" | head -1 | cut -d ' ' -f 2)
     case $layer in
-        # What did not run is not done, though nothing failed.
+        # A layer that did not run does not count, even without a failure.
         exhaustive) done=$(grep -cm1 'campaign: exhaustive' "$log") violations=0 ;;
         suite) done=$(grep -cE '^tests: [1-9][0-9]* passed, 0 failed' "$log") violations=0 ;;
         fuzz)
@@ -138,7 +144,7 @@ write_down() {
             violations=$((${done:-0} - ${caught:-0}))
             ;;
         mutants)
-            # What does not build was not judged.
+            # Mutants that do not build do not count.
             done=$(grep -oE '[0-9]+ (caught|missed|timed out)' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             violations=$(grep -oE '[0-9]+ missed' <<<"$said" | cut -d ' ' -f 1)
             seeds=${DLOCK_MUTANTS_SHARD:+part $DLOCK_MUTANTS_SHARD}
@@ -148,17 +154,18 @@ write_down() {
             violations=$(grep -oE '[0-9]+ violations' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             ;;
     esac
-    # What failed without a violation that was counted was wrong all the same.
+    # A failed run counts as a violation, even if it printed none.
     [ "$status" -eq 0 ] || [ "${violations:-0}" -gt 0 ] || violations=1
     [ "$status" -ne 0 ] || [ "${done:-0}" -gt 0 ] || said="FAILED: nothing was done: $(grep -om1 'SKIPPED: .*' "$log")"
-    # What fails by plan panics, too: the tests that failed come first.
+    # Tests that expect a failure panic as well, so failed tests are preferred to panics.
     [ "$status" -eq 0 ] || said="FAILED: $({ grep -E '^test .* FAILED$' "$log" || grep -E 'panicked|FAILED|^error' "$log"; } | head -1) $said"
     [ "$sources" = "$(sources "$layer")" ] || said="CHANGED while they were run. $said" sources=-
     [ -f "$LEDGER" ] || (IFS=$'\t' && echo "${COLUMNS[*]}") >"$LEDGER"
     (IFS=$'\t' && echo "$(date -u +%F)	$commit	$sources	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
 }
 
-# What ships of that which a layer is about: tests and simulations in files of their own may change, and lines add up all the same.
+# Prints the hash of the shipped code that a layer covers. Separate files of tests and simulations
+# are not part of it.
 sources() {
     local rooms=(protocol)
     case $1 in
@@ -181,7 +188,7 @@ machine() {
 
 sum() {
     local layer goal what
-    [ -f "$LEDGER" ] || { echo "there is no $LEDGER yet: nothing has been run" >&2 && exit 1; }
+    [ -f "$LEDGER" ] || { echo "no $LEDGER: no run is recorded yet" >&2 && exit 1; }
     printf '%-11s %9s %9s %11s %7s  %s\n' layer done goal violations failed what
     while read -r layer goal what; do
         [ -n "$layer" ] || continue

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Mutants outside the rules: a random sample of what cargo-mutants can change in the engine, guards, keys, configuration, backends, and
-# macros. At least nine of ten that build must be noticed.
+# Mutants outside the rules: a random sample of what cargo-mutants can change in the engine, guards,
+# keys, configuration, backends, and macros. Tests must catch at least nine of ten mutants that
+# build.
 #
-#   bash proof/mutants_sample.sh              until 40 mutants that build are judged; continues where the last run stopped
-#   bash proof/mutants_sample.sh --list       the sample in its order
-#   bash proof/mutants_sample.sh --report     what was judged so far
+#   bash proof/mutants_sample.sh              tests until 40 mutants that build have a verdict;
+#                                             continues after the last run
+#   bash proof/mutants_sample.sh --list       prints the sample in its order
+#   bash proof/mutants_sample.sh --report     prints the results so far
 #
-# DLOCK_MUTANTS_SEED draws another sample (20261126 unless given), DLOCK_MUTANTS_COUNT a larger one. The order is that of the SHA-256 of seed
-# and mutant, so that everyone draws the same sample. The unit tests of the package judge first, then the suites that touch the file.
-# Each verdict is appended to DLOCK_MUTANTS_RESULTS (target/mutants/sample.tsv) at once, so a run can be stopped at any time.
+# DLOCK_MUTANTS_SEED selects another sample (default 20261126), DLOCK_MUTANTS_COUNT a larger one.
+# The order is that of the SHA-256 of seed and mutant, so that the sample is reproducible. The unit
+# tests of the package run first, then the suites that cover the file. Each verdict is appended to
+# DLOCK_MUTANTS_RESULTS (target/mutants/sample.tsv) at once, so a run can be stopped at any time.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -33,45 +36,72 @@ main() {
     mkdir -p "$work" && touch "$results"
     copy_sources
     local mutant
+    sample --json >"$work/sample.jsonl"
     while IFS= read -r mutant; do
         [ "$(built)" -lt "$count" ] || break
-        cut -f 2 "$results" | grep -qxF -- "$mutant" || judge "$mutant"
-    done < <(sample)
+        field name <<<"$mutant" >"$work/name"
+        cut -f 2 "$results" | grep -qxFf "$work/name" || judge "$mutant"
+    done <"$work/sample.jsonl"
     report
 }
 
-# All mutants, in the order of the sample.
+# Prints all mutants, in the order of the sample: their names, or as JSON with `--json`.
+#
+# The order leaves out line and column, so that an edit elsewhere in a file keeps the sample.
 sample() {
-    cargo mutants --config proof/mutants/sample.toml --list | while IFS= read -r mutant; do
-        printf '%s %s\n' "$(printf '%s:%s' "$seed" "$mutant" | sha256sum | cut -c 1-16)" "$mutant"
-    done | sort | cut -d ' ' -f 2-
+    cargo mutants --config proof/mutants/sample.toml --list --json --diff | python3 -c '
+import hashlib, json, re, sys
+
+seed, form = sys.argv[1:]
+def place(mutant):
+    name = re.sub(r":\d+:\d+: ", ": ", mutant["name"], count=1)
+    return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest(), mutant["name"]
+for mutant in sorted(json.load(sys.stdin), key=place):
+    print(json.dumps(mutant) if form == "--json" else mutant["name"])
+' "$seed" "${1:-}"
 }
 
-# The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the checkout stays as it is.
+# The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the
+# checkout stays as it is.
 copy_sources() {
     mkdir -p "$tree"
     git ls-files -z | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
         tar --null --files-from=- --create | tar --extract --directory "$tree"
 }
 
-# judge MUTANT : appends `verdict, mutant, judge` to the results.
-judge() {
-    local mutant=$1 package=dlock-runtime verdict judge=units
-    [[ $mutant != dlock-macros/* ]] || package=dlock-macros
-    verdict=$(run "$mutant" "$package" 300 $([ "$package" = dlock-macros ] || echo --lib) -- --skip exhaustive)
-    if [ "$verdict" = missed ]; then
-        judge=suites
-        if [ "$package" = dlock-macros ]; then
-            verdict=$(run "$mutant" dlock-ui-tests 900)
-            [ "$verdict" != missed ] || verdict=$(run "$mutant" dlock-tests 900 --test attribute --test contract --test spans)
-        else
-            verdict=$(run "$mutant" dlock-tests 1200 $(suites "$mutant"))
-        fi
-    fi
-    printf '%s\t%s\t%s\n' "$verdict" "$mutant" "$judge" | tee -a "$results"
+# field NAME : prints a field of the mutant on standard input.
+field() {
+    python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
 
-# suites MUTANT : the targets of `tests` that touch its file.
+# judge MUTANT : appends `verdict, mutant, judge, failed tests` to the results.
+judge() {
+    local name file package verdict judge=units
+    name=$(field name <<<"$1")
+    file=$(field file <<<"$1")
+    package=$(field package <<<"$1")
+    cp "$tree/$file" "$work/original"
+    field diff <<<"$1" | patch -s "$tree/$file" || exit 1
+    case $package in
+        dlock-macros) verdict=$(run 1200 -p dlock-macros) ;;
+        *) verdict=$(run 1200 -p "$package" --lib -- --skip exhaustive) ;;
+    esac
+    if [ "$verdict" = missed ]; then
+        judge=suites
+        case $package in
+            dlock-macros)
+                verdict=$(run 1800 -p dlock-ui-tests)
+                [ "$verdict" != missed ] ||
+                    verdict=$(run 1800 -p dlock-tests --test attribute --test contract --test spans)
+                ;;
+            *) verdict=$(run 2400 -p dlock-tests $(suites "$file")) ;;
+        esac
+    fi
+    cp "$work/original" "$tree/$file"
+    printf '%s\t%s\t%s\t%s\n' "$verdict" "$name" "$judge" "$(failed_tests)" | tee -a "$results"
+}
+
+# suites MUTANT : prints the targets of `tests` that cover its file.
 suites() {
     local suite all=(contract promises cancel tasks losses spans)
     case $1 in
@@ -88,35 +118,38 @@ suites() {
     for suite in "${all[@]}"; do printf ' --test %s' "$suite"; done
 }
 
-# run MUTANT PACKAGE SECONDS ARGUMENTS.. : prints `caught`, `missed`, `timeout`, or `unviable`.
+# run SECONDS ARGUMENTS.. : prints what `cargo test` makes of the mutant: `caught`, `missed`,
+# `timeout`, or `unviable`.
 run() {
-    local mutant=$1 package=$2 longest=$3 out list
-    shift 3
-    out=$(mktemp -d "$work/run.XXXXXX") || exit 1
+    local longest=$1
+    shift
     (
         cd "$tree" || exit 1
-        export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=0 RUST_TEST_THREADS=${RUST_TEST_THREADS:-6}
-        export DLOCK_SIM_SEEDS=${DLOCK_SIM_SEEDS:-500} DLOCK_ENGINE_SEEDS=${DLOCK_ENGINE_SEEDS:-200}
-        export DLOCK_TURMOIL_SEEDS=${DLOCK_TURMOIL_SEEDS:-100}
-        cargo mutants --config proof/mutants/sample.toml --in-place --baseline skip --colors never --output "$out" \
-            --timeout "$longest" --build-timeout 900 --cap-lints true --test-package "$package" --re "^$(quoted "$mutant")\$" -- "$@"
-    ) >"$out/log" 2>&1
-    for list in caught missed timeout unviable; do
-        if [ -s "$out/mutants.out/$list.txt" ]; then
-            echo "$list"
-            rm -rf "$out"
-            return
-        fi
-    done
-    echo "mutants: no verdict on $mutant; see $out/log" >&2
-    exit 1
+        export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=0 RUSTFLAGS="--cap-lints=warn"
+        export RUST_TEST_THREADS=${RUST_TEST_THREADS:-6} DLOCK_SIM_SEEDS=${DLOCK_SIM_SEEDS:-500}
+        export DLOCK_ENGINE_SEEDS=${DLOCK_ENGINE_SEEDS:-200} DLOCK_TURMOIL_SEEDS=${DLOCK_TURMOIL_SEEDS:-100}
+        local arguments=("$@") build=() argument
+        for argument in "$@"; do
+            [ "$argument" != -- ] || break
+            build+=("$argument")
+        done
+        cargo test -q --no-run "${build[@]}" || exit 3
+        timeout "$longest" cargo test -q "${arguments[@]}"
+    ) >"$work/log" 2>&1
+    case $? in
+        0) echo missed ;;
+        3) echo unviable ;;
+        124) echo timeout ;;
+        *) echo caught ;;
+    esac
 }
 
-quoted() {
-    sed 's/[][\\.*^$()+?{}|]/\\&/g' <<<"$1"
+# Prints the tests that failed, so that a reader sees whether they failed because of the mutant.
+failed_tests() {
+    sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^    \([a-z_:]*::[a-z_0-9:]*\)$/\1/p' "$work/log" | sort -u | head -3 | paste -sd ' '
 }
 
-# How many of those judged so far build.
+# Prints the number of tested mutants that build.
 built() {
     grep -vc '^unviable' "$results"
 }

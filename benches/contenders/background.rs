@@ -1,4 +1,4 @@
-//! Us with `release = background`: a call goes on before the server has answered its release.
+//! dlock with `release = background`: a call does not wait for the reply to its release.
 
 use std::time::Duration;
 
@@ -7,12 +7,14 @@ use dlock_runtime::{LockGuard, LockManager, distributed_lock};
 
 use crate::contenders::ours::Ours;
 
-/// A manager whose releases are not waited for.
+/// A manager whose releases are not awaited.
 #[derive(Clone, Debug)]
 pub(crate) struct Background(Ours);
 
 impl Background {
-    /// What it has not released when its turn is over must not be in the way of who comes next: its keys are its own.
+    /// Connects with a separate namespace.
+    ///
+    /// Locks that are not yet released at the end of a slice must not block the next contender.
     pub(crate) async fn connect(url: String) -> Result<Self> {
         let namespace = std::process::id();
         Ok(Self(Ours::connect(format!("{url}&namespace=of-{namespace}")).await?))

@@ -1,4 +1,6 @@
-//! The ceiling: a mutex in the memory of one process. No lock over a network hands over faster; it sends nothing.
+//! The ceiling: a mutex in the memory of one process, which sends nothing.
+//!
+//! No lock over a network is faster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +8,7 @@ use std::time::Duration;
 use dlock_bench_peer::{Library, Result};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// One fair mutex for whatever key: who measures the ceiling wants but one.
+/// One fair mutex for all keys: the scenarios with a ceiling use only one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceiling(Arc<Mutex<()>>);
 

@@ -1,6 +1,6 @@
-//! The floor of Redlock: the two commands to all servers at once, and on when a majority has answered.
+//! The floor of Redlock: sends the two commands to all servers, and waits for a majority.
 //!
-//! It does not wait for a key that is taken, and does not renew.
+//! It does not wait for a held key, and does not renew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use redis::{Cmd, Value};
 use crate::contenders::raw::{Held, first_token, load};
 use crate::server::connect;
 
-/// Connections to all of them.
+/// Connections to all servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Fan {
     connections: Vec<MultiplexedConnection>,
@@ -34,7 +34,7 @@ impl Fan {
         Ok(Self { connections, script, tokens: Arc::new(AtomicU64::new(first_token())) })
     }
 
-    /// Sends to all at once, and returns when a majority has given `wanted`.
+    /// Sends a command to all servers in parallel, and waits for a majority of `wanted`.
     async fn ask_all(&self, command: &Cmd, wanted: &Value) -> Result<()> {
         let asked = self
             .connections
@@ -49,7 +49,7 @@ impl Fan {
                 return Ok(());
             }
         }
-        Err("no majority gave the answer, and nobody else uses the key".into())
+        Err("no majority gave the expected reply, although no other task uses the key".into())
     }
 }
 
@@ -57,7 +57,8 @@ impl Library for Fan {
     type Guard = Held;
 
     async fn lock(&self, key: &str, _wait: Duration, lease: Duration) -> Result<Held> {
-        // A key of its own each time: what a server that is behind still has, or another process left, is in nobody's way. The token is as wide as ours.
+        // A new key each time: leftovers on a slow server or of another process do not block it.
+        // The token is as long as that of dlock.
         let turn = self.tokens.fetch_add(1, Ordering::Relaxed);
         let held = Held { key: format!("raw:{key}:{turn}"), token: format!("{turn:032x}") };
         let mut set = Cmd::new();

@@ -1,7 +1,6 @@
-//! Who takes part: the floor, us in several ways, and rivals. Each is a program that is started as a process.
+//! The contenders: the floor, dlock in several configurations, and other libraries.
 //!
-//! Ours are this very program, told which it is by its first two arguments. Not here: how rivals are built (`rivals`), and how one
-//! talks to a process (`process`).
+//! The floor and dlock are this program itself, selected by its first two arguments.
 
 mod background;
 mod ceiling;
@@ -22,32 +21,34 @@ use crate::contenders::fan::Fan;
 use crate::contenders::ours::Ours;
 use crate::contenders::raw::Raw;
 
-/// What stands first on the command line of this program where it is a contender.
+/// The first argument of this program when it runs as a contender.
 pub(crate) const ARGUMENT: &str = "contender";
 
-/// A program that locks.
+/// A program that acquires locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Contender {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Whose figures are 1 where ratios are said.
+    /// The contender whose figures are 1 in ratios.
     pub(crate) floor: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Where it runs; here, where there is none.
+    /// The working directory; that of this process if `None`.
     folder: Option<PathBuf>,
 }
 
-/// Whose a contender is.
+/// The kind of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What every lock of this kind pays at least.
+    /// The least that every such lock sends.
     Floor,
     Ours,
     Rival,
-    /// A rival that does not wait for the server when it releases: it stands beside our background release.
+    /// Another library that does not wait for the reply to a release.
+    ///
+    /// It is compared with `ours, background`.
     BackgroundRival,
-    /// A rival that the server tells of a theft, as it does us by default.
+    /// Another library to which the server reports a stolen lock, as to dlock by default.
     TrackingRival,
 }
 
@@ -56,12 +57,14 @@ impl Kind {
         matches!(self, Self::Rival | Self::BackgroundRival | Self::TrackingRival)
     }
 
-    /// Returns the ways of ours that do what a rival of this kind does and no more, where ours by default does more, or does it elsewhere.
+    /// Returns the configurations of `ours` that do no more than a library of this kind.
+    ///
+    /// The default does more, or does it on another thread.
     pub(crate) fn ways_alike(self) -> &'static [&'static str] {
         match self {
             Self::Floor | Self::Ours => &[],
-            // Most drive their connection where their callers run, and find a theft out by their next renewal; none hands a lock on in
-            // memory.
+            // Most libraries drive their connection on the runtime of their callers, and detect a
+            // stolen lock at their next renewal. None hands a lock off in memory.
             Self::Rival => &[
                 "ours, io=runtime",
                 "ours, tracking=off",
@@ -75,7 +78,9 @@ impl Kind {
 }
 
 impl Contender {
-    /// A program of another library, started by `command` and the addresses of its servers.
+    /// Creates a contender of another library.
+    ///
+    /// The addresses of the servers are appended to `command`.
     pub(crate) fn rival(name: &str, kind: Kind, command: &Command) -> Self {
         Self {
             name: name.to_owned(),
@@ -87,7 +92,7 @@ impl Contender {
         }
     }
 
-    /// Returns the one of ours, or the floor, that is called `name`: this program.
+    /// Creates the contender `name` of this program: the floor, or a configuration of dlock.
     pub(crate) fn own(this_program: &Path, name: &str) -> Result<Self, Failure> {
         let own = Own::called(name)?;
         Ok(Self {
@@ -100,7 +105,7 @@ impl Contender {
         })
     }
 
-    /// Returns the command that starts it for the servers at `addresses`.
+    /// Returns the command that starts the contender for the servers at `addresses`.
     pub(crate) fn command(&self, addresses: &[String]) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -116,12 +121,12 @@ impl Contender {
     }
 }
 
-/// Is the contender called `name`, as this process.
+/// Runs the contender `name` in this process.
 pub(crate) fn play(name: &str, servers: &[String]) -> Result<ExitCode, Failure> {
     Ok((Own::called(name)?.play)(servers))
 }
 
-/// One that this program can be.
+/// A contender that this program can run.
 struct Own {
     name: &'static str,
     kind: Kind,
@@ -131,11 +136,14 @@ struct Own {
 
 impl Own {
     fn called(name: &str) -> Result<&'static Self, Failure> {
-        Ok(OWN.iter().find(|own| own.name == name).ok_or_else(|| format!("`{name}` is none of ours"))?)
+        Ok(OWN
+            .iter()
+            .find(|own| own.name == name)
+            .ok_or_else(|| format!("no contender is called `{name}`"))?)
     }
 }
 
-/// The floor, and us in every way that is measured.
+/// The floor, and every measured configuration of dlock.
 const OWN: &[Own] = &[
     Own { name: "raw", kind: Kind::Floor, floor: "raw", play: |servers| raw(Threads::Two, servers) },
     Own { name: "ours", kind: Kind::Ours, floor: "raw", play: |servers| ours(Threads::Two, servers, "") },
@@ -234,7 +242,7 @@ fn ours(threads: Threads, servers: &[String], options: &str) -> ExitCode {
 fn url(servers: &[String], options: &str) -> String {
     match servers {
         [server] => format!("redis://{server}?{options}"),
-        // A server that votes counts once it has been up for longer than the longest lease.
+        // A server of a quorum counts once it has been up for longer than the longest lease.
         several => format!("redis+quorum://{}?lease=1s&{options}", several.join(",")),
     }
 }

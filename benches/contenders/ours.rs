@@ -1,4 +1,4 @@
-//! Us: annotated functions wherever the lock is the caller's only for the length of a body, guards where it is kept.
+//! dlock: annotated functions for locks of one body, and guards for longer holds.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ impl Ours {
     }
 }
 
-/// The body is empty: what is measured is the lock.
+/// The body is empty, so that only the lock is measured.
 #[distributed_lock(key = "bench:<id>", manager = locks)]
 async fn pair(locks: &LockManager, id: u64) -> Result<(), dlock_runtime::Error> {
     Ok(())

@@ -1,6 +1,7 @@
-//! The floor: the two commands that any lock of this kind sends, and nothing else.
+//! The floor: the two commands that every such lock sends, and nothing else.
 //!
-//! It polls where it waits, neither renews nor notices a loss. One connection for all tasks, as our engine has it.
+//! It polls while it waits, does not renew, and does not detect a loss. All tasks share one
+//! connection, as in the engine of dlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::connect;
 
-/// `SET NX PX`, then a compare-and-delete by the script's name.
+/// `SET NX PX`, then a compare-and-delete by the script's hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     connection: MultiplexedConnection,
@@ -19,7 +20,7 @@ pub(crate) struct Raw {
     tokens: Arc<AtomicU64>,
 }
 
-/// A key, and who holds it.
+/// A key and the token of its holder.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(super) key: String,
@@ -33,7 +34,7 @@ impl Raw {
         Ok(Self { connection, script, tokens: Arc::new(AtomicU64::new(first_token())) })
     }
 
-    /// Returns whether nobody else had it.
+    /// Returns `true` if the key was free.
     async fn set(&self, held: &Held, lease: Duration) -> Result<bool> {
         let answer: Option<String> = redis::cmd("SET")
             .arg(&held.key)
@@ -47,7 +48,7 @@ impl Raw {
     }
 
     fn held(&self, key: String) -> Held {
-        // As wide as the tokens of ours.
+        // As long as the tokens of dlock.
         Held { key, token: format!("{:032x}", self.tokens.fetch_add(1, Ordering::Relaxed)) }
     }
 }
@@ -74,26 +75,26 @@ impl Library for Raw {
             .arg(&held.token)
             .query_async(&mut self.connection.clone())
             .await?;
-        if released == 1 { Ok(()) } else { Err(format!("`{}` was not ours any more", held.key).into()) }
+        if released == 1 { Ok(()) } else { Err(format!("`{}` was lost before its release", held.key).into()) }
     }
 
     async fn pair(&self, id: u64) -> Result<()> {
         let held = self.held(format!("raw:bench:{id}"));
         if !self.set(&held, LEASE).await? {
-            return Err(format!("`{}` was taken, and nobody else uses it", held.key).into());
+            return Err(format!("`{}` was taken, although no other task uses it", held.key).into());
         }
         self.unlock(held).await
     }
 }
 
-/// Has a server take note of the script that releases, and returns its name there.
+/// Loads the script that releases into a server, and returns its hash.
 pub(super) async fn load(connection: &mut MultiplexedConnection) -> Result<Arc<str>> {
     let name: String =
         redis::cmd("SCRIPT").arg("LOAD").arg(COMPARE_AND_DELETE).query_async(connection).await?;
     Ok(name.into())
 }
 
-/// Returns where the tokens of this process begin, far from those of others.
+/// Returns the first token of this process, far from those of other processes.
 pub(super) fn first_token() -> u64 {
     u64::from(std::process::id()) << 40
 }
@@ -102,5 +103,5 @@ pub(super) fn first_token() -> u64 {
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// How often it looks whether a lock is free.
+/// The interval at which a held lock is polled.
 const POLL: Duration = Duration::from_millis(1);

@@ -1,13 +1,11 @@
-//! The figures that are kept beside the sources, and the judgment on new ones.
-//!
-//! Not here: how they are counted (`counted`).
+//! The committed figures, and the comparison with new ones.
 
 use std::fmt::{self, Write as _};
 use std::fs;
 
 use crate::Failure;
 
-/// What one turn of a path costs.
+/// The cost of one iteration of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     path: String,
@@ -22,15 +20,15 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// The figures that are kept.
+/// The committed figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Baseline {
-    /// The kind of machine that they were counted on.
+    /// The kind of machine that the figures were counted on.
     machine: String,
     figures: Vec<Figure>,
 }
 
-/// New figures beside those that are kept.
+/// New figures compared with the committed ones.
 #[derive(Debug)]
 pub(crate) struct Judged {
     lines: Vec<(Option<Figure>, Option<Figure>)>,
@@ -41,7 +39,7 @@ enum Verdict {
     Kept,
     Dearer,
     Cheaper,
-    /// It stands on one side only.
+    /// The path is in one of the two sets only.
     Unmatched,
 }
 
@@ -66,8 +64,10 @@ impl Unit {
         }
     }
 
-    /// By how much a cost may differ. The medians of three rounds of instructions moved by less than 1 % when they were taken again and
-    /// again, and by 2 % where a thousand other locks are in a hash map that is tidied up now and then.
+    /// Returns the difference that is accepted.
+    ///
+    /// Medians of three rounds of instructions vary by less than 1 %, and by 2 % if 1,000 other locks
+    /// are in a hash map, which is compacted at intervals.
     fn tolerance(self, cost: f64) -> f64 {
         match self {
             Self::Instructions => cost * 0.03,
@@ -90,7 +90,7 @@ impl Baseline {
         Ok(fs::write(FILE, self.to_string())?)
     }
 
-    /// Returns why these figures say nothing about this machine, if so.
+    /// Returns the reason why these figures do not apply to this machine, or `None` if they do.
     pub(crate) fn not_of_here(&self) -> Option<String> {
         let here = machine();
         (self.machine != here).then(|| format!("the baseline is of {}, this is {here}", self.machine))
@@ -119,7 +119,7 @@ impl std::str::FromStr for Baseline {
                 }
                 continue;
             }
-            let wrong = || format!("`{line}` is no path, unit and figure");
+            let wrong = || format!("`{line}` is not a path, a unit, and a figure");
             let [path, unit, cost] = line.split('\t').collect::<Vec<_>>()[..] else {
                 return Err(wrong().into());
             };
@@ -132,7 +132,7 @@ impl std::str::FromStr for Baseline {
 
 impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# What one turn of a path costs. Written by {COMMAND} -- --write")?;
+        writeln!(f, "# The cost of one iteration of a path. Written by {COMMAND} -- --write")?;
         writeln!(f, "#{MACHINE}{}", self.machine)?;
         for Figure { path, unit, cost } in &self.figures {
             writeln!(f, "{path}\t{}\t{}", unit.name(), shown(*cost))?;
@@ -142,7 +142,7 @@ impl fmt::Display for Baseline {
 }
 
 impl Judged {
-    /// Returns whether nothing costs more than it did, and each figure has its like.
+    /// Returns `true` if no path costs more, and both sets have the same paths.
     pub(crate) fn is_kept(&self) -> bool {
         !self.has(Verdict::Dearer) && !self.has(Verdict::Unmatched)
     }
@@ -190,19 +190,16 @@ impl fmt::Display for Judged {
         if !self.is_kept() {
             writeln!(
                 f,
-                "A path costs more than it did, or is not in the baseline. If that is meant: {COMMAND} -- --write, and say in the commit why."
+                "A path costs more, or is not in the baseline. If this is intended: {COMMAND} -- --write, and say in the commit why."
             )?;
         } else if self.has(Verdict::Cheaper) {
-            writeln!(
-                f,
-                "A path costs less than it did. So that it stays: {COMMAND} -- --write, and commit what it wrote."
-            )?;
+            writeln!(f, "A path costs less. To keep it so: {COMMAND} -- --write, and commit the result.")?;
         }
         Ok(())
     }
 }
 
-/// Two digits behind the point, where there is one.
+/// Returns a cost with two digits after the point if it is below 1,000 and not whole.
 fn shown(cost: f64) -> String {
     if cost.abs() < 1_000.0 && (cost - cost.round()).abs() > 0.005 {
         format!("{cost:.2}")
@@ -226,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_costs_more_fails_and_says_which_and_by_how_much() {
+    fn a_path_that_costs_more_fails_and_is_named() {
         let judged = kept().judge(&[call(1_031.0), asks(3.0)]);
 
         assert!(!judged.is_kept());
@@ -237,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_within_the_tolerance_is_kept() {
+    fn a_change_within_the_tolerance_is_accepted() {
         assert!(kept().judge(&[call(1_029.0), asks(3.0)]).is_kept());
         assert!(!kept().judge(&[call(1_029.0), asks(3.0)]).has(Verdict::Cheaper));
     }
@@ -255,15 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_has_become_cheaper_is_told_so_that_it_is_written_down() {
+    fn a_path_that_costs_less_is_reported() {
         let judged = kept().judge(&[call(900.0), asks(3.0)]);
 
         assert!(judged.is_kept());
-        assert!(judged.to_string().contains("So that it stays"), "{judged}");
+        assert!(judged.to_string().contains("To keep it so"), "{judged}");
     }
 
     #[test]
-    fn a_path_without_its_like_fails() {
+    fn a_path_that_only_one_side_has_fails() {
         assert!(!kept().judge(&[call(1_000.0)]).is_kept());
         assert!(!kept().judge(&[call(1_000.0), asks(3.0), Figure::new("new", Unit::Bytes, 1.0)]).is_kept());
     }

@@ -1,15 +1,13 @@
-//! This program, run again under valgrind, and what valgrind counted.
-//!
-//! Not here: what is run (`paths`).
+//! Runs this program under valgrind, and reads the counts.
 
 use std::process::Command;
 
 use crate::Failure;
 
-/// What stands first on the command line of a run that is counted; a path and its turns follow.
+/// The first argument of a counted run; a path and its number of iterations follow.
 pub(crate) const ARGUMENT: &str = "run";
 
-/// Returns why nothing can be counted here, if so.
+/// Returns the reason why nothing can be counted on this machine, or `None`.
 pub(crate) fn missing() -> Option<String> {
     let found = Command::new("valgrind").arg("--version").output();
     found
@@ -17,8 +15,9 @@ pub(crate) fn missing() -> Option<String> {
         .map(|error| format!("valgrind is missing ({error}); Debian, Ubuntu: apt-get install valgrind"))
 }
 
-/// Returns how many instructions one turn takes, in user mode: the median of three rounds, since what hash maps draw by lot and what
-/// the clock says move a single one by up to 2 %.
+/// Returns the instructions of one iteration in user mode: the median of three rounds.
+///
+/// The random state of hash maps and the clock change a single round by up to 2 %.
 pub(crate) fn instructions(path: &str, turns: u64) -> Result<f64, Failure> {
     let tool = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
     let mut rounds = [0.0; 3];
@@ -29,13 +28,15 @@ pub(crate) fn instructions(path: &str, turns: u64) -> Result<f64, Failure> {
     Ok(rounds[1])
 }
 
-/// Returns how often one turn asks for memory.
+/// Returns the number of allocations of one iteration.
 pub(crate) fn allocations(path: &str, turns: u64) -> Result<f64, Failure> {
     let tool = ["--tool=memcheck", "--leak-check=no", "--undef-value-errors=no"];
     each(path, turns, &tool, |said| Some(said.rsplit_once("total heap usage:")?.1))
 }
 
-/// What a turn adds: the difference of two runs, of which one has twice as many turns.
+/// Returns the cost of one iteration.
+///
+/// It is the difference of two runs, one with twice as many iterations.
 fn each(
     path: &str,
     turns: u64,
@@ -51,7 +52,7 @@ fn each(
             return Err(format!("{path}: {said}").into());
         }
         let number = counter(&said).and_then(|after| after.split_whitespace().next());
-        let number = number.ok_or_else(|| format!("valgrind says no count:\n{said}"))?;
+        let number = number.ok_or_else(|| format!("no count in the output of valgrind:\n{said}"))?;
         Ok(number.replace(',', "").parse()?)
     };
     let (once, twice) = (count(turns)?, count(turns * 2)?);

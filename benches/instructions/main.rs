@@ -1,22 +1,26 @@
-//! How many instructions the paths without a server take, and how often they ask for memory; compared with `instructions.tsv`.
+//! Counts instructions and allocations, and compares them with `instructions.tsv`.
+//!
+//! Only the paths without a server are counted.
 //!
 //! ```text
-//! cargo run --release -p dlock-benches --bin instructions                compares; fails where a path costs more than it did
-//! cargo run --release -p dlock-benches --bin instructions -- --write     writes what it counts into instructions.tsv
+//! cargo run --release -p dlock-benches --bin instructions                compares; fails if a path costs more
+//! cargo run --release -p dlock-benches --bin instructions -- --write     writes the counts into instructions.tsv
 //! ```
 //!
-//! Times on a shared machine move by a third, counts hardly at all: this is what guards against getting slower by small steps. The program
-//! runs itself under `valgrind`, each path once with so many turns and once with twice as many; the difference by their number is
-//! what one turn costs, since all that is done once cancels out. It takes about a minute. Whoever makes a path dearer on
-//! purpose writes the baseline anew and says why in the commit; what has become cheaper is written down in the same way, so that it stays.
+//! Times on a shared machine vary by up to a third, counts by at most 2 %, so counts detect small
+//! regressions. The program runs itself under `valgrind`: each path once with N iterations and once
+//! with twice as many. The difference divided by N is the cost of one iteration, because setup
+//! costs cancel out. A run takes about a minute. If a path costs more on purpose, write the
+//! baseline again and say why in the commit. If a path costs less, write the baseline as well, so
+//! that later regressions are detected.
 //!
-//! The counts belong to the processor's kind, to the C library and to the compiler of `rust-toolchain.toml`. Not here: how fast a lock
-//! is, a matter of trips to a server (`main`).
+//! The counts depend on the kind of processor, on the C library, and on the compiler of
+//! `rust-toolchain.toml`.
 //!
 //! ```text
-//! paths      what is counted
-//! counted    this program under valgrind
-//! baseline   the figures that are kept, and the judgment on new ones
+//! paths      the counted paths
+//! counted    runs this program under valgrind
+//! baseline   the committed figures, and the comparison with new ones
 //! ```
 
 mod baseline;
@@ -29,7 +33,7 @@ use std::process::ExitCode;
 use crate::baseline::{Baseline, Figure, Unit};
 use crate::paths::{PATHS, Path};
 
-/// What counting can fail with.
+/// The error of this program.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -50,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Counts and compares; returns whether no path costs more than it did.
+/// Counts and compares. Returns `true` if no path costs more.
 fn compare() -> Result<bool, Failure> {
     let baseline = Baseline::read()?;
     if let Some(why) = counted::missing().or_else(|| baseline.not_of_here()) {
@@ -69,14 +73,14 @@ fn write() -> Result<bool, Failure> {
     let figures = count()?;
     println!("{}", Baseline::read().unwrap_or_default().judge(&figures));
     Baseline::of(figures).write()?;
-    println!("written; the commit says why");
+    println!("written; say why in the commit");
     Ok(true)
 }
 
-/// Counts every path, several at a time: counts do not depend on what else the machine does.
+/// Counts every path, several at a time: counts do not depend on the load of the machine.
 fn count() -> Result<Vec<Figure>, Failure> {
     if cfg!(debug_assertions) {
-        return Err("the counts are those of a release build: add --release".into());
+        return Err("counts need a release build: add --release".into());
     }
     let at_a_time = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut figures = Vec::new();
@@ -100,8 +104,8 @@ fn count_one(&Path { name, turns, .. }: &Path) -> Result<[Figure; 2], Failure> {
     Ok([instructions, allocations])
 }
 
-/// Does what is counted.
+/// Runs a path.
 fn run(path: &str, turns: &str) -> Result<(), Failure> {
-    let path = PATHS.iter().find(|known| known.name == path).ok_or("there is no such path")?;
+    let path = PATHS.iter().find(|known| known.name == path).ok_or("unknown path")?;
     path.run(turns.parse()?)
 }

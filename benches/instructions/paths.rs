@@ -1,8 +1,6 @@
-//! What is counted: operations on locks in memory, one task or two, on a runtime of one thread.
+//! The counted paths: operations on locks in memory, on a current-thread runtime.
 //!
-//! Each path makes sure that it does what its name says: a hand-over that was none would be cheap.
-//!
-//! Not here: how they are counted (`counted`).
+//! Each path checks that it does what its name says; a hand-off that did not happen would be cheap.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -13,10 +11,10 @@ use dlock_runtime::{Error, KeyBuilder, KeyPart, LockGuard, LockManager, distribu
 
 use crate::Failure;
 
-/// Something that is done a number of times.
+/// An operation that is repeated.
 pub(crate) struct Path {
     pub(crate) name: &'static str,
-    /// How often it is done when it is counted.
+    /// The number of iterations of a counted run.
     pub(crate) turns: u64,
     run: fn(u64) -> Running,
 }
@@ -28,7 +26,7 @@ impl Path {
         Self { name, turns, run }
     }
 
-    /// Does it `turns` times.
+    /// Runs the operation `turns` times.
     pub(crate) fn run(&self, turns: u64) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         tokio::task::LocalSet::new().block_on(&runtime, (self.run)(turns))
@@ -48,10 +46,10 @@ pub(crate) const PATHS: [Path; 10] = [
     Path::new("hand-over, two managers", 2_000, |turns| Box::pin(two_managers(turns))),
 ];
 
-/// What the attribute adds to the future of a function.
+/// The name of the figure for the size that the attribute adds to a future.
 pub(crate) const FUTURE: &str = "future of an annotated call, beyond the plain function's";
 
-/// Returns by how many bytes the future of an annotated function is larger than that of the same function without the attribute.
+/// Returns the bytes that the attribute adds to the future of a function.
 pub(crate) fn added_to_a_future() -> f64 {
     async fn plain(locks: &LockManager, id: u64) -> Result<u64, Error> {
         std::future::ready(locks).await;
@@ -80,14 +78,14 @@ async fn joining(locks: &LockManager, id: u64, turns: u64) -> Result<(), Error> 
 #[distributed_lock(key = "order:<id>", lease = "30s", wait = "60s", manager = locks)]
 async fn entering(locks: &LockManager, id: u64, task: u8, room: &Room) -> Result<(), Error> {
     room.enter(task);
-    // The other asks for the lock while it is held.
+    // The other task requests the lock while it is held.
     tokio::task::yield_now().await;
     Ok(())
 }
 
 fn two_parts(turns: u64) -> Result<(), Failure> {
     for id in 0..turns {
-        // What the attribute makes of `order:<id>:<shop>`.
+        // The expansion of `order:<id>:<shop>` by the attribute.
         let key = KeyBuilder::new("dlock").text("order:").part("id", &id).text(":").part("shop", "north");
         black_box(key.build()?);
     }
@@ -133,7 +131,7 @@ async fn tried(turns: u64) -> Result<(), Failure> {
     let locks = manager("").await?;
     let lock = locks.lock("order:7");
     for _ in 0..turns {
-        drop(lock.try_acquire().await?.ok_or("nobody else has it")?);
+        drop(lock.try_acquire().await?.ok_or("the lock is not free")?);
     }
     Ok(())
 }
@@ -159,7 +157,7 @@ async fn two_managers(turns: u64) -> Result<(), Failure> {
     hand_over(turns, [manager("two").await?, manager("two").await?]).await
 }
 
-/// Two tasks take turns.
+/// Lets two tasks acquire the lock alternately.
 async fn hand_over(turns: u64, sides: [LockManager; 2]) -> Result<(), Failure> {
     let room = std::rc::Rc::new(Room::default());
     let tasks = [0, 1].map(|task| {
@@ -181,7 +179,7 @@ async fn hand_over(turns: u64, sides: [LockManager; 2]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the lock guards.
+/// The data that the lock protects.
 #[derive(Default)]
 struct Room {
     last: Cell<Option<u8>>,
@@ -196,7 +194,9 @@ impl Room {
     }
 }
 
-/// Connects to a world in memory; that of an empty name is nobody else's. No turn of other managers comes by time.
+/// Connects to a store in memory, which is private if the name is empty.
+///
+/// The hand-off budget is never used up, so the manager does not yield to others.
 async fn manager(name: &str) -> Result<LockManager, Failure> {
     Ok(LockManager::connect(&format!("memory://{name}?handoff_budget=60s")).await?)
 }

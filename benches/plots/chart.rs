@@ -1,6 +1,4 @@
-//! Which charts there are, and what each takes of the figures.
-//!
-//! Not here: how they are drawn (`lines`, `rows`).
+//! Lists the charts, and the figures that each of them shows.
 
 use crate::figures::Figures;
 use crate::{lines, rows};
@@ -10,7 +8,7 @@ use crate::{lines, rows};
 pub(crate) struct Chart {
     pub(crate) file: &'static str,
     pub(crate) scenario: &'static str,
-    /// How `what` of its lines ends.
+    /// The suffix of `what` in its lines.
     pub(crate) ending: &'static str,
     pub(crate) title: &'static str,
     pub(crate) subtitle: &'static str,
@@ -20,17 +18,17 @@ pub(crate) struct Chart {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
-    /// A line for each contender, by the number of something, which is named here.
+    /// A line per contender over a number, whose name is `of`.
     Lines { of: &'static str },
-    /// A bar for each contender, the best first.
+    /// A bar per contender, the best first.
     Bars { best: Best },
     /// The percentiles of each contender.
     Percentiles,
-    /// What each task had beside what would be fair.
+    /// The share of each task, relative to a fair one.
     Shares,
 }
 
-/// Which figure is the better one.
+/// Which figure is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Best {
     Most,
@@ -38,7 +36,7 @@ pub(crate) enum Best {
 }
 
 impl Chart {
-    /// Draws it; `None` where there are no figures for it.
+    /// Draws the chart. Returns `None` if there are no figures for it.
     pub(crate) fn draw(&self, figures: &Figures) -> Option<String> {
         match self.form {
             Form::Lines { of } => lines::draw(self, figures, of),
@@ -54,43 +52,43 @@ pub(crate) const CHARTS: [Chart; 8] = [
         file: "throughput.svg",
         scenario: "uncontended",
         ending: "pairs, to raw",
-        title: "Locks that nobody else wants: throughput",
-        subtitle: "Pairs of lock and unlock a second, as a multiple of the two bare commands (raw). More is better.",
+        title: "Uncontended locks: throughput",
+        subtitle: "Pairs of lock and unlock per second, as a multiple of the two bare commands (raw). More is better.",
         axis: "x raw",
-        form: Form::Lines { of: "tasks, each with a key of its own" },
+        form: Form::Lines { of: "tasks, each with a different key" },
     },
     Chart {
         file: "processor.svg",
         scenario: "uncontended",
         ending: "processor time, to raw",
-        title: "Locks that nobody else wants: processor time",
-        subtitle: "Of client and server for one pair, as a multiple of that of the two bare commands (raw). Less is better.",
+        title: "Uncontended locks: processor time",
+        subtitle: "Client and server time for one pair, as a multiple of that of the two bare commands (raw). Less is better.",
         axis: "x raw",
-        form: Form::Lines { of: "tasks, each with a key of its own" },
+        form: Form::Lines { of: "tasks, each with a different key" },
     },
     Chart {
         file: "hot_key.svg",
         scenario: "hot-key",
         ending: "empty body, hand-overs",
-        title: "64 tasks of one process want one lock",
-        subtitle: "Changes of owner a second, empty body. More is better; each line of the grid is ten times the one before.",
-        axis: "hand-overs a second",
+        title: "64 tasks of one process contend for one lock",
+        subtitle: "Changes of holder per second, empty body. More is better; each grid line is ten times the one before.",
+        axis: "hand-offs per second",
         form: Form::Bars { best: Best::Most },
     },
     Chart {
         file: "processes.svg",
         scenario: "processes",
         ending: "empty body, hand-overs",
-        title: "Many processes want one lock",
-        subtitle: "Changes of owner a second, empty body, 64 tasks in all. More is better. Figures are those of the last dot.",
-        axis: "hand-overs a second",
+        title: "Many processes contend for one lock",
+        subtitle: "Changes of holder per second, empty body, 64 tasks in all. More is better. Figures are those of the last dot.",
+        axis: "hand-offs per second",
         form: Form::Lines { of: "processes" },
     },
     Chart {
         file: "wake_up.svg",
         scenario: "wake-up",
         ending: "release to body",
-        title: "From a release to the body of who waits in another process",
+        title: "From a release to the body of a waiter in another process",
         subtitle: "Dot: half are faster. Box: the middle half. Line: from 1 % to 99 %. Left is better.",
         axis: "milliseconds",
         form: Form::Percentiles,
@@ -99,8 +97,8 @@ pub(crate) const CHARTS: [Chart; 8] = [
         file: "fairness.svg",
         scenario: "processes",
         ending: "4 x 16, empty body, shares",
-        title: "Who gets the lock: 4 processes with 16 tasks each",
-        subtitle: "A mark for each task: how often it had the lock beside a 64th of all. Together at 1 is fair.",
+        title: "Fairness: 4 processes with 16 tasks each",
+        subtitle: "One mark per task: how often it held the lock, relative to a 64th of all holds. All marks at 1 is fair.",
         axis: "x the fair share",
         form: Form::Shares,
     },
@@ -108,8 +106,8 @@ pub(crate) const CHARTS: [Chart; 8] = [
         file: "held_bytes.svg",
         scenario: "held",
         ending: "held, resident bytes of each",
-        title: "What a held lock costs: memory",
-        subtitle: "Resident bytes of the process for each lock that it holds and renews. Less is better.",
+        title: "Cost of a held lock: memory",
+        subtitle: "Resident bytes of the process per held and renewed lock. Less is better.",
         axis: "bytes",
         form: Form::Bars { best: Best::Least },
     },
@@ -117,8 +115,8 @@ pub(crate) const CHARTS: [Chart; 8] = [
         file: "held_processor.svg",
         scenario: "held",
         ending: "held, of a core",
-        title: "What held locks cost: processor time",
-        subtitle: "Of the process that holds them all and renews them, in percent of one core. Less is better.",
+        title: "Cost of held locks: processor time",
+        subtitle: "Time of the process that holds and renews all locks, in percent of one core. Less is better.",
         axis: "% of a core",
         form: Form::Bars { best: Best::Least },
     },
@@ -128,7 +126,7 @@ pub(crate) const CHARTS: [Chart; 8] = [
 mod tests {
     use super::*;
 
-    /// Figures that nobody measured, in the form of those that somebody did.
+    /// Invented figures in the format of measured ones.
     const PLANTED: &str = include_str!("planted.jsonl");
 
     fn drawn(file: &str) -> String {
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_stand_from_the_best_to_the_worst_with_their_figures() {
+    fn bars_are_sorted_from_best_to_worst_with_their_figures() {
         let svg = drawn("held_bytes.svg");
 
         let place = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text}: {svg}"));
@@ -184,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn who_starved_is_told() {
-        assert!(drawn("fairness.svg").contains("2 of 4 never had it"));
+    fn starved_tasks_are_counted() {
+        assert!(drawn("fairness.svg").contains("2 of 4 never held it"));
     }
 
     #[test]

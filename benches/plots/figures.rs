@@ -1,22 +1,20 @@
-//! The figures: lines of JSON, read.
-//!
-//! Not here: what is made of them (`chart`, `tables`).
+//! Reads the figures: lines of JSON.
 
 use serde::Deserialize;
 
 use crate::Failure;
 
-/// All lines of a run, or of several as one.
+/// All lines of one run, or of several joined runs.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     lines: Vec<Line>,
 }
 
-/// One line: on what a scenario was measured, a row, a distribution, or why somebody has none.
+/// One line: the machine of a scenario, a row, a distribution, or the reason for no figures.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Line {
     pub(crate) scenario: String,
-    /// On what the scenario was measured.
+    /// The machine and the programs that the scenario was measured with.
     pub(crate) ground: Option<String>,
     #[serde(default)]
     pub(crate) what: String,
@@ -26,34 +24,34 @@ pub(crate) struct Line {
     pub(crate) contender: String,
     #[serde(default)]
     kind: String,
-    /// The number that the row is one of a series for.
+    /// The number of this row within a series of rows.
     pub(crate) at: Option<u64>,
     pub(crate) median: Option<f64>,
-    /// Percent, and the milliseconds below which so many lie.
+    /// Pairs of a percentile and its milliseconds.
     #[serde(default)]
     pub(crate) percentiles: Vec<(f64, f64)>,
-    /// How often each task was inside.
+    /// The number of holds of each task.
     #[serde(default)]
     pub(crate) shares: Vec<u64>,
-    /// How many runs have it.
+    /// The number of runs that have this line.
     #[serde(default = "one")]
     pub(crate) runs: u64,
-    /// Whether a rival is ahead of ours: in each of the runs.
+    /// Whether another library is ahead of `ours` in all runs.
     #[serde(default)]
     ahead: bool,
-    /// In how many of several runs a rival is ahead of ours.
+    /// The number of runs in which another library is ahead of `ours`.
     #[serde(default)]
     ahead_in: u64,
-    /// Whom of ours it is not ahead of, or not in each run.
+    /// The configuration of `ours` that this library is not ahead of in every run.
     pub(crate) behind: Option<String>,
-    /// What it is to reach, where it has a goal.
+    /// The goal of the row, if it has one.
     pub(crate) goal: Option<Goal>,
-    /// Whether it does.
+    /// Whether the goal is met.
     #[serde(default)]
     pub(crate) ok: bool,
 }
 
-/// A bound that figures are measured by.
+/// The bound of a goal.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
@@ -61,7 +59,7 @@ pub(crate) enum Goal {
     AtMost(f64),
 }
 
-/// Whose figures they are.
+/// The group of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Whose {
     Ours,
@@ -70,22 +68,22 @@ pub(crate) enum Whose {
 }
 
 impl Figures {
-    /// Returns the lines of a scenario whose `what` ends so, in their order.
+    /// Returns the lines of a scenario whose `what` ends with `ending`, in their order.
     pub(crate) fn of<'a>(&'a self, scenario: &'a str, ending: &'a str) -> impl Iterator<Item = &'a Line> {
         self.lines.iter().filter(move |line| line.scenario == scenario && line.what.ends_with(ending))
     }
 
-    /// Returns the rows in which a rival is ahead, in one run at least.
+    /// Returns the rows in which another library is ahead in at least one run.
     pub(crate) fn ahead(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.ahead_in() > 0)
     }
 
-    /// Returns the rows that are short of their goals, with these.
+    /// Returns the rows that miss their goals, with these goals.
     pub(crate) fn short_of_goals(&self) -> impl Iterator<Item = (&Line, Goal)> {
         self.lines.iter().filter(|line| !line.ok).filter_map(|line| Some((line, line.goal?)))
     }
 
-    /// Returns on what the scenarios were measured, those on the same together.
+    /// Returns each machine with the scenarios that were measured on it.
     pub(crate) fn grounds(&self) -> Vec<(&str, Vec<&str>)> {
         let mut grounds: Vec<(&str, Vec<&str>)> = Vec::new();
         for line in &self.lines {
@@ -98,12 +96,14 @@ impl Figures {
         grounds
     }
 
-    /// Returns of how many runs they are.
+    /// Returns the number of runs.
     pub(crate) fn runs(&self) -> u64 {
         self.lines.iter().map(|line| line.runs).max().unwrap_or_default()
     }
 
-    /// Returns every contender of these scenarios once, ours first, then the floor, then rivals in the order of their lines.
+    /// Returns every contender once.
+    ///
+    /// `ours` is first, then the floor, then other libraries in the order of their lines.
     pub(crate) fn contenders(&self) -> Vec<&str> {
         let mut found: Vec<(Whose, &str)> = Vec::new();
         for line in self.lines.iter().filter(|line| line.median.is_some()) {
@@ -134,20 +134,20 @@ impl Line {
         }
     }
 
-    /// Returns what the row is, in its unit.
+    /// Returns `what` with the unit.
     pub(crate) fn what_in_unit(&self) -> String {
         match self.unit.as_str() {
-            "" | "x" => self.what.clone(), // it says to what
+            "" | "x" => self.what.clone(), // the text of a ratio names its base
             unit => format!("{}, {unit}", self.what),
         }
     }
 
-    /// Returns in how many of its runs a rival is ahead of ours.
+    /// Returns the number of runs in which another library is ahead of `ours`.
     pub(crate) fn ahead_in(&self) -> u64 {
         if self.ahead { self.runs } else { self.ahead_in }
     }
 
-    /// Returns the figure below which so many percent lie.
+    /// Returns the figure of a percentile.
     pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
         let found = self.percentiles.iter().find(|(known, _)| (known - percent).abs() < 1e-9);
         found.map(|(_, figure)| *figure)

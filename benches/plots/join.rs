@@ -1,13 +1,14 @@
-//! Several runs as one: what they agree on.
+//! Joins several runs into one.
 //!
-//! A row has the median of the runs, with the least and the greatest figure of all. A rival is ahead where it is so in every run: among rows
-//! that are ties, one run has somebody ahead by chance. What else a run says (distributions, who did not finish) is that of the first run
-//! which says it.
+//! A row has the median of the runs, and the least and the greatest figure of all. Another library
+//! is ahead only if it is ahead in every run: if two are equal, one of them is ahead in a single
+//! run by chance. Other lines (distributions, contenders that did not finish) are those of the
+//! first run that has them.
 //!
 //! ```text
-//! "runs": N        how many runs have the row
-//! "ahead_in": K    in how many of them a rival is ahead; `ahead` is true where that is all, and absent else
-//! "behind": WHO    a way of ours that the rival is not ahead of in every run; the one that most of them name
+//! "runs": N        the number of runs that have the row
+//! "ahead_in": K    the number of runs in which the library is ahead; `ahead` is true if these are all, and absent otherwise
+//! "behind": NAME   the configuration of `ours` that the library is not ahead of in every run; the most frequent one
 //! ```
 
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::Failure;
 
-/// Returns the lines of all of these runs together.
+/// Returns the joined lines of these runs.
 pub(crate) fn join<'a>(runs: impl IntoIterator<Item = &'a str>) -> Result<String, Failure> {
     let mut places = HashMap::new();
     let mut joined: Vec<Vec<Line>> = Vec::new();
@@ -36,7 +37,9 @@ pub(crate) fn join<'a>(runs: impl IntoIterator<Item = &'a str>) -> Result<String
 
 type Line = Map<String, Value>;
 
-/// What a line is of, which is the same in each run; why somebody has no figures may differ.
+/// Returns the identity of a line across runs.
+///
+/// The reason for missing figures may differ between runs.
 fn subject(line: &Line) -> Vec<String> {
     let has = |name: &str| line.contains_key(name).to_string();
     let text = |name: &str| line.get(name).map(Value::to_string).unwrap_or_default();
@@ -60,7 +63,7 @@ fn row(same: &[Line]) -> Line {
         figures
     };
     let mut line = same[0].clone();
-    // Of an even number, the upper of the two, as in one run.
+    // If the count is even, the upper of the two middle figures, as in one run.
     let medians = of("median");
     let median = medians.get(medians.len() / 2).copied().unwrap_or_default();
     line.insert("median".to_owned(), median.into());
@@ -94,11 +97,11 @@ fn row(same: &[Line]) -> Line {
     line
 }
 
-/// Returns what there is the most of; of several the first.
+/// Returns the most frequent value; the first of equals.
 fn most_often<'a>(all: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
     let all: Vec<_> = all.collect();
     let count = |of: &Value| all.iter().filter(|other| **other == of).count();
-    all.iter().rev().copied().max_by_key(|of| count(of)) // of equals the last, which is the first here
+    all.iter().rev().copied().max_by_key(|of| count(of)) // `max_by_key` returns the last of equals, which is the first before `rev`
 }
 
 #[cfg(test)]
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_median_of_the_runs_and_the_least_and_the_greatest_of_all() {
+    fn a_row_has_the_median_minimum_and_maximum_of_the_runs() {
         let line = joined(&[run(3.0, ""), run(9.0, ""), run(2.0, "")]);
 
         let figures = ["median", "min", "max", "rounds", "runs"].map(|name| line[name].as_f64());
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_is_ahead_where_it_is_so_in_every_run() {
+    fn a_library_is_ahead_only_if_it_is_ahead_in_every_run() {
         let (ahead, not) = (r#","ahead":true"#, "");
         let of = |marks: [&str; 3]| {
             let line = joined(&marks.map(|mark| run(1.0, mark)));
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_is_ahead_of_another_way_of_ours_where_it_is_so_in_every_run() {
+    fn behind_names_a_configuration_not_beaten_in_every_run() {
         let (behind, before) = (r#","ahead":true,"behind":"ours, io=runtime""#, r#","ahead":true"#);
         let of = |marks: [&str; 3]| joined(&marks.map(|mark| run(1.0, mark))).contains_key("behind");
 
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_runs_have_is_kept() {
+    fn lines_of_only_some_runs_are_kept() {
         let spread = |count: u64| {
             format!(
                 r#"{{"scenario":"s","what":"w","contender":"theirs","unit":"ms","count":{count},"percentiles":[]}}"#
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_a_run_is_named() {
+    fn an_invalid_line_is_named_in_the_error() {
         let error = join(["not a line"]).expect_err("it is none").to_string();
 
         assert!(error.contains("not a line"), "{error}");

@@ -1,4 +1,4 @@
-//! Charts of lines: the contenders by a number of something, each named at the end of its line.
+//! Line charts: contenders over a number, each named at the end of its line.
 
 use crate::chart::Chart;
 use crate::figures::{Figures, Line, Whose};
@@ -14,7 +14,7 @@ const RIGHT: f64 = 610.0;
 struct Series<'a> {
     name: &'a str,
     whose: Whose,
-    /// By the number, in its order.
+    /// Pairs of the number and the figure, sorted by the number.
     points: Vec<(u64, f64)>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn draw(chart: &Chart, figures: &Figures, of: &str) -> Option<String>
     svg.text("axis middle", f64::midpoint(LEFT, RIGHT), BOTTOM + 46.0, of);
 
     let mut names = Vec::new();
-    // Ours last, and so above the others.
+    // `ours` is drawn last, so that it is above the others.
     for line in series.iter().rev() {
         let points: Vec<_> =
             line.points.iter().map(|(number, figure)| (place(*number), scale.place(*figure))).collect();
@@ -81,10 +81,10 @@ pub(crate) fn draw(chart: &Chart, figures: &Figures, of: &str) -> Option<String>
     Some(svg.finish(chart.title))
 }
 
-/// Returns the lines, ours first.
+/// Returns the lines, `ours` first.
 fn series<'a>(chart: &Chart, figures: &'a Figures) -> Vec<Series<'a>> {
     let mut series: Vec<Series<'a>> = Vec::new();
-    // One process with 64 tasks is the first number of the processes.
+    // `hot-key` measures one process with 64 tasks: the first point of `processes`.
     let one = (chart.scenario == "processes").then(|| figures.of("hot-key", chart.ending));
     let lines: Vec<&Line> = figures.of(chart.scenario, chart.ending).collect();
     let whole = |name: &str| lines.iter().any(|line| line.contender == name);
@@ -107,12 +107,12 @@ fn series<'a>(chart: &Chart, figures: &'a Figures) -> Vec<Series<'a>> {
     series
 }
 
-/// Returns the number that a row is for: `at`, or what its text begins with.
+/// Returns the number of a row: `at`, or the number that its text begins with.
 fn number(line: &Line) -> Option<u64> {
     line.at.or_else(|| line.what.split(' ').next()?.replace(',', "").parse().ok())
 }
 
-/// Moves heights that are in order so far apart that text fits, as little as need be.
+/// Moves sorted heights apart, as little as possible, so that their labels do not overlap.
 fn apart(heights: &[f64]) -> Vec<f64> {
     let mut places = heights.to_vec();
     for _ in 0..200 {

@@ -1,22 +1,22 @@
-//! Draws the committed figures, and writes them into the guide and the README: what is read there is what was measured.
+//! Draws the committed figures, and writes them into the guide and the README.
 //!
 //! ```text
 //! cargo run --release -p dlock-benches -- --rivals --rounds 1 --json RUN      measures; three times
-//! cargo run -p dlock-benches --bin plot -- --join RUN RUN RUN      writes benches/plots/figures.jsonl: what the runs agree on
+//! cargo run -p dlock-benches --bin plot -- --join RUN RUN RUN      writes benches/plots/figures.jsonl from these runs
 //! cargo run -p dlock-benches --bin plot                 draws benches/plots/*.svg and writes the tables
-//! cargo run -p dlock-benches --bin plot -- --check      whether all of that is of the committed figures
-//! cargo run -p dlock-benches --bin plot -- FIGURES FOLDER      draws others, for a look
+//! cargo run -p dlock-benches --bin plot -- --check      checks all of these against the committed figures
+//! cargo run -p dlock-benches --bin plot -- FIGURES FOLDER      draws other figures
 //! ```
 //!
-//! Not here: how figures come about (`main` of the benches, whose `report` says what the lines are).
+//! See also: `report` of the benches, which defines the lines.
 //!
 //! ```text
-//! join       several runs as one
-//! figures    the lines, read
-//! chart      which charts there are, and what each takes of the figures
-//! lines      a chart of lines: contenders by a number of something
-//! rows       charts of rows: bars, percentiles, shares
-//! svg        text that is drawn, scales, and the look in light and dark
+//! join       joins several runs
+//! figures    reads the lines
+//! chart      lists the charts and their figures
+//! lines      line charts: contenders over a number
+//! rows       charts with a row per contender: bars, percentiles, shares
+//! svg        SVG elements, scales, and light and dark styles
 //! tables     tables and sentences between markers of Markdown
 //! ```
 
@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use crate::figures::Figures;
 
-/// What drawing can fail with.
+/// The error of this program.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -81,30 +81,30 @@ fn draw(figures: &Path, folder: &Path) -> Result<(), Failure> {
 
 fn check() -> Result<(), Failure> {
     let figures = figures_file();
-    // Without figures nothing may be said of any.
+    // Without a file of figures, the documents must not contain any.
     let text = if figures.exists() { fs::read_to_string(&figures)? } else { String::new() };
     let made = made_of(&text)?;
     for (file, text) in &made {
         if fs::read_to_string(file).ok().as_ref() != Some(text) {
             let file = file.display();
-            return Err(format!("{file} is not what the figures make of it: `{COMMAND}`, and commit").into());
+            return Err(format!("{file} differs from the figures: run `{COMMAND}`, and commit").into());
         }
     }
     for file in fs::read_dir(folder())? {
         let file = file?.path();
         if file.extension().is_some_and(|end| end == "svg") && !made.iter().any(|(known, _)| *known == file) {
-            return Err(format!("{} is drawn from no figures", file.display()).into());
+            return Err(format!("{} has no figures", file.display()).into());
         }
     }
     if text.is_empty() {
         println!("SKIPPED: plots: there are no figures: {MEASURE}");
     } else {
-        println!("{} files are those of the figures", made.len());
+        println!("{} files agree with the figures", made.len());
     }
     Ok(())
 }
 
-/// Makes every file that says something of the figures.
+/// Makes every file that contains figures.
 fn made_of(text: &str) -> Result<Vec<(PathBuf, String)>, Failure> {
     let figures: Figures = text.parse()?;
     let mut made = Vec::new();
@@ -119,7 +119,7 @@ fn made_of(text: &str) -> Result<Vec<(PathBuf, String)>, Failure> {
     Ok(made)
 }
 
-/// Draws every chart that there are figures for.
+/// Draws every chart that has figures.
 fn charts(figures: &Figures, folder: &Path) -> Vec<(PathBuf, String)> {
     let mut drawn = Vec::new();
     for chart in chart::CHARTS {
@@ -141,5 +141,5 @@ fn figures_file() -> PathBuf {
 
 const COMMAND: &str = "cargo run -p dlock-benches --bin plot";
 
-const MEASURE: &str = "measure with `cargo run --release -p dlock-benches -- --rivals --json RUN`, and join what was measured with \
+const MEASURE: &str = "measure with `cargo run --release -p dlock-benches -- --rivals --json RUN`, and join the runs with \
                        `cargo run -p dlock-benches --bin plot -- --join RUN`";

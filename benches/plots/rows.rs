@@ -1,4 +1,4 @@
-//! Charts of rows, one for each contender: bars, percentiles, shares.
+//! Charts with one row per contender: bars, percentiles, shares.
 
 use crate::chart::{Best, Chart};
 use crate::figures::{Figures, Line};
@@ -9,7 +9,7 @@ const ROW: f64 = 28.0;
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 790.0;
 
-/// Bars with their figures, the best first.
+/// Draws bars with their figures, the best first.
 pub(crate) fn bars(chart: &Chart, figures: &Figures, best: Best) -> Option<String> {
     let lines = of_one_number(&figures.of(chart.scenario, chart.ending).collect::<Vec<_>>());
     let mut rows: Vec<_> = lines.iter().filter_map(|line| Some((*line, line.median?))).collect();
@@ -28,7 +28,7 @@ pub(crate) fn bars(chart: &Chart, figures: &Figures, best: Best) -> Option<Strin
     Some(svg.finish(chart.title))
 }
 
-/// From 1 % to 99 %, with the middle half and the median, the fastest first.
+/// Draws the range from 1 % to 99 %, the middle half, and the median, the fastest first.
 pub(crate) fn percentiles(chart: &Chart, figures: &Figures) -> Option<String> {
     let lines = figures.of(chart.scenario, chart.ending);
     let mut rows: Vec<_> = lines
@@ -55,7 +55,7 @@ pub(crate) fn percentiles(chart: &Chart, figures: &Figures) -> Option<String> {
     Some(svg.finish(chart.title))
 }
 
-/// A mark for each task, at its share beside a fair one.
+/// Draws a mark per task at its share, relative to a fair one.
 pub(crate) fn shares(chart: &Chart, figures: &Figures) -> Option<String> {
     let lines = figures.of(chart.scenario, chart.ending);
     let mut rows: Vec<_> = lines.filter_map(|line| Some((line, beside_fair(&line.shares)?))).collect();
@@ -73,7 +73,7 @@ pub(crate) fn shares(chart: &Chart, figures: &Figures) -> Option<String> {
         }
         let starved = shares.iter().filter(|share| **share == 0.0).count();
         let text = if starved > 0 {
-            format!("{starved} of {} never had it", shares.len())
+            format!("{starved} of {} never held it", shares.len())
         } else {
             format!("{} to 1", shown(spread(shares)))
         };
@@ -83,7 +83,7 @@ pub(crate) fn shares(chart: &Chart, figures: &Figures) -> Option<String> {
     Some(svg.finish(chart.title))
 }
 
-/// The picture with its grid, and the scale of its figures.
+/// Returns the picture with its grid, and the scale of its figures.
 fn frame(chart: &Chart, rows: usize, figures: &[f64]) -> Option<(Svg, Scale)> {
     if rows == 0 {
         return None;
@@ -101,7 +101,7 @@ fn frame(chart: &Chart, rows: usize, figures: &[f64]) -> Option<(Svg, Scale)> {
     Some((svg, scale))
 }
 
-/// Names a row; returns its middle.
+/// Writes the name of a row. Returns its vertical center.
 fn row(svg: &mut Svg, at: usize, line: &Line) -> f64 {
     let y = TOP + ROW * (length(at) + 0.5);
     svg.text(
@@ -113,14 +113,14 @@ fn row(svg: &mut Svg, at: usize, line: &Line) -> f64 {
     y
 }
 
-/// Of rows for several numbers, those for the number that most have; of two such, for the greater.
+/// Returns the rows of the number that most rows have; of two such numbers, the greater.
 fn of_one_number<'a>(lines: &[&'a Line]) -> Vec<&'a Line> {
     let count = |at: Option<u64>| lines.iter().filter(|line| line.at == at).count();
     let most = lines.iter().map(|line| line.at).max_by_key(|at| (count(*at), *at)).flatten();
     lines.iter().filter(|line| line.at == most).copied().collect()
 }
 
-/// Returns the share of each as a multiple of what would be fair.
+/// Returns the share of each task as a multiple of a fair share.
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 fn beside_fair(shares: &[u64]) -> Option<Vec<f64>> {
     let all: u64 = shares.iter().sum();
@@ -131,7 +131,7 @@ fn beside_fair(shares: &[u64]) -> Option<Vec<f64>> {
     Some(shares.iter().map(|share| *share as f64 / fair).collect())
 }
 
-/// How many times the most is the fewest; without bound where somebody had none.
+/// Returns the greatest share divided by the least; infinite if a task had none.
 fn spread(shares: &[f64]) -> f64 {
     let (fewest, most) = shares
         .iter()

@@ -1,12 +1,10 @@
-//! Drawing: text of SVG, scales, and the look, in light and dark.
-//!
-//! Not here: what is drawn (`lines`, `rows`).
+//! SVG elements, scales, and light and dark styles.
 
 use std::fmt::Write as _;
 
 use crate::figures::Whose;
 
-/// A picture in the making; lengths are pixels, from the top left.
+/// A picture under construction. Lengths are in pixels from the top left.
 #[derive(Debug)]
 pub(crate) struct Svg {
     height: f64,
@@ -76,7 +74,9 @@ impl Svg {
 }
 
 impl Scale {
-    /// A scale on which all `figures` and zero have room, or, where they are a hundredfold apart, powers of ten.
+    /// Returns a scale over all `figures`.
+    ///
+    /// It is linear from zero, or logarithmic if the greatest is more than 60 times the least.
     pub(crate) fn of(figures: &[f64], (from, to): (f64, f64)) -> Self {
         let positive = || figures.iter().copied().filter(|figure| *figure > 0.0);
         let (least, greatest) = (positive().fold(f64::MAX, f64::min), positive().fold(0.0, f64::max));
@@ -104,7 +104,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Returns the figures that the axis names.
+    /// Returns the figures at the axis.
     pub(crate) fn ticks(&self) -> Vec<f64> {
         let step = if self.logarithmic { 10.0 } else { step_of(self.greatest) };
         let next = |tick: &f64| Some(if self.logarithmic { tick * step } else { tick + step });
@@ -114,7 +114,7 @@ impl Scale {
     }
 }
 
-/// Returns the distance of ticks: 1, 2 or 5 of some power of ten, so that there are about five.
+/// Returns the distance between ticks: 1, 2, or 5 times a power of ten, for about five ticks.
 fn step_of(greatest: f64) -> f64 {
     let power = 10_f64.powf((greatest / 5.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -124,7 +124,7 @@ fn step_of(greatest: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// Returns the class of what belongs to a contender.
+/// Returns the CSS class of the elements of a contender.
 pub(crate) fn class(whose: Whose, name: &str) -> &'static str {
     match whose {
         Whose::Ours if name != "ours" => "ours option",
@@ -134,7 +134,7 @@ pub(crate) fn class(whose: Whose, name: &str) -> &'static str {
     }
 }
 
-/// Returns a figure for people: three digits that count, and thousands apart.
+/// Returns a figure with three significant digits and thousands separators.
 pub(crate) fn shown(figure: f64) -> String {
     let digits = match figure.abs() {
         size if size >= 99.5 => 0,
@@ -161,7 +161,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What is ours has the one strong colour; all else steps back.
+/// `ours` has the only strong color.
 const STYLE: &str = "
 text { font: 13px system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif; fill: #57606a; }
 .ground { fill: #ffffff; }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_shown_with_three_digits_and_thousands_apart() {
+    fn figures_have_three_digits_and_thousands_separators() {
         let shown: Vec<String> = [0.0, 0.9684, 0.9951, 1.0, 12.34, 752_345.6, 0.0047, -115.2]
             .into_iter()
             .map(super::shown)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_has_room_for_all_figures_and_names_few() {
+    fn a_scale_covers_all_figures_with_few_ticks() {
         for figures in [vec![0.3, 1.18], vec![73.0, 752_000.0], vec![271.0, 4_838.0]] {
             let scale = Scale::of(&figures, (100.0, 500.0));
 

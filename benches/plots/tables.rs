@@ -1,4 +1,4 @@
-//! Figures in Markdown: what stands between two markers is made of them.
+//! Writes the figures into Markdown, between two markers.
 //!
 //! ```text
 //! <!-- figures: NAME -->
@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::figures::{Figures, Goal, Line};
 use crate::svg::shown;
 
-/// Returns `text` with every place for figures filled anew.
+/// Returns `text` with the figures between all markers written again.
 pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
     let mut filled = String::new();
     let mut rest = text;
@@ -25,7 +25,7 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
             "ahead" => ahead(figures),
             "goals" => goals(figures),
             "grounds" => grounds(figures),
-            other => return Err(format!("there are no figures called `{other}`").into()),
+            other => return Err(format!("unknown figures `{other}`").into()),
         };
         let _ = write!(filled, "{before}{BEGIN}{name} -->\n{written}{END}");
         rest = after;
@@ -33,7 +33,7 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
     Ok(filled + rest)
 }
 
-/// A column: what its head says, and the row that it shows.
+/// A column: its head, and the scenario and `what` of its rows.
 type Column = (&'static str, &'static str, &'static str);
 
 const COLUMNS: [Column; 10] = [
@@ -41,15 +41,15 @@ const COLUMNS: [Column; 10] = [
     ("64 tasks, x raw", "uncontended", "64 tasks, pairs, to raw"),
     ("1,024 tasks, x raw", "uncontended", "1024 tasks, pairs, to raw"),
     ("64 tasks, processor time, x raw", "uncontended", "64 tasks, processor time, to raw"),
-    ("hot key, 64 tasks, hand-overs/s", "hot-key", "empty body, hand-overs"),
-    ("4 processes x 16 tasks, hand-overs/s", "processes", "4 x 16, empty body, hand-overs"),
+    ("hot key, 64 tasks, hand-offs/s", "hot-key", "empty body, hand-overs"),
+    ("4 processes x 16 tasks, hand-offs/s", "processes", "4 x 16, empty body, hand-overs"),
     ("wake-up p50, ms", "wake-up", "release to body in another process, p50"),
     ("wake-up p99, ms", "wake-up", "release to body in another process, p99"),
     ("10,000 held, bytes each", "held", "10000 held, resident bytes of each"),
     ("10,000 held, % of a core", "held", "10000 held, of a core"),
 ];
 
-/// Every contender in the columns; `-` where it was not measured, or has no such thing.
+/// Returns a row per contender; `-` if it was not measured or is not supported.
 fn table(figures: &Figures) -> String {
     let contenders = figures.contenders();
     if contenders.is_empty() {
@@ -75,7 +75,7 @@ fn table(figures: &Figures) -> String {
     text + "\n"
 }
 
-/// What the README says; each sentence names its command.
+/// Returns the figures of the README; each sentence names its command.
 fn headline(figures: &Figures) -> String {
     let of = |scenario: &str, what: &str, who| Some(shown(figures.median(scenario, what, who)?));
     let ours = |scenario: &str, what: &str| of(scenario, what, "ours");
@@ -83,9 +83,10 @@ fn headline(figures: &Figures) -> String {
         let pairs = |tasks, who| of("uncontended", &format!("{tasks}, pairs, to raw"), who);
         let processor = |tasks, who| of("uncontended", &format!("{tasks}, processor time, to raw"), who);
         Some(format!(
-            "- A call that nobody contends with, beside the two bare commands that such a lock needs (`raw`: one task sends {} such \
-             pairs a second): with 64 tasks {} times as many a second, each for {} of the processor time; with 1 task {} times as many for \
-             {}; with 1 task and `io=runtime` {} times as many for {} (`{RUN} --only uncontended`).\n",
+            "- Uncontended calls, compared with the two bare commands that a lock needs (`raw`: one task sends {} \
+             such pairs per second): {} times the throughput with 64 tasks, for {} times the processor time per \
+             call; {} times with 1 task, for {} times; {} times with 1 task and `io=runtime`, for {} times \
+             (`{RUN} --only uncontended`).\n",
             of("uncontended", "1 task, pairs", "raw")?,
             pairs("64 tasks", "ours")?,
             processor("64 tasks", "ours")?,
@@ -98,8 +99,9 @@ fn headline(figures: &Figures) -> String {
     let of_hand_overs = || {
         let among = "4 x 16, empty body, hand-overs";
         Some(format!(
-            "- A lock that 64 tasks want changes hands {} times a second in one process, and {} times among 4, nearly always within one of \
-             them; {} times where each turn goes through Redis (`handoff_budget=0ms`; `{RUN} --only hot-key --only processes`).\n",
+            "- Hand-offs per second of one lock that 64 tasks want: {} in one process; {} across 4 processes, \
+             nearly all of them within one process; {} if every hand-off goes through Redis \
+             (`handoff_budget=0ms`; `{RUN} --only hot-key --only processes`).\n",
             ours("hot-key", "empty body, hand-overs")?,
             ours("processes", among)?,
             of("processes", among, "ours, no hand-off")?,
@@ -109,14 +111,15 @@ fn headline(figures: &Figures) -> String {
         let percent = |percent| ours("wake-up", &format!("release to body in another process, p{percent}"));
         let (half, most) = (percent(50)?, percent(99)?);
         Some(format!(
-            "- From a release to the body of who waits in another process: {half} ms at p50, {most} ms at p99 (`{RUN} --only wake-up`).\n"
+            "- From a release to the start of a waiting body in another process: {half} ms at p50, {most} ms at \
+             p99 (`{RUN} --only wake-up`).\n"
         ))
     };
     let of_held = || {
         let bytes = ours("held", "10000 held, resident bytes of each")?;
         let share = ours("held", "10000 held, of a core")?;
         Some(format!(
-            "- 10,000 locks that are held and renewed: {share} % of a core, {bytes} bytes each (`{RUN} --only held`).\n"
+            "- 10,000 locks that are held and renewed: {share} % of one core, {bytes} bytes each (`{RUN} --only held`).\n"
         ))
     };
     let sentences: String =
@@ -129,7 +132,7 @@ fn headline(figures: &Figures) -> String {
     format!("\n{sentences}\n{pictures}")
 }
 
-/// Where somebody else is better: nobody has to look for it.
+/// Returns all rows in which another library is ahead.
 fn ahead(figures: &Figures) -> String {
     if figures.contenders().is_empty() {
         return String::new();
@@ -140,7 +143,7 @@ fn ahead(figures: &Figures) -> String {
     };
     let (always, sometimes): (Vec<_>, Vec<_>) =
         figures.ahead().partition(|line| line.ahead_in() == line.runs);
-    // Whom we do not know stands among those that nobody of ours is before: nothing is left out.
+    // A row whose `behind` is unknown is listed with those without one, so that none is left out.
     let is_known = |line: &&Line| WAYS_ALIKE.iter().any(|(way, _)| line.behind.as_deref() == Some(way));
     let (of_default, of_all): (Vec<_>, Vec<_>) = always.into_iter().partition(is_known);
     let mut text = String::new();
@@ -149,24 +152,20 @@ fn ahead(figures: &Figures) -> String {
             let _ = write!(text, "\n{says}:\n\n{}", table_of_those_ahead(figures, way, lines));
         }
     };
-    add(&format!("Ahead of ours in {runs}"), ON_THE_RUNTIME, &of_all);
+    add(&format!("Ahead of `ours` in {runs}"), ON_THE_RUNTIME, &of_all);
     for (way, says) in WAYS_ALIKE {
         let lines: Vec<_> =
             of_default.iter().filter(|line| line.behind.as_deref() == Some(way)).copied().collect();
-        add(
-            &format!("Ahead of ours as it is by default in {runs}, but not in each of `{way}`, which {says}"),
-            way,
-            &lines,
-        );
+        add(&format!("Ahead of `ours` in {runs}, but not in each of `{way}`, which {says}"), way, &lines);
     }
-    add("Ahead of ours in some runs, and behind in others", ON_THE_RUNTIME, &sometimes);
+    add("Ahead of `ours` in some runs, and behind it in others", ON_THE_RUNTIME, &sometimes);
     if text.is_empty() {
-        text = format!("\nNo rival is ahead of ours in any row of {runs}.\n");
+        text = format!("\nNo other library is ahead of `ours` in any row of {runs}.\n");
     }
     text + "\n"
 }
 
-/// Where ours is not what it is to be.
+/// Returns the rows that miss their goals.
 fn goals(figures: &Figures) -> String {
     if figures.contenders().is_empty() {
         return String::new();
@@ -184,10 +183,10 @@ fn goals(figures: &Figures) -> String {
     if text.is_empty() {
         return "\nEvery goal is met.\n\n".to_owned();
     }
-    format!("\n| scenario | what | who | figure | goal |\n|---|---|---|---|---|\n{text}\n")
+    format!("\n| scenario | what | contender | figure | goal |\n|---|---|---|---|---|\n{text}\n")
 }
 
-/// On what they were measured.
+/// Returns the machines and the scenarios that were measured on each.
 fn grounds(figures: &Figures) -> String {
     let grounds = figures.grounds();
     if grounds.is_empty() {
@@ -200,9 +199,9 @@ fn grounds(figures: &Figures) -> String {
     text + "\n"
 }
 
-/// A line for each row, with what ours has by default and in another `way`, and all who are ahead in it.
+/// Returns a table of rows: `ours`, `ours` in another `way`, and all contenders ahead.
 fn table_of_those_ahead(figures: &Figures, way: &str, lines: &[&Line]) -> String {
-    let mut text = format!("| scenario | what | ours | {way} | who is ahead |\n|---|---|---|---|---|\n");
+    let mut text = format!("| scenario | what | ours | {way} | ahead |\n|---|---|---|---|---|\n");
     for same in lines.chunk_by(|one, other| (&one.scenario, &one.what) == (&other.scenario, &other.what)) {
         let Line { scenario, what, .. } = same[0];
         let of = |who| figures.median(scenario, what, who).map_or("-".to_owned(), shown);
@@ -227,24 +226,27 @@ fn table_of_those_ahead(figures: &Figures, way: &str, lines: &[&Line]) -> String
     text
 }
 
-/// Those of the README; all are in `benches/plots`.
+/// The pictures of the README; all are in `benches/plots`.
 const PICTURES: [(&str, &str); 2] = [
-    ("throughput.svg", "Throughput by number of tasks, beside other libraries"),
-    ("hot_key.svg", "Hand-overs a second of a lock that 64 tasks want, beside other libraries"),
+    ("throughput.svg", "Throughput by number of tasks, compared with other libraries"),
+    ("hot_key.svg", "Hand-offs per second of a lock that 64 tasks want, compared with other libraries"),
 ];
 
 const ON_THE_RUNTIME: &str = "ours, io=runtime";
 
-/// Ways of ours that are like rivals, and in what.
+/// Configurations of `ours` that resemble other libraries, and how.
 const WAYS_ALIKE: [(&str, &str); 5] = [
-    (ON_THE_RUNTIME, "drives its connection where its callers run, as they do"),
-    ("ours, tracking=off", "finds a theft out by its next renewal, as they do"),
-    ("ours, io=runtime, tracking=off", "does both as they do"),
+    (ON_THE_RUNTIME, "drives its connection on the runtime of its callers, as these libraries do"),
+    ("ours, tracking=off", "detects a stolen lock at its next renewal, as these libraries do"),
+    (
+        "ours, io=runtime, tracking=off",
+        "drives its connection on the runtime of its callers and detects a stolen lock at its next renewal, as these libraries do",
+    ),
     (
         "ours, background, io=runtime",
-        "does not wait for its release either, and drives its connection where its callers run",
+        "does not wait for its release, and drives its connection on the runtime of its callers",
     ),
-    ("ours, no hand-off", "has each turn go through the server, as they do"),
+    ("ours, no hand-off", "sends every hand-off through the server, as these libraries do"),
 ];
 
 const BEGIN: &str = "<!-- figures: ";
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_filled_anew_and_all_else_is_kept() {
+    fn only_text_between_markers_is_replaced() {
         let once = filled("table", &planted());
 
         assert!(
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_the_first_row_of_the_table_and_what_was_not_measured_is_a_dash() {
+    fn table_starts_with_ours_and_shows_missing_figures_as_dashes() {
         let table = filled("table", &planted());
 
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_of_the_headline_stands_beside_its_command() {
+    fn every_sentence_of_the_headline_names_its_command() {
         let text = filled("headline", &planted());
 
         let sentences: Vec<_> = text.lines().filter(|line| line.starts_with("- ")).collect();
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_of_us_is_named() {
+    fn contenders_ahead_of_ours_are_named() {
         let ahead = filled("ahead", &planted());
 
         assert!(
@@ -313,14 +315,13 @@ mod tests {
             "{ahead}"
         );
         assert!(
-            ahead.starts_with("Before.\n<!-- figures: ahead -->\n\nAhead of ours in this run:\n"),
+            ahead.starts_with("Before.\n<!-- figures: ahead -->\n\nAhead of `ours` in this run:\n"),
             "{ahead}"
         );
     }
 
     #[test]
-    fn who_is_ahead_in_each_run_is_told_apart_from_who_is_so_in_some_and_from_who_is_behind_another_way_of_ours()
-     {
+    fn rows_ahead_are_grouped_by_runs_and_by_configuration() {
         let row = |who: &str, more: &str| {
             format!(
                 r#"{{"scenario":"s","what":"w","contender":"{who}","kind":"rival","median":2.0,"runs":3{more}}}"#
@@ -340,14 +341,14 @@ mod tests {
 
         let place = |says: &str| text.find(says).unwrap_or_else(|| panic!("`{says}` is not in {text}"));
         let order = [
-            "Ahead of ours in each of the 3 runs:",
+            "Ahead of `ours` in each of the 3 runs:",
             "| s | w | - | - | first 2; second 2; third 2 |",
             "not in each of `ours, io=runtime`, which",
             "| s | w | - | - | behind 2 |",
             "not in each of `ours, tracking=off`, which",
-            "| scenario | what | ours | ours, tracking=off | who is ahead |",
+            "| scenario | what | ours | ours, tracking=off | ahead |",
             "| s | w | - | - | told later 2 |",
-            "in some runs, and behind in others",
+            "in some runs, and behind it in others",
             "| s | w | - | - | once 2 (1 of 3) |",
         ];
         assert!(order.map(place).is_sorted(), "{text}");
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_of_its_goal_is_told_and_what_meets_it_is_not() {
+    fn goals_lists_only_rows_that_miss_their_goal() {
         let row = |what: &str, goal: &str, ok: bool| {
             format!(
                 r#"{{"scenario":"s","what":"{what}","contender":"ours","kind":"ours","median":2.0,"goal":{{{goal}}},"ok":{ok}}}"#
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn each_machine_is_told_once_with_what_was_measured_on_it() {
+    fn each_machine_is_listed_once_with_its_scenarios() {
         let of = |scenario: &str, ground: &str| format!(r#"{{"scenario":"{scenario}","ground":"{ground}"}}"#);
         let lines = [of("held", "2 x new"), of("wake-up", "2 x old"), of("loss", "2 x new")];
 
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_no_figures() {
+    fn no_figures_produce_no_text() {
         for name in ["table", "headline", "ahead", "goals", "grounds"] {
             let text = filled(name, &Figures::default());
             assert_eq!(text, format!("Before.\n{BEGIN}{name} -->\n{END}\nAfter.\n"));

@@ -1,17 +1,17 @@
-//! The report for programs: lines of JSON, one object each.
+//! The report as lines of JSON, one object each.
 //!
 //! ```text
-//! {"scenario", "ground": WHAT}                                     on which machine, with which programs, and of which sources
+//! {"scenario", "ground": TEXT}                                     the machine, the programs, and the revision of the sources
 //! {"scenario", "what", "contender", "kind", "unit", "at", "median", "min", "max", "rounds", "goal", "ok", "ahead", "behind"}
 //!     kind   floor | ours | rival | background rival | tracking rival
-//!     at     the number of tasks, waiters or held locks that the row is for, in rows that are a series
-//!     goal   {"at_least": N} or {"at_most": N}, and `ok` with it, in rows that have a goal
-//!     ahead  true where a rival is ahead of ours; absent else
-//!     behind which way of ours is ahead of that rival all the same; absent where none is
+//!     at     the number of tasks, waiters, or held locks of the row, if it is part of a series
+//!     goal   {"at_least": N} or {"at_most": N}, and `ok`, if the row has a goal
+//!     ahead  true if another library is ahead of `ours`; absent otherwise
+//!     behind the configuration of `ours` that the library is not ahead of; absent if there is none
 //! {"scenario", "what", "contender", "unit": "ms", "count", "percentiles": [[PERCENT, FIGURE], ..]}     over all rounds
-//! {"scenario", "what", "contender", "shares": [COUNT, ..]}          how often each task was inside, in the last round
-//! {"scenario", "contender", "skipped": WHY}                        it has no such thing
-//! {"scenario", "contender", "broke": WHY}                          it was wrong
+//! {"scenario", "what", "contender", "shares": [COUNT, ..]}          the holds of each task in the last round
+//! {"scenario", "contender", "skipped": REASON}                     the contender does not support this
+//! {"scenario", "contender", "broke": REASON}                       the contender failed
 //! ```
 
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use crate::figures::percentile;
 use crate::report::row::Row;
 use crate::report::{Ahead, Goal, Of, Report, Spread};
 
-/// Returns all of it.
+/// Returns the report as lines.
 pub(crate) fn lines(report: &Report) -> String {
     let mut text = String::new();
     for scenario in &report.scenarios {
@@ -102,7 +102,7 @@ fn of_spread(Spread { scenario, what, contender, of }: &Spread) -> String {
     )
 }
 
-/// Returns `text` as a string of JSON.
+/// Returns `text` as a JSON string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

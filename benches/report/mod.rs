@@ -1,9 +1,9 @@
-//! All that was measured: rows of figures, distributions, and who did not finish.
+//! The report: rows of figures, distributions, and contenders that did not finish.
 //!
 //! ```text
-//! row     one figure for each round, and the goal that it may have
-//! table   for people: the contenders side by side
-//! json    for programs: one line of JSON for each row, distribution and contender that did not finish
+//! row     one figure per round, and an optional goal
+//! table   the report as a table of contenders
+//! json    the report as JSON: one line per row, distribution, and contender that did not finish
 //! ```
 
 mod json;
@@ -21,10 +21,10 @@ use crate::Failure;
 use crate::contenders::{Contender, Kind};
 use crate::process::Cannot;
 
-/// All that was measured.
+/// All measured figures.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// On what it was.
+    /// The machine, the programs, and the revision of the sources.
     ground: String,
     scenarios: Vec<&'static str>,
     rows: Vec<Row>,
@@ -32,7 +32,7 @@ pub(crate) struct Report {
     absences: Vec<Absence>,
 }
 
-/// How something that happens many times is spread, over all rounds: for plots.
+/// A distribution over all rounds, for plots.
 #[derive(Debug)]
 pub(crate) struct Spread {
     pub(crate) scenario: &'static str,
@@ -41,23 +41,23 @@ pub(crate) struct Spread {
     pub(crate) of: Of,
 }
 
-/// What a [`Spread`] has.
+/// The data of a [`Spread`].
 #[derive(Debug)]
 pub(crate) enum Of {
-    /// In milliseconds, and in order.
+    /// Milliseconds, sorted.
     Times(Vec<f64>),
-    /// How often each task was inside, in the last round.
+    /// The number of holds of each task in the last round.
     Shares(Vec<u64>),
 }
 
-/// A contender that has no figures in a scenario, or none from some point on.
+/// A contender that did not finish a scenario.
 #[derive(Debug)]
 pub(crate) struct Absence {
     pub(crate) scenario: &'static str,
     pub(crate) contender: String,
     pub(crate) kind: Kind,
     pub(crate) why: String,
-    /// Whether it was wrong; else it has no such thing.
+    /// Whether the contender failed; otherwise it does not support the scenario.
     pub(crate) broke: bool,
 }
 
@@ -66,7 +66,7 @@ impl Report {
         Self { ground, ..Self::default() }
     }
 
-    /// Notes that a scenario is measured.
+    /// Records that a scenario is measured.
     pub(crate) fn begin(&mut self, scenario: &'static str) {
         self.scenarios.push(scenario);
     }
@@ -79,7 +79,7 @@ impl Report {
         self.spreads.push(spread);
     }
 
-    /// Notes that a contender did not finish, by what it failed with; once for each reason.
+    /// Records that a contender did not finish, once per reason.
     pub(crate) fn absent(&mut self, scenario: &'static str, contender: &Contender, failure: &Failure) {
         let (contender, kind, why) = (contender.name.clone(), contender.kind, failure.to_string());
         let broke = !failure.is::<Cannot>();
@@ -90,12 +90,12 @@ impl Report {
         }
     }
 
-    /// Returns whether nobody broke but rivals.
+    /// Returns `true` if no contender failed except other libraries.
     pub(crate) fn is_whole(&self) -> bool {
         self.absences.iter().all(|absence| !absence.broke || absence.kind.is_rival())
     }
 
-    /// Prints what was measured in one scenario.
+    /// Prints the figures of one scenario.
     pub(crate) fn print(&self, scenario: &'static str) {
         print!("{}", table::block(self, scenario));
     }
@@ -105,7 +105,10 @@ impl Report {
         Ok(std::fs::File::create(file)?.write_all(json::lines(self).as_bytes())?)
     }
 
-    /// Returns how a row is ahead of ours, where it is of a rival that is: of what releases as it does, where we have that.
+    /// Returns `Some` if the row is of another library that is ahead of `ours`.
+    ///
+    /// A library that releases in the background is compared with `ours, background` if that row
+    /// exists.
     fn ahead(&self, row: &Row) -> Option<Ahead> {
         let is_ahead_of = |name: &str| {
             let ours =
@@ -126,10 +129,10 @@ impl Report {
     }
 }
 
-/// A rival is ahead of ours as it is by default.
+/// Another library is ahead of `ours`.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
-    /// Whom it is not ahead of: ours in a way that is like it.
+    /// The comparable configuration of `ours` that the library is not ahead of.
     behind: Option<&'static str>,
 }
 
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_is_ahead_by_more_of_what_is_good_and_by_less_of_what_is_not() {
+    fn ahead_depends_on_whether_more_or_less_is_better() {
         let (speed, wait, count) =
             (What::more("speed", "/s"), What::less("wait", "ms"), What::neither("times", ""));
         let ahead = |what: &What, theirs: f64| {
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_of_the_default_alone_is_told_apart() {
+    fn ahead_of_the_default_only_is_marked() {
         let speed = What::more("speed", "/s");
         let said = |on_the_runtime: f64| {
             let mut report = report(&speed, 10.0, 11.0);
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_for_whom_it_is_set_and_for_the_median() {
+    fn a_goal_applies_to_its_contender_and_to_the_median() {
         let what = What::more("speed", "/s").at(64).goal("ours", Goal::AtLeast(5.0));
         let own = Contender::own(Path::new(""), "ours").expect("one of ours");
 
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_with_quotes_is_a_string_of_json() {
+    fn a_reason_with_quotes_is_a_json_string() {
         let mut report = Report::default();
         let rival = Contender::rival("theirs", Kind::Rival, &Command::new("theirs"));
         let failure = Failure::from("it said \"no\"\tin C:\\locks");

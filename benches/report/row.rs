@@ -1,9 +1,9 @@
-//! One row: the figures of one contender, one for each round, and what they should be.
+//! One row: the figures of one contender, one per round, and their goal.
 
 use crate::contenders::{Contender, Kind};
 use crate::figures::percentile;
 
-/// What was measured, and of whom.
+/// The figures of one contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) scenario: &'static str,
@@ -11,17 +11,17 @@ pub(crate) struct Row {
     pub(crate) contender: String,
     pub(crate) kind: Kind,
     pub(crate) unit: &'static str,
-    /// The number that the row is one of a series for: of tasks, of waiters, of held locks.
+    /// The number of tasks, waiters, or held locks, if the row is part of a series.
     pub(crate) at: Option<u64>,
     pub(crate) better: Better,
-    /// Figures that are not farther apart are one.
+    /// The difference up to which two figures count as equal.
     pub(crate) grain: f64,
-    /// From the least to the greatest.
+    /// Sorted figures.
     pub(crate) figures: Vec<f64>,
     pub(crate) goal: Option<Goal>,
 }
 
-/// What is measured, of whomever.
+/// The definition of a row, without a contender.
 #[derive(Clone, Debug)]
 pub(crate) struct What {
     text: String,
@@ -32,16 +32,16 @@ pub(crate) struct What {
     goals: Vec<(&'static str, Goal)>,
 }
 
-/// Which of two figures is ahead.
+/// Whether the greater or the lesser figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
     Less,
-    /// The figure says how it was measured, not how well it went.
+    /// The figure describes the measurement.
     Neither,
 }
 
-/// What a median should be.
+/// The bound of a median.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     AtLeast(f64),
@@ -58,40 +58,40 @@ impl Goal {
 }
 
 impl What {
-    /// Something of which more is better.
+    /// Creates a definition for which more is better.
     pub(crate) fn more(text: impl Into<String>, unit: &'static str) -> Self {
         Self { text: text.into(), unit, at: None, better: Better::More, grain: 0.0, goals: Vec::new() }
     }
 
-    /// Something of which less is better.
+    /// Creates a definition for which less is better.
     pub(crate) fn less(text: impl Into<String>, unit: &'static str) -> Self {
         Self { better: Better::Less, ..Self::more(text, unit) }
     }
 
-    /// Something that is neither: it says how the rest was measured.
+    /// Creates a definition that describes the measurement.
     pub(crate) fn neither(text: impl Into<String>, unit: &'static str) -> Self {
         Self { better: Better::Neither, ..Self::more(text, unit) }
     }
 
-    /// Sets the number that the row is one of a series for.
+    /// Sets the number of this row within a series.
     pub(crate) fn at(mut self, at: u64) -> Self {
         self.at = Some(at);
         self
     }
 
-    /// Sets how far figures have to be apart: what is measured is a count, and what is beside it is of the way on which it was counted.
+    /// Sets the difference up to which two figures count as equal: the measurement error.
     pub(crate) fn grain(mut self, grain: f64) -> Self {
         self.grain = grain;
         self
     }
 
-    /// Sets what the figure of the contender called `name` should be.
+    /// Sets the goal of the contender `name`.
     pub(crate) fn goal(mut self, name: &'static str, goal: Goal) -> Self {
         self.goals.push((name, goal));
         self
     }
 
-    /// Makes the row of one contender.
+    /// Returns the row of one contender.
     pub(crate) fn row(&self, scenario: &'static str, contender: &Contender, mut figures: Vec<f64>) -> Row {
         figures.sort_by(f64::total_cmp);
         let goal = self.goals.iter().find(|(name, _)| *name == contender.name);
@@ -123,12 +123,12 @@ impl Row {
         percentile(&self.figures, 100.0)
     }
 
-    /// Returns whether the goal is met, where there is one.
+    /// Returns whether the goal is met, or `None` if there is no goal.
     pub(crate) fn is_met(&self) -> Option<bool> {
         Some(self.goal?.is_met(self.median()))
     }
 
-    /// Returns whether it says the same as `other`, of whomever.
+    /// Returns `true` if both rows measure the same, for any contenders.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         (self.scenario, &self.what) == (other.scenario, &other.what)
     }

@@ -1,4 +1,4 @@
-//! The report for people: a block for each scenario, and in it the contenders below each other in what was measured.
+//! The report as a table: a block per scenario, grouped by what was measured.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub(crate) fn block(report: &Report, scenario: &'static str) -> String {
     text
 }
 
-/// Returns the rows of a scenario with those that say the same of others next to each other.
+/// Returns the rows of a scenario, grouped by what they measure.
 fn in_order<'a>(report: &'a Report, scenario: &'static str) -> Vec<&'a Row> {
     let rows: Vec<_> = report.rows.iter().filter(|row| row.scenario == scenario).collect();
     let first = |row: &Row| rows.iter().position(|other| other.is_beside(row));
@@ -56,7 +56,9 @@ fn line(row: &Row, what: &str, ahead: Option<Ahead>) -> String {
     line.trim_end().to_owned()
 }
 
-/// Three digits that count, and thousands apart.
+/// Returns a figure with thousands separators.
+///
+/// A figure below 100 has two digits after the point, and one below 0.01 has five.
 fn shown(figure: f64) -> String {
     if figure != 0.0 && figure.abs() < 0.01 {
         return format!("{figure:.5}");

@@ -1,10 +1,11 @@
-//! Other lock libraries as contenders of the benchmarks: which there are, how they are installed and started, and what is known of them.
+//! Other lock libraries as contenders of the benchmarks, and their installation.
 //!
-//! Each is a small program of ours, in the folder of its language, that speaks the lines of `dlock_bench_peer` and uses the library as
-//! its documentation has it, at its fastest settings; the head of its source says which. They are installed once, below the folder
-//! that cargo builds into: that needs the language's own tools, and the registry that these are set up for.
+//! Each is a small program in the folder of its language. It implements the protocol of
+//! `dlock_bench_peer`, and uses the library as its documentation recommends, with its fastest
+//! settings, which the head of its source lists. The programs are installed once, below cargo's
+//! target folder. Installation needs the tools of the language, and their package registry.
 //!
-//! Not here: what they are asked to do (`dlock-benches`), and whether they do it (`obedience`).
+//! See also: `obedience`, which tests the programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,50 +16,54 @@ use dlock_install::{Project, run};
 /// Another lock library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// What it is called, here and on the command line.
+    /// The name, also on the command line.
     pub name: &'static str,
-    /// What it is written in, and so are its users.
+    /// The language of the library and of its program.
     pub language: Language,
-    /// Whether it waits when it releases.
+    /// Whether a release waits for the server.
     pub release: Release,
-    /// Whether it votes over several servers (Redlock); one that does not says `cannot` in place of `ready`.
+    /// Whether the library supports several servers (Redlock).
+    ///
+    /// Otherwise it answers `cannot` instead of `ready`.
     pub votes: bool,
-    /// Whether it renews what is held, without being told to each time.
+    /// Whether the library renews held locks by itself.
     pub renews: bool,
-    /// Whether it tells a holder of a loss, in whatever way; one that does not says `cannot` to `lose`.
+    /// Whether and when the library reports a loss.
+    ///
+    /// If it never does, it answers `cannot` to `lose`.
     pub tells_of_loss: Tells,
 }
 
-/// How a holder is told of a loss.
+/// When a library reports a loss to the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells {
-    /// Not at all.
+    /// Never.
     Never,
-    /// When it is renewed the next time.
+    /// At the next renewal.
     Late,
-    /// When somebody changes its key: the server says so.
+    /// As soon as the key changes, because the server sends a message.
     AtOnce,
 }
 
-/// Whether a release is waited for.
+/// Whether a release waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// Until the server has answered, or a majority of the servers.
+    /// Waits for the reply of the server, or of a majority.
     Awaited,
-    /// Not at all. Such a rival stands beside our background release.
+    /// Does not wait; compared with `ours, background`.
     Background,
 }
 
-/// What a rival is written in.
+/// The language of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
-    /// Built by cargo, as a project of its own.
+    /// Built by cargo, as a separate project.
     Rust,
     /// Built by go.
     Go,
     /// Fetched by Maven, built by javac.
     Java,
-    /// Installed by pip, in an environment of its own.
+    /// Installed by pip, in a separate environment.
     Python,
     /// Installed by npm.
     Node,
@@ -66,14 +71,14 @@ pub enum Language {
 
 use Language::{Go, Java, Node, Python, Rust};
 
-/// All of them.
+/// All libraries.
 pub const RIVALS: [Rival; 13] = [
-    // rslock and node-redlock renew where a routine is handed to them.
+    // rslock and node-redlock renew only if they run a routine.
     Rival::new("rslock", Rust).votes().renews().tells_of_loss(),
     Rival::new("async-redis-lock", Rust).renews().tells_of_loss(),
     Rival::new("distributed-lock-redis", Rust).votes().renews().tells_of_loss(),
     Rival::new("redis-lock", Rust).votes(),
-    // The floor of its language: no library at all.
+    // The floor of its language: only a Redis client.
     Rival::new("go-redis", Go),
     Rival::new("redsync", Go).votes(),
     Rival::new("rueidislock", Go).renews().tracks(),
@@ -113,18 +118,23 @@ impl Rival {
         Self { tells_of_loss: Tells::AtOnce, ..self }
     }
 
-    /// Installs it below `target`, the folder that cargo builds into, unless it is there, and returns the command that starts it, to
-    /// which the `host:port` of its servers are to be added. Blocks while it installs, which takes minutes the first time.
+    /// Installs the library below `target`, and returns the command that starts it.
+    ///
+    /// `target` is cargo's target folder.
+    ///
+    /// The caller adds the `host:port` of the servers to the command. The first installation blocks
+    /// for minutes.
     ///
     /// # Errors
     ///
-    /// Says what is missing where it cannot be installed here.
+    /// Returns what is missing if the library cannot be installed on this machine.
     ///
     /// # Panics
     ///
-    /// Panics if our own program cannot be built.
+    /// Panics if the program that uses the library cannot be built.
     pub fn command(&self, target: &Path) -> Result<Command, String> {
-        // What cannot be had is asked for once in a process: a registry that does not answer takes its time.
+        // A failed installation is not repeated in this process: an unreachable registry takes long
+        // to time out.
         static INSTALLED: [OnceLock<Result<PathBuf, String>>; 5] = [const { OnceLock::new() }; 5];
         let installed = &INSTALLED[self.language as usize];
         let folder = installed.get_or_init(|| self.language.install(target)).clone()?;
@@ -142,7 +152,7 @@ impl Rival {
 }
 
 impl Language {
-    /// Returns the name of its folder.
+    /// Returns the folder of the language.
     #[must_use]
     pub fn folder(self) -> &'static str {
         match self {
@@ -178,9 +188,11 @@ impl Language {
     }
 }
 
-/// Builds where the sources are, since they name a crate of the workspace; cargo itself knows what has changed, and who else builds.
+/// Builds in the source folder, because the project depends on a crate of the workspace.
+///
+/// Cargo detects changes and locks concurrent builds.
 fn rust(source: &Path, target: PathBuf) -> Result<PathBuf, String> {
-    let into = target.to_str().ok_or("cargo's folder has no UTF-8 name")?;
+    let into = target.to_str().ok_or("the path of cargo's target folder is not UTF-8")?;
     run(&["cargo", "fetch", "--quiet", "--locked"], source)?;
     let build = ["cargo", "build", "--quiet", "--release", "--locked", "--offline", "--target-dir", into];
     run(&build, source).unwrap_or_else(|said| panic!("{said}"));

@@ -1,6 +1,9 @@
-//! Every rival speaks the lines of `dlock_bench_peer`, and is what is said of it in the list.
+//! Tests that every library implements the protocol of `dlock_bench_peer`.
 //!
-//! Each test has servers of its own. Where a language's tools or its registry are missing, it says so and passes.
+//! The tests also check the properties in the list of libraries.
+//!
+//! Each test has separate servers. If the tools of a language or its registry are missing, the test
+//! prints `SKIPPED` and passes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -58,16 +61,16 @@ fn obeys(name: &str) {
 
     let usage = process.number("usage", "usage");
     pairs_are_counted(&mut process);
-    nobody_is_inside_with_another(&mut process);
-    what_is_taken_is_free_again(&mut process, &server);
-    what_is_held_is_as_the_list_says(&mut process, &server, rival.renews);
-    a_loss_is_told_as_the_list_says(&mut process, &server, rival.tells_of_loss != Tells::Never);
+    holds_do_not_overlap(&mut process);
+    a_taken_lock_is_freed(&mut process, &server);
+    renewals_match_the_list(&mut process, &server, rival.renews);
+    loss_reports_match_the_list(&mut process, &server, rival.tells_of_loss != Tells::Never);
     assert!(process.number("usage", "usage") > usage, "processor time grows");
     let refused = process.ask("dance 7");
     assert!(refused.starts_with("cannot "), "{refused}");
     process.ends();
 
-    several_servers_vote_as_the_list_says(&rival, &server);
+    quorum_support_matches_the_list(&rival, &server);
 }
 
 fn pairs_are_counted(process: &mut Process) {
@@ -82,9 +85,9 @@ fn pairs_are_counted(process: &mut Process) {
     assert!(cpu > 0, "{answer}");
 }
 
-fn nobody_is_inside_with_another(process: &mut Process) {
+fn holds_do_not_overlap(process: &mut Process) {
     let folder = TempDir::new().expect("a folder for temporary files");
-    // Names of folders may have blanks.
+    // Names of folders may contain spaces.
     let file = folder.path().join("the notes");
     let (start, end) = (now() + 20_000_000, now() + 420_000_000);
     let count = process.number(&format!("enter hot 4 2000 {start} {end} {}", file.display()), "entered");
@@ -98,33 +101,33 @@ fn nobody_is_inside_with_another(process: &mut Process) {
         assert!(times.is_sorted() && entry.asked < end, "{entry:?}, from {start} to {end}");
     }
     for two in entries.windows(2) {
-        assert!(two[1].entered >= two[0].left, "two were inside: {two:?}");
+        assert!(two[1].entered >= two[0].left, "two holds overlap: {two:?}");
     }
 }
 
-fn what_is_taken_is_free_again(process: &mut Process, server: &Server) {
+fn a_taken_lock_is_freed(process: &mut Process, server: &Server) {
     let before = now();
     let taken = process.number("take single", "taken");
     let keys = server.keys("*single*");
-    assert!(!keys.is_empty(), "the lock stands in Redis");
+    assert!(!keys.is_empty(), "the lock is in Redis");
     let lease = keys.iter().map(|key| server.number(&["PTTL", key])).max();
     assert!((20_000..=30_000).contains(&lease.unwrap_or_default()), "the lease is {lease:?} ms");
 
     let freed = process.number("free", "freed");
     assert!([before, taken, freed, now()].is_sorted(), "{before} {taken} {freed}");
     assert_eq!(server.left_of(&keys), 0, "the lock is gone");
-    // It can be taken again at once.
+    // The lock can be acquired again at once.
     process.number("take single", "taken");
     process.number("free", "freed");
 }
 
-fn what_is_held_is_as_the_list_says(process: &mut Process, server: &Server, renewed: bool) {
+fn renewals_match_the_list(process: &mut Process, server: &Server, renewed: bool) {
     let lease = Duration::from_millis(1_500);
     assert_eq!(process.ask(&format!("hold {HELD} {}", lease.as_millis())), "holding");
     let keys = server.keys("*held:*");
     assert_eq!(keys.len(), HELD);
 
-    // A lease ends by the server's clock, and nothing else tells of a renewal that is not made.
+    // A lease expires by the server's clock, and a missing renewal is visible only there.
     std::thread::sleep(lease + Duration::from_millis(300));
     assert_eq!(server.left_of(&keys), if renewed { HELD } else { 0 }, "renewed: {renewed}");
 
@@ -132,10 +135,10 @@ fn what_is_held_is_as_the_list_says(process: &mut Process, server: &Server, rene
     assert_eq!(server.left_of(&keys), 0);
 }
 
-fn a_loss_is_told_as_the_list_says(process: &mut Process, server: &Server, told: bool) {
+fn loss_reports_match_the_list(process: &mut Process, server: &Server, told: bool) {
     let answer = process.ask("lose lost 1500");
     if !told {
-        // Those in Rust say so after they have said that they watch.
+        // Programs in Rust answer `cannot` after `watching`.
         let refused = if answer == "watching" { process.line() } else { answer };
         assert!(refused.starts_with("cannot "), "{refused}");
         return;
@@ -150,7 +153,7 @@ fn a_loss_is_told_as_the_list_says(process: &mut Process, server: &Server, told:
     assert!(lost.is_some_and(|lost| (deleted..=now()).contains(&lost)), "{lost:?} is not after {deleted}");
 }
 
-fn several_servers_vote_as_the_list_says(rival: &Rival, first: &Server) {
+fn quorum_support_matches_the_list(rival: &Rival, first: &Server) {
     let more = [(), ()].map(|()| Server::start().expect("one has started before"));
     let [second, third] = &more;
     let servers = [first, second, third];
@@ -168,7 +171,7 @@ fn several_servers_vote_as_the_list_says(rival: &Rival, first: &Server) {
     process.ends();
 }
 
-/// A running rival; killed when dropped.
+/// A running library. Dropping it kills the process.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -182,13 +185,14 @@ impl Process {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = piped.map_err(|error| error.to_string())?;
         let complaints = child.stderr.take().expect("it is piped");
-        // Not our own: Node, when it is killed, leaves that as one where whoever writes much fails.
+        // Not inherited: a killed Node leaves an inherited standard error in non-blocking mode, in
+        // which long writes fail.
         std::thread::spawn(move || {
             BufReader::new(complaints).lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"));
         });
         let output = child.stdout.take().expect("the output is piped");
         let (send, lines) = channel();
-        // Ends with the pipe, which ends with the process.
+        // The thread ends with the pipe, which ends with the process.
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
         });
@@ -204,14 +208,14 @@ impl Process {
         self.line()
     }
 
-    /// Asks, and returns the number behind `word`.
+    /// Sends an order, and returns the number after `word`.
     fn number(&mut self, order: &str, word: &str) -> u64 {
         let answer = self.ask(order);
         let number = answer.strip_prefix(word).and_then(|rest| rest.trim().parse().ok());
         number.unwrap_or_else(|| panic!("`{order}` was answered by `{answer}`"))
     }
 
-    /// Ends its input, and waits for it to end.
+    /// Closes the input of the process, and waits until it ends.
     fn ends(mut self) {
         self.input = None;
         let status = self.lines.recv_timeout(LIMIT).map_err(|_| self.child.wait());
@@ -221,15 +225,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A Redis that keeps nothing on disk; killed when this is dropped, or when this process ends without.
+/// A Redis server without persistence.
+///
+/// It is killed when this is dropped, or when this process ends without a drop.
 struct Server {
-    /// Its parent, which kills it when the pipe to this one ends.
+    /// The parent of the server, which kills it when the pipe to this process closes.
     shell: Child,
     port: u16,
 }
@@ -263,7 +269,7 @@ impl Server {
         lines.map(str::to_owned).collect()
     }
 
-    /// Returns how many of these there still are.
+    /// Returns the number of these keys that exist.
     fn left_of(&self, keys: &[String]) -> usize {
         keys.iter().filter(|key| self.number(&["EXISTS", key]) == 1).count()
     }
@@ -274,7 +280,7 @@ impl Server {
         number.unwrap_or_else(|| panic!("{command:?}: {reply}"))
     }
 
-    /// Sends one command, and returns all that comes before the connection ends.
+    /// Sends one command, and returns its reply.
     fn call(&self, words: &[&str]) -> String {
         let mut connection =
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("the server listens");
@@ -301,11 +307,11 @@ fn nanos_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a task is inside at least, in nanoseconds: timers may end before the two milliseconds that it is told.
+/// The shortest hold in nanoseconds: timers may fire before the ordered 2 ms.
 const BODY: u64 = 1_000_000;
 
-/// How many locks are held at once.
+/// The number of locks that are held at a time.
 const HELD: usize = 50;
 
-/// How long an answer may take; a JVM that warms up beside others needs its time.
+/// The limit of an answer; a JVM that warms up on a busy machine is slow.
 const LIMIT: Duration = Duration::from_secs(60);

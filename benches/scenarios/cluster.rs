@@ -1,7 +1,7 @@
-//! What a cluster costs beside one server: the same locks over a cluster of one master.
+//! The cost of a cluster of one primary, compared with one server.
 //!
-//! 64 tasks, each with a key of its own. A server of a cluster looks up the slot of each key, also where a script uses it: what that costs by
-//! itself is seen by the floor, which asks the one master straight away.
+//! 64 tasks, each with a different key. A cluster node looks up the slot of each key, also for
+//! scripts. The floor, which connects directly to the primary, shows the cost of that alone.
 
 use crate::Failure;
 use crate::contenders::Contender;

@@ -1,7 +1,8 @@
-//! The server is far away: how many round trips a call takes, and a hand-over to another process.
+//! Round trips of a call and of a hand-off to another process, if the server is far away.
 //!
-//! Figures are trips: the time by the round trip of a `PING` on the same way. Three hundredths are none: by so much, and twice that at 1 ms,
-//! the floor itself differs from one run to the next.
+//! Figures are elapsed times divided by the round trip of a `PING` through the same proxy.
+//! Differences of up to 0.03 round trips do not count: the floor itself varies by that much between
+//! runs, and by 0.06 at 1 ms.
 
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ fn trips(text: String, millis: u64) -> What {
 async fn hand_over(holder: &mut Process, waiter: &mut Process, millis: u64) -> Result<f64, Failure> {
     let [_] = holder.ask("take distance", "taken").await?;
     waiter.tell("take distance").await?;
-    // Who listens, looks, and queues up takes three trips.
+    // The waiter needs three round trips to subscribe, check, and enqueue.
     tokio::time::sleep(Duration::from_millis(4 + 4 * millis)).await;
     let [freed] = holder.ask("free", "freed").await?;
     let [taken] = waiter.hear("taken").await?;
@@ -73,12 +74,13 @@ async fn hand_over(holder: &mut Process, waiter: &mut Process, millis: u64) -> R
     Ok(float(taken.saturating_sub(freed)))
 }
 
-/// Milliseconds in which one task calls 25 times where the server is farthest away. A machine that is busy for a moment must not make a
-/// difference where it is near.
+/// Milliseconds in which one task calls 25 times at the greatest distance.
+///
+/// It is long enough that a short load peak does not change the figures of a near server.
 const SPAN: u64 = 1_000;
 const SHORT_SPAN: u64 = 400;
 const HAND_OVERS: usize = 10;
-/// Who polls is woken late: he hands over less often.
+/// The limit of a slice: libraries that poll wake up late, and complete fewer hand-offs.
 const LONGEST: Duration = Duration::from_millis(1_500);
-/// Where the timers' grain is small beside a round trip.
+/// The distance in milliseconds at which the granularity of timers does not matter.
 const FAR: u64 = 20;

@@ -1,13 +1,16 @@
-//! Locks are held and renewed: what they cost in memory and processor time, and what other calls feel of it.
+//! The cost of held and renewed locks: memory, processor time, and the latency of other calls.
 //!
-//! Memory is looked at twice: after locks have been taken and released in small batches (so that connections, buffers and scripts are
-//! in place, and next to nothing else), and when all have been held and renewed for a while: what is sent on their behalf leaves
-//! room in buffers. The difference by their number is what one costs, with what the caller has of it. All contenders hold at the same
-//! time, each at a server of its own: what is measured is no speed. What other calls feel is measured afterwards, of one contender after
-//! the other, with a shorter lease and for as long as that: some renew all the time, others shortly before its end.
+//! Memory is measured twice: after locks were acquired and released in small batches, so that
+//! connections, buffers, and scripts exist, and after all locks were held and renewed for some
+//! time, because renewals use buffers too. The difference divided by the number of locks is the
+//! cost of one lock, including the caller's guard. All contenders hold at the same time, each with
+//! a separate server, because speed is not measured. The latency of other calls is measured
+//! afterwards, one contender after the other, for one shorter lease: some libraries renew all the
+//! time, others shortly before the end of the lease.
 //!
-//! What is measured is the cost of keeping locks, so who has sent fewer commands meanwhile than it holds locks is out: it does not
-//! renew them. What is done once for each lock that is held (we have its theft told) is done in the first second, and has a row.
+//! A contender that sends fewer commands than it holds locks does not renew them, and is excluded.
+//! Work that is done once per held lock (dlock enables tracking) happens in the first second, which
+//! has a separate row.
 
 use std::time::{Duration, Instant};
 
@@ -38,9 +41,9 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     calls(bench, renewing, many).await
 }
 
-/// What holding costs while nothing else is done; returns who renews.
+/// Measures the cost of holding without other work. Returns the contenders that renew.
 async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failure> {
-    // Some renew when two thirds of the lease are over.
+    // Some libraries renew after two thirds of the lease.
     let (lease, span) = if bench.short { (6_000, 5) } else { (30_000, 22) };
     let own = if count > 100_000 {
         bench.own(&["ours"])?
@@ -57,7 +60,8 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     let runs = at_once(bench.name, own, pace, bench.report, slice).await;
     let row = |what: &str| format!("{count} held, {what}");
     let mut bytes = What::less(row("resident bytes of each"), "B").at(count);
-    // Less than a hundredth, 0.1 ms a second, puts nobody ahead: of one held runs of one program differ by a fifth of that.
+    // Differences below 0.01 % (0.1 ms per second) do not count: with one held lock, runs of one
+    // program differ by a fifth of that.
     let mut share = What::less(row("of a core"), "%").at(count).grain(0.01);
     if count > 1 {
         bytes = bytes.goal("ours", AtMost(300.0));
@@ -72,11 +76,11 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     Ok(runs.into_iter().map(|run| run.contender).collect())
 }
 
-/// What one that holds costs.
+/// The cost of one held lock.
 #[derive(Debug)]
 struct Held {
     bytes: f64,
-    /// Of a core, in percent.
+    /// Percent of a core.
     share: f64,
     commands: u64,
 }
@@ -102,16 +106,15 @@ impl Held {
         let bytes = float(process.resident_bytes()?.saturating_sub(before)) / float(count);
         let [] = process.ask("let go", "gone").await?;
         if commands < count {
-            let why = format!(
-                "it does not renew what is held so: {commands} commands in {span} s for {count} locks"
-            );
+            let why =
+                format!("it does not renew held locks: {commands} commands in {span} s for {count} locks");
             return Err(Cannot::because(why));
         }
         Ok(Self { bytes, share: used.as_secs_f64() / took.as_secs_f64() * 100.0, commands })
     }
 }
 
-/// What another call of the process waits while the locks are renewed.
+/// Measures the waits of another call in the process while the locks are renewed.
 async fn calls(bench: &mut Bench<'_>, contenders: Vec<Contender>, count: u64) -> Result<(), Failure> {
     let server = bench.server;
     let slice = async |contender: &Contender| {
@@ -137,5 +140,5 @@ async fn calls(bench: &mut Bench<'_>, contenders: Vec<Contender>, count: u64) ->
     Ok(())
 }
 
-/// In milliseconds; whenever a library renews its locks, it has done so once within this.
+/// Milliseconds; every library renews each lock at least once within this time.
 const LEASE: u64 = 6_000;

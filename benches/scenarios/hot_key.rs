@@ -1,7 +1,7 @@
-//! 64 tasks of one process want one key: how often the lock changes hands.
+//! Hand-offs per second if 64 tasks of one process contend for one key.
 //!
-//! Once with an empty body, where the hand-over is all there is, and once with a body of a millisecond, where the ceiling is what a
-//! mutex in memory does at the same time.
+//! Measured with an empty body, and with a body of 1 ms; the ceiling is a mutex in memory in both
+//! cases.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let hand_overs = What::more(row("hand-overs"), "/s");
         if body == 0 {
             bench.each(&hand_overs.goal("ours", AtLeast(1_000_000.0)), &runs, changes_per_second);
-            // None but the question whether others wait, once in every hand-off budget.
+            // Only the check whether other processes wait, once per hand-off budget.
             let commands = What::less(row("commands per hand-over"), "").goal("ours", AtMost(0.01));
             bench.each(&commands, &runs, |slices| {
                 last(slices, |(contest, commands)| float(*commands) / float(contest.changes.max(1)))
@@ -48,7 +48,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
                 last(slices, |(contest, _)| contest.in_use())
             });
         }
-        // With a body there are too few hand-overs for a share.
+        // With a body there are too few hand-offs for a share.
         let share = What::less(row("share of tasks, max to min"), "x");
         let share = if body == 0 { share.goal("ours", AtMost(1.1)) } else { share };
         bench.each(&share, &runs, |slices| last(slices, |(contest, _)| contest.share_of_tasks()));

@@ -1,7 +1,8 @@
-//! The process that holds a lock is killed: when does a waiter in another process have it?
+//! The time until a waiter acquires the lock of a killed process.
 //!
-//! Nobody can tell the waiter before the lease is over. How long it takes beyond what was left of the lease is the library's: a
-//! millisecond or so, so that contenders go one after the other, each with a server of its own.
+//! No waiter can acquire the lock before the lease expires. The time beyond the rest of the lease
+//! depends on the library. It is about 1 ms, so contenders run one after the other, each with a
+//! separate server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +22,8 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let pace = bench.pace(if bench.short { 2 } else { 6 });
     let contenders = bench.contenders(&["raw", "ours"])?;
     let runs = one_by_one(bench.name, contenders, pace, bench.report, once).await;
-    // The goal is one for every time, not for the median. Nobody is ranked: how much of the lease was left is chance.
+    // The goal applies to every sample, not to the median. The total is not ranked: the rest of the
+    // lease is random.
     let lease =
         What::neither("waited beyond the whole lease, worst of a round", "ms").goal("ours", AtMost(250.0));
     bench.each(&lease, &runs, |slices| most(slices, |(lease, _)| *lease));
@@ -36,7 +38,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns how many milliseconds it waited beyond the lease, and beyond what was left of it.
+/// Returns the milliseconds of the wait beyond the whole lease, and beyond its rest.
 async fn once(contender: &Contender) -> Result<(f64, f64), Failure> {
     let server = Server::start().await?.running()?;
     let mut connection = server.connect().await?;
@@ -45,11 +47,11 @@ async fn once(contender: &Contender) -> Result<(f64, f64), Failure> {
     let [] = holder.ask(format!("hold 1 {}", LEASE.as_millis()), "holding").await?;
     let key = server.lock_of(&mut connection, "held:0").await?;
     waiter.tell("take held:0").await?;
-    // Each time at another point of the lease, and before it is over where nobody renews it.
+    // At a random point of the lease, before it expires if the library does not renew it.
     tokio::time::sleep(Duration::from_millis(400 + now() % 450)).await;
     holder.kill().await?;
     let killed = now();
-    // The server goes by the clock of this machine, on which a key is gone when its last millisecond is over.
+    // The server uses the clock of this machine. A key expires when its last millisecond is over.
     let last: i64 = redis::cmd("PEXPIRETIME").arg(key).query_async(&mut connection).await?;
     let over = u64::try_from(last).map(|last| Duration::from_millis(last + 1)).unwrap_or_default();
     let gone = now() + nanos(over.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?));

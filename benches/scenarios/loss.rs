@@ -1,7 +1,7 @@
-//! A lock is lost while its holder works: when is the holder told?
+//! The time until a holder is notified of the loss of its lock.
 //!
-//! Once the server freezes: then nothing is known any more, and the holder must be told before its lease is over. And once the lock is
-//! deleted on the server after it has been held for a while: then the sooner the better.
+//! In the first case the server freezes, and the holder must be notified before its lease expires.
+//! In the second case the lock is deleted on the server while it is held, and sooner is better.
 
 use std::time::Duration;
 
@@ -41,7 +41,9 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns how many milliseconds after the end of its lease the holder was told that the server is silent.
+/// Returns the milliseconds from the end of the lease to the notification.
+///
+/// The server is frozen.
 async fn frozen(contender: &Contender) -> Result<f64, Failure> {
     let server = Server::start().await?.running()?;
     let mut connection = server.connect().await?;
@@ -55,7 +57,7 @@ async fn frozen(contender: &Contender) -> Result<f64, Failure> {
     Ok(millis_between(gone, told(&mut process).await?))
 }
 
-/// Returns how many milliseconds after a deletion its holder was told, in order.
+/// Returns the sorted milliseconds from a deletion to the notification of the holder.
 async fn deleted(contender: &Contender, server: &Server) -> Result<Vec<f64>, Failure> {
     let mut connection = server.connect().await?;
     let mut process = Process::start(contender, &[server]).await?;
@@ -73,7 +75,7 @@ async fn deleted(contender: &Contender, server: &Server) -> Result<Vec<f64>, Fai
         let late = millis_between(begun, told(&mut process).await?);
         times.push(late);
         if late > 200.0 {
-            break; // it waits for its next renewal: one is enough to know
+            break; // the library waits for its next renewal: one sample is enough
         }
     }
     times.sort_by(f64::total_cmp);
@@ -84,7 +86,7 @@ async fn told(process: &mut Process) -> Result<u64, Failure> {
     match process.hear_within(LIMIT, "lost").await {
         Ok([lost]) => Ok(lost),
         Err(failure) if failure.is::<Cannot>() => Err(failure),
-        Err(failure) => Err(Cannot::because(format!("its holder is not told: {failure}"))),
+        Err(failure) => Err(Cannot::because(format!("it does not report the loss: {failure}"))),
     }
 }
 

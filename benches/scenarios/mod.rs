@@ -1,4 +1,4 @@
-//! What is measured, one scenario a file. A row that has a goal says so where it is added.
+//! The scenarios, one per file. A goal is set at the row that it applies to.
 
 mod cluster;
 mod distance;
@@ -23,13 +23,13 @@ use crate::report::{Of, Report, Spread, What};
 use crate::server::Server;
 use crate::turns::{Field, Pace, Run};
 
-/// What a scenario is given.
+/// The input of a scenario.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) server: &'a Server,
-    /// This program, which is ours and the floor, too.
+    /// This program, which also runs as dlock and as the floor.
     pub(crate) program: &'a Path,
-    /// Those that take part, by request.
+    /// The requested libraries.
     pub(crate) rivals: &'a [Contender],
     pub(crate) rounds: usize,
     /// Whether figures may be coarse.
@@ -41,24 +41,24 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Returns those of ours that are called by these names.
+    /// Returns the contenders of this program with these names.
     fn own(&self, names: &[&str]) -> Result<Vec<Contender>, Failure> {
         names.iter().map(|name| Contender::own(self.program, name)).collect()
     }
 
-    /// Returns those of ours that are called by these names, and all rivals.
+    /// Returns the contenders of this program with these names, and all other libraries.
     fn contenders(&self, own: &[&str]) -> Result<Vec<Contender>, Failure> {
         let mut contenders = self.own(own)?;
         contenders.extend_from_slice(self.rivals);
         Ok(contenders)
     }
 
-    /// Returns the pace at which everybody has so many slices a round.
+    /// Returns a pace with the same rounds and slices for all contenders.
     fn pace(&self, slices: usize) -> Pace {
         Pace { rounds: self.rounds, rival_rounds: self.rounds, slices }
     }
 
-    /// Starts contenders, to take turns.
+    /// Starts contenders that run in rotation.
     async fn field<S>(
         &mut self,
         contenders: Vec<Contender>,
@@ -67,7 +67,7 @@ impl Bench<'_> {
         Field::start(self.name, contenders, self.report, start).await
     }
 
-    /// Adds a row for each run: a figure of each of its rounds.
+    /// Adds a row per run, with a figure per round.
     fn each<T>(&mut self, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
         for run in runs {
             let figures = run.rounds.iter().map(|round| figure(round)).collect();
@@ -75,12 +75,12 @@ impl Bench<'_> {
         }
     }
 
-    /// Adds a row for each run but the floors: a figure of each of its rounds, to that of its floor in the same round.
+    /// Adds a row per run except floors: the ratio of each round to that of its floor.
     fn ratio<T>(&mut self, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
         self.compare(what, runs, |contender| contender.floor, figure);
     }
 
-    /// Adds a row for each run but that of `floor`: a figure of each of its rounds, to that of `floor` in the same round.
+    /// Adds a row per run except `floor`: the ratio of each round to that of `floor`.
     fn ratio_to<T>(&mut self, floor: &str, what: &What, runs: &[Run<T>], figure: impl Fn(&[T]) -> f64) {
         self.compare(what, runs, |_| floor, figure);
     }
@@ -103,12 +103,12 @@ impl Bench<'_> {
         }
     }
 
-    /// Adds how something that happened many times is spread; in milliseconds, and in order.
+    /// Adds a distribution of sorted times, in milliseconds.
     fn times(&mut self, what: &str, contender: &Contender, times: Vec<f64>) {
         self.spread(what, contender, Of::Times(times));
     }
 
-    /// Adds how the waits of all rounds are spread, and who was inside how often in the last.
+    /// Adds the distribution of all waits, and the holds of each task in the last round.
     fn spreads<T>(&mut self, name: &str, runs: &[Run<T>], contest: impl Fn(&T) -> &Contest) {
         for run in runs {
             let mut waits: Vec<f64> =
@@ -128,25 +128,25 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the figure of the last of some slices, where there is but one.
+/// Returns the figure of the last slice; there is only one.
 fn last<T>(slices: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     slices.last().map_or(0.0, figure)
 }
 
-/// Returns a number of tasks in words.
+/// Returns a number of tasks as text.
 fn tasks_of(count: u64) -> String {
     format!("{count} {}", if count == 1 { "task" } else { "tasks" })
 }
 
-/// Returns the greatest figure of some slices.
+/// Returns the greatest figure of the slices.
 fn most<T>(slices: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     slices.iter().map(figure).fold(f64::MIN, f64::max)
 }
 
-/// A scenario on its way.
+/// A running scenario.
 type Measured<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
-/// A scenario, by its name.
+/// The name and the function of a scenario.
 type Scenario = (&'static str, for<'a> fn(&'a mut Bench<'_>) -> Measured<'a>);
 
 /// All scenarios.

@@ -1,7 +1,8 @@
-//! Processes with many tasks each want one key: how often it changes hands, how evenly, and how long one waits.
+//! Hand-offs, fairness, and waits if tasks of several processes contend for one key.
 //!
-//! 4 processes with 16 tasks for everybody; for us 16 with 4 and 64 with 1, too. With hand-off a process passes the lock on in memory for
-//! a while before others get it; without, every hand-over goes through Redis.
+//! All contenders run 4 processes with 16 tasks. dlock also runs 16 processes with 4 tasks, and 64
+//! with 1. With a hand-off budget, a process hands the lock off in memory before it yields to other
+//! processes. Without, every hand-off goes through Redis.
 
 use std::time::Duration;
 
@@ -17,18 +18,18 @@ use crate::turns::{Field, Pace, Run};
 
 const HAND_OFF: &str = "ours";
 const NO_HAND_OFF: &str = "ours, no hand-off";
-/// The same where nobody is woken but the server, and the one thread of who is next.
+/// The same with the fewest wake-ups: the server, and the only thread of the next process.
 const FEWEST_THREADS: &str = "ours, no hand-off, io=runtime, one thread";
 
-/// Many tasks, in some processes.
+/// A number of processes, and of tasks in each.
 #[derive(Clone, Copy)]
 struct Shape {
     processes: u64,
-    /// In each.
+    /// The tasks of each process.
     tasks: u64,
 }
 
-/// The shape that goals are for, and in which everybody takes part.
+/// The shape that has goals, and that all contenders run.
 const MAIN: Shape = Shape { processes: 4, tasks: 16 };
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
@@ -45,7 +46,7 @@ async fn contest(bench: &mut Bench<'_>, contenders: Vec<Contender>, shape: Shape
     let server = bench.server;
     let Shape { processes, tasks } = shape;
     let start = async |contender: &Contender| {
-        // A mutex in memory is in one process.
+        // A mutex in memory exists in one process only.
         let alone = contender.name == "ceiling";
         let (processes, tasks) = if alone { (1, processes * tasks) } else { (processes, tasks) };
         Crowd::start(contender, server, processes, tasks).await
@@ -75,7 +76,7 @@ fn rows(bench: &mut Bench<'_>, name: &str, is_empty: bool, is_main: bool, runs: 
     let hand_overs = What::more(row("hand-overs"), "/s");
     if is_empty {
         bench.each(&goals(hand_overs, [AtLeast(500_000.0), AtLeast(10_000.0)]), runs, speed);
-        // With a body there are too few hand-overs for a share.
+        // With a body there are too few hand-offs for a share.
         let share = goals(What::less(row("share of processes, max to min"), "x"), [AtMost(1.2); 2]);
         bench.each(&share, runs, |slices| last(slices, Contest::share_of_processes));
         for (percent, is_goal) in [(50.0, false), (99.0, false), (99.9, true)] {
@@ -96,7 +97,7 @@ fn rows(bench: &mut Bench<'_>, name: &str, is_empty: bool, is_main: bool, runs: 
     bench.spreads(name, runs, |contest| contest);
 }
 
-/// Counts commands of clients in a slice that is not timed.
+/// Counts the commands of clients in a slice that is not timed.
 async fn commands(bench: &mut Bench<'_>, name: &str, order: &Order, field: &mut Field<Crowd>) {
     let server = bench.server;
     let slice = async |_: &Contender, crowd: &mut Crowd| {

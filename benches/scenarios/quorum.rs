@@ -1,6 +1,7 @@
-//! Five servers that vote, beside the same two commands sent to all of them at once by hand.
+//! A quorum of five servers, compared with the same two commands sent to all of them.
 //!
-//! Tasks with a key of their own each: with all servers, and, for us, with two of them frozen.
+//! Each task has a different key. Measured with all servers, and, for dlock and the floor only,
+//! with two of them frozen.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let contenders = bench.contenders(&["raw", "ours", "ours, io=runtime"])?;
     let start = async |contender: &Contender| Seat::start(contender, &all).await;
     let mut field = bench.field(contenders, start).await;
-    tokio::time::sleep(Duration::from_millis(2_200)).await; // until the word of each counts
+    tokio::time::sleep(Duration::from_millis(2_200)).await; // until the vote of each server counts
     for tasks in [1, 64] {
         let runs = pairs(bench, &mut field, tasks).await;
         let row = |what: &str| format!("{}, {what}", tasks_of(tasks));
@@ -35,7 +36,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     }
     drop(field);
 
-    // Whom a silent server holds up is not our measure.
+    // Other libraries are not measured with frozen servers.
     let contenders = bench.own(&["raw", "ours"])?;
     let start = async |contender: &Contender| Seat::without_info(contender, &all).await;
     let mut field = bench.field(contenders, start).await;
@@ -43,7 +44,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for server in servers.iter().take(FROZEN) {
         server.freeze()?;
     }
-    pairs(bench, &mut field, 64).await; // until it is known who is away
+    pairs(bench, &mut field, 64).await; // until the frozen servers are detected
     let runs = pairs(bench, &mut field, 64).await;
     let ratio = What::more("64 tasks, two frozen, pairs, to raw", "x").goal("ours", AtLeast(0.8));
     bench.each(&What::more("64 tasks, two frozen, pairs", "/s"), &runs, speed);

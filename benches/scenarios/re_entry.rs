@@ -1,4 +1,4 @@
-//! A call that holds a lock calls another that wants the same one: what the inner call costs.
+//! The cost of a nested call for a lock that the outer call holds.
 
 use redis::aio::MultiplexedConnection;
 

@@ -1,6 +1,7 @@
-//! Nobody else wants the lock: what a pair of lock and unlock costs, beside the floor.
+//! The cost of an uncontended pair of lock and unlock, compared with the floor.
 //!
-//! Many tasks, each with a key of its own, over one connection. Processor time is that of the client's process and of the server.
+//! Many tasks, each with a different key, share one connection. Processor time is that of the
+//! client process and of the server.
 
 use std::time::Duration;
 
@@ -46,8 +47,9 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
             ratio = ratio.goal("ours, io=runtime, one thread", AtLeast(0.9));
         }
         if tasks == 1 {
-            // With so little to do the default pays for the thread that keeps leases alive; who minds has the option. A release leaves
-            // together with the next call of its task where no other thread takes it away.
+            // With one task, the default pays for the thread that renews leases; `io=runtime`
+            // avoids that. With one thread, a background release is sent together with the next
+            // call of its task.
             ratio = ratio
                 .goal("ours, io=runtime", AtLeast(0.9))
                 .goal("ours, background, io=runtime, one thread", AtLeast(1.6));
@@ -61,7 +63,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets all take turns at pairs, in short slices.
+/// Measures pairs of all contenders in rotation, in short slices.
 pub(super) async fn pairs(bench: &mut Bench<'_>, field: &mut Field<Seat>, tasks: u64) -> Vec<Run<Spent>> {
     let pace = bench.pace(if bench.short { 2 } else { 9 });
     let span = if tasks > 4_096 { 3 * SLICE } else { SLICE };
@@ -75,12 +77,12 @@ pub(super) struct Seat {
     infos: Vec<MultiplexedConnection>,
 }
 
-/// What was done in one slice.
+/// The work of one slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     pairs: u64,
     time: Duration,
-    /// Of the client and of the servers.
+    /// Processor time of the client and of the servers.
     cpu: Duration,
 }
 
@@ -93,7 +95,9 @@ impl Seat {
         Ok(Self { process: Process::start(contender, servers).await?, infos })
     }
 
-    /// As `start`, for servers that are not asked what they spend: one that is frozen would not answer.
+    /// Like `start`, but does not query the servers for their processor time.
+    ///
+    /// A frozen server would not reply.
     pub(super) async fn without_info(contender: &Contender, servers: &[&Server]) -> Result<Self, Failure> {
         Ok(Self { process: Process::start(contender, servers).await?, infos: Vec::new() })
     }
@@ -103,13 +107,13 @@ impl Seat {
         let order = format!("pairs {tasks} {}", span.as_millis());
         let [pairs, time, client] = self.process.ask(order, "pairs").await?;
         if pairs == 0 {
-            return Err("it took no lock".into());
+            return Err("it acquired no lock".into());
         }
         let server = self.work().await?.saturating_sub(before);
         Ok(Spent { pairs, time: Duration::from_nanos(time), cpu: Duration::from_nanos(client) + server })
     }
 
-    /// Returns the processor time of its servers.
+    /// Returns the processor time of the servers.
     async fn work(&mut self) -> Result<Duration, Failure> {
         let mut cpu = Duration::ZERO;
         for info in &mut self.infos {
@@ -119,12 +123,14 @@ impl Seat {
     }
 }
 
-/// Returns pairs per second, of the slice in the middle: another program that ran meanwhile spoils some slices, and not the figure.
+/// Returns pairs per second of the median slice.
+///
+/// Other programs disturb some slices, but not the median.
 pub(super) fn speed(slices: &[Spent]) -> f64 {
     median(slices.iter().map(|slice| float(slice.pairs) / slice.time.as_secs_f64()))
 }
 
-/// Returns microseconds of processor time, of the slice in the middle.
+/// Returns microseconds of processor time per pair, of the median slice.
 pub(super) fn cost_of_a_pair(slices: &[Spent]) -> f64 {
     median(slices.iter().map(|slice| slice.cpu.as_secs_f64() * 1e6 / float(slice.pairs)))
 }

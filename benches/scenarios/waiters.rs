@@ -1,7 +1,9 @@
-//! Many tasks of one process wait for a key that another process holds: what a waiter costs in memory, and whether a release wakes
-//! the one that is next or the whole herd.
+//! The cost of waiters: their memory, and the commands and the time of a hand-off.
 //!
-//! Each waiter enters once. Hand-overs are timed from the release to the last one inside.
+//! Many tasks of one process wait for a key that another process holds.
+//!
+//! Each waiter enters once. The time of a hand-off is that from the release to the last entry,
+//! divided by the number of waiters.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::turns::{Pace, one_by_one};
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let server = bench.server;
     for count in [1, 64, 1_024, 8_192] {
-        // Where each waiter polls, so many are a minute of waiting for it.
+        // If each waiter polls, this many waiters take a minute.
         let many = count > 1_024;
         let contenders = if many {
             bench.own(&["ours"])?
@@ -36,7 +38,8 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         }
         let time = What::less(row("time of a hand-over"), "us").at(count);
         bench.each(&time, &runs, |slices| last(slices, |waited| waited.micros));
-        // With those that scripts call. One waiter's are those of a hand-over through Redis; in a herd each wakes all others.
+        // Includes the commands of scripts. With one waiter, these are the commands of a hand-off
+        // through Redis.
         let commands = What::less(row("commands of a hand-over"), "").at(count);
         let commands = if count > 1 { commands.goal("ours", AtMost(5.0)) } else { commands };
         bench.each(&commands, &runs, |slices| last(slices, |waited| waited.commands));
@@ -44,7 +47,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the waiters cost, each.
+/// The cost per waiter.
 #[derive(Debug)]
 struct Waited {
     bytes: f64,
@@ -57,7 +60,7 @@ impl Waited {
         let mut info = server.connect().await?;
         let mut holder = Process::start(contender, &[server]).await?;
         let mut crowd = Crowd::start(contender, server, 1, count).await?;
-        // They ask once: the time in which they ask is over before the first is inside.
+        // Each waiter requests the lock once: the span ends before the first entry.
         let span = Duration::from_millis(200 + count / 10);
         let order = |key: &str| Order { key: key.to_owned(), body: Duration::ZERO, span };
         crowd.warm_up(16).await?;

@@ -1,4 +1,4 @@
-//! A lock is released in one process while another waits for it: how long until the waiter's body runs.
+//! The time from a release in one process to the body of a waiter in another process.
 
 use std::time::Duration;
 
@@ -44,13 +44,13 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
 async fn once(holder: &mut Process, waiter: &mut Process) -> Result<f64, Failure> {
     let [_] = holder.ask("take wake-up", "taken").await?;
     waiter.tell("take wake-up").await?;
-    // Long enough to be queued, short enough to stay warm.
+    // Long enough to be queued, short enough for warm caches.
     tokio::time::sleep(Duration::from_millis(4)).await;
     let [freed] = holder.ask("free", "freed").await?;
     let [taken] = waiter.hear("taken").await?;
     let [_] = waiter.ask("free", "freed").await?;
     if taken < freed {
-        return Err("the waiter was inside before the release".into());
+        return Err("the waiter acquired the lock before the release".into());
     }
     Ok(millis_between(freed, taken))
 }
@@ -61,5 +61,5 @@ fn sorted(mut waits: Vec<f64>) -> Vec<f64> {
 }
 
 const TIMES: usize = 60;
-/// Who polls is woken late: a slice of his has fewer.
+/// The limit of a slice: libraries that poll wake up late, and have fewer samples.
 const LONGEST: Duration = Duration::from_millis(800);

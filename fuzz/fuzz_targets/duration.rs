@@ -1,4 +1,4 @@
-//! Durations of URLs.
+//! Fuzzes the durations of URLs.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Keys: two lists of values, apart by an empty line.
+//! Fuzzes keys: two lists of values, separated by an empty line.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What is published.
+//! Fuzzes pub/sub messages.
 
 #![no_main]
 

@@ -1,4 +1,6 @@
-//! URLs with a password, of which none is shown. A line each: scheme, user, what stands before and behind it, the rest.
+//! Fuzzes URLs with a password, which must not be printed.
+//!
+//! The input lines are the arguments of `read_url_with_a_password`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a server answers, as bytes.
+//! Fuzzes the replies of a server, as bytes.
 
 #![no_main]
 

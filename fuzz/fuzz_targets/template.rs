@@ -1,11 +1,11 @@
-//! Templates: the macros' parser takes any text apart, and says of each letter where it stands.
+//! Fuzzes templates: the parser of the macros accepts any text, and reports valid positions.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use template::{Modifier, Piece, Step};
 
-/// The macros' own file: a crate of macros exports nothing else.
+/// The file of the macro crate, included because a proc-macro crate exports only macros.
 #[path = "../../dlock-macros/src/template.rs"]
 mod template;
 
@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Writes pieces as a template has them.
+/// Formats pieces as a template.
 fn written(pieces: &[Piece]) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => text.replace('<', "<<").replace('>', ">>"),
@@ -42,7 +42,7 @@ fn written(pieces: &[Piece]) -> String {
     pieces.iter().map(piece).collect()
 }
 
-/// Returns what pieces mean, wherever they stand.
+/// Returns the meaning of pieces, without their positions.
 fn told(pieces: &[Piece]) -> Vec<String> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! URLs.
+//! Fuzzes URLs.
 
 #![no_main]
 

@@ -1,38 +1,41 @@
-//! Makes a contender of a lock library: a process that is told by lines what to lock, and answers by lines how it went.
+//! Runs a lock library as a contender: a process that reads orders and writes answers.
 //!
-//! A program implements [`Library`] and calls [`serve`]. Contenders in other languages speak the same lines by themselves. What is
-//! locked when, and what is made of the answers, is not here: that is `dlock-benches`.
+//! A program implements [`Library`] and calls [`serve`]. Contenders in other languages implement
+//! the same protocol.
 //!
-//! # The lines
+//! See also: `dlock-benches`, which sends the orders.
 //!
-//! Orders come in at standard input, answers go out at standard output, and what is logged goes to standard error. The process ends
-//! when its input ends. Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share. Its arguments are the
-//! `host:port` of its servers: of one, or of several that vote (Redlock).
+//! # Protocol
+//!
+//! Orders arrive on standard input, answers leave on standard output, and logs on standard error.
+//! The process ends when its input ends. Times are nanoseconds of `CLOCK_MONOTONIC`, which all
+//! processes of a machine share. The arguments are the `host:port` of the servers: one, or several
+//! that form a quorum (Redlock).
 //!
 //! ```text
 //! out: ready                                 connected, scripts loaded
-//! in:  pairs TASKS MILLIS                    each task locks and unlocks a key of its own, `bench:<id>`, for so long
-//! out: pairs COUNT NANOS CPU_NANOS           how many, in what time, with how much processor time of this process (user + kernel)
-//! in:  enter KEY TASKS BODY_MICROS START END FILE      so many tasks want the key from START to END, each again and again; the body
-//!                                            sleeps (0: it is empty); who waits for ten seconds may try anew, as one of
-//!                                            a library that forgets to wake some
-//! out: entered COUNT                         FILE has an [`Entry`] for each time a task was inside
-//! in:  take KEY                              locks it
-//! out: taken NANOS                           read first thing inside
+//! in:  pairs TASKS MILLIS                    each task locks and unlocks a different key, `bench:<id>`, for MILLIS
+//! out: pairs COUNT NANOS CPU_NANOS           the number, the time, and the processor time of this process (user + kernel)
+//! in:  enter KEY TASKS BODY_MICROS START END FILE      TASKS tasks contend for the key from START to END, repeatedly; the body sleeps
+//!                                            (0: it is empty); a task that has waited for 10 s may try again, because some
+//!                                            libraries fail to wake waiters
+//! out: entered COUNT                         FILE has an [`Entry`] per hold
+//! in:  take KEY                              locks KEY
+//! out: taken NANOS                           the time at the start of the hold
 //! in:  free                                  unlocks what `take` took
-//! out: freed NANOS                           read before the unlock begins; said after it
-//! in:  hold COUNT LEASE_MILLIS               locks `held:<id>` for so many ids, and keeps them renewed where the library can
+//! out: freed NANOS                           the time before the unlock; sent after it
+//! in:  hold COUNT LEASE_MILLIS               locks `held:<id>` for COUNT ids, renewed if the library supports it
 //! out: holding
 //! in:  let go                                unlocks them
 //! out: gone
-//! in:  lose KEY LEASE_MILLIS                 locks it and watches
-//! out: watching                              and later: lost NANOS, when the user of the library was told
-//! in:  nest TIMES                            locks `nest`, and inside so many times again in the same chain of calls
-//! out: nested NANOS                          what the inner ones took together
+//! in:  lose KEY LEASE_MILLIS                 locks KEY and watches for its loss
+//! out: watching                              and later: lost NANOS, the time when the library reported the loss
+//! in:  nest TIMES                            locks `nest`, and inside TIMES times again in the same chain of calls
+//! out: nested NANOS                          the total time of the inner calls
 //! in:  usage
 //! out: usage CPU_NANOS
-//! out: cannot WHY                            in place of any answer, of `ready` too: the library has no such thing
-//! out: failed WHY                            in place of any answer: an error
+//! out: cannot WHY                            instead of any answer, also of `ready`: the library does not support it
+//! out: failed WHY                            instead of any answer: an error
 //! ```
 
 mod library;

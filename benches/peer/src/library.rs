@@ -1,30 +1,29 @@
-//! What a lock library must do to be a contender.
-//!
-//! Not here: who asks it to (`serve`).
+//! The interface of a lock library that runs as a contender.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What can go wrong: said as `failed`, or as `cannot` where it is a [`Cannot`].
+/// An error, sent as `cannot` if it is a [`Cannot`], and as `failed` otherwise.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a library answers.
+/// The result of an order.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// How long a lock is waited for.
+/// The longest wait for a lock.
 pub const WAIT: Duration = Duration::from_secs(60);
 
-/// The lease where an order names none.
+/// The lease of orders without a lease.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// A lock library, connected. Clones are handles of one connection, as an application would share them.
+/// A connected lock library. Clones share one connection, as in an application.
 ///
-/// It uses its own way to wait with its own defaults, and polls as its documentation suggests where it has none.
+/// It waits as the library does by default. A library without a wait polls as its documentation
+/// suggests.
 pub trait Library: Clone + Send + Sync + 'static {
-    /// A lock that is held. It is given back to [`unlock`](Self::unlock).
+    /// A held lock, passed to [`unlock`](Self::unlock).
     type Guard: Send + 'static;
 
-    /// Locks `key`, and waits for it for `wait` at most. Where the library renews leases, it renews this one.
+    /// Locks `key`, and waits at most `wait`. If the library renews leases, it renews this one.
     fn lock(
         &self,
         key: &str,
@@ -32,7 +31,7 @@ pub trait Library: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Self::Guard>> + Send;
 
-    /// Unlocks, and waits for the server's answer unless the library never does.
+    /// Unlocks, and waits for the server's reply unless the library never does.
     fn unlock(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
 
     /// Runs `body` under the lock of `key`. Default: lock, body, unlock.
@@ -49,30 +48,33 @@ pub trait Library: Clone + Send + Sync + 'static {
         }
     }
 
-    /// Locks and unlocks `bench:<id>`, which nobody else wants. Default: an empty body [`under`](Self::under) it.
+    /// Locks and unlocks the uncontended key `bench:<id>`.
+    ///
+    /// Default: an empty body [`under`](Self::under) the lock.
     fn pair(&self, id: u64) -> impl Future<Output = Result<()>> + Send {
         async move { self.under(&format!("bench:{id}"), async {}).await }
     }
 
-    /// Waits until the library tells its user that the lock is lost. Default: it never does.
+    /// Waits until the library reports that the lock is lost. Default: not supported.
     fn told(&self, guard: &mut Self::Guard) -> impl Future<Output = Result<()>> + Send {
         let _ = guard;
-        async { Err(Cannot::because("its user is not told of a loss")) }
+        async { Err(Cannot::because("it does not report a loss")) }
     }
 
-    /// Locks `nest`, and inside it `times` times again; returns what the inner ones took. Default: it cannot be locked again.
+    /// Locks `nest`, and inside it `times` times again. Returns the time of the inner calls.
+    /// Default: not supported.
     fn nest(&self, times: u64) -> impl Future<Output = Result<Duration>> + Send {
         let _ = times;
-        async { Err(Cannot::because("who holds a lock cannot take it again")) }
+        async { Err(Cannot::because("its locks are not reentrant")) }
     }
 }
 
-/// Says that a library has no such thing, and why.
+/// The reason why a library does not support an order.
 #[derive(Debug)]
 pub struct Cannot(String);
 
 impl Cannot {
-    /// Makes a failure of it.
+    /// Returns a failure with this reason.
     pub fn because(why: impl Into<String>) -> Failure {
         Box::new(Self(why.into()))
     }

@@ -1,4 +1,4 @@
-//! What a contender is told: one line, one order.
+//! The orders of a contender, one per line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::library::{Cannot, Failure};
 
-/// An order. The crate's documentation says what each means.
+/// An order. The crate's documentation defines each.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Pairs { tasks: u64, span: Duration },
@@ -20,7 +20,7 @@ pub(crate) enum Order {
     Usage,
 }
 
-/// Tasks that want one key.
+/// Tasks that contend for one key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Enter {
     pub(crate) key: String,
@@ -55,7 +55,7 @@ impl FromStr for Order {
             ["lose", key, lease] => Self::Lose { key: key.to_owned(), lease: millis(lease)? },
             ["nest", times] => Self::Nest { times: times.parse()? },
             ["usage"] => Self::Usage,
-            _ => return Err(Cannot::because(format!("the order `{line}` is not known"))),
+            _ => return Err(Cannot::because(format!("unknown order `{line}`"))),
         })
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_notes_may_have_blanks_in_its_name() {
+    fn the_file_name_may_contain_spaces() {
         let order: Order = "enter hot 64 1000 7 9 /tmp/a b/notes".parse().expect("an order");
 
         let Order::Enter(enter) = order else { panic!("{order:?}") };
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_is_not_known_is_what_the_library_cannot_do() {
+    fn an_unknown_order_is_unsupported() {
         for line in ["", "dance 7", "pairs 1", "enter hot 64 0 7 9", "free it"] {
             let refused = line.parse::<Order>().expect_err(line);
             assert!(refused.is::<Cannot>(), "{line}: {refused}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_an_error() {
+    fn an_invalid_number_is_an_error() {
         let refused = "pairs many 150".parse::<Order>().expect_err("`many` is no number");
 
         assert!(!refused.is::<Cannot>(), "{refused}");

@@ -1,4 +1,4 @@
-//! The process of a contender: reads orders, has its library obey them, and says what came of it.
+//! The process of a contender: reads orders, runs them, and writes the answers.
 
 use std::io::Write;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use crate::notes::Entry;
 use crate::order::{Enter, Order};
 use crate::usage::{cpu_nanos, now};
 
-/// On how many threads the tasks run.
+/// The number of threads that run the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// A multi-thread runtime with two workers.
@@ -25,7 +25,7 @@ pub enum Threads {
     One,
 }
 
-/// Connects, and obeys orders until standard input ends.
+/// Connects, and runs orders until standard input ends.
 pub fn serve<L: Library>(threads: Threads, connecting: impl Future<Output = Result<L>>) -> ExitCode {
     let done = runtime(threads).and_then(|runtime| {
         let done = runtime.block_on(async {
@@ -37,7 +37,7 @@ pub fn serve<L: Library>(threads: Threads, connecting: impl Future<Output = Resu
                 }
             }
         });
-        // Tasks that still wait for a lock, or watch one, wait for nothing any more.
+        // Do not wait for tasks that still wait for a lock or watch one.
         runtime.shutdown_background();
         done
     });
@@ -58,14 +58,16 @@ fn runtime(threads: Threads) -> Result<Runtime> {
     Ok(builder.worker_threads(2).enable_all().build()?)
 }
 
-/// A library, and what it holds by order.
+/// A library, and the locks that it holds.
 struct Servant<L: Library> {
     library: L,
     taken: Option<Taken>,
     held: Vec<L::Guard>,
 }
 
-/// What `take` took: a task that is inside until it is told to leave, and then says since when it was on its way out.
+/// The hold of `take`: a task that holds the lock until `leave`.
+///
+/// It returns the time before its unlock.
 struct Taken {
     leave: oneshot::Sender<()>,
     inside: JoinHandle<Result<u64>>,
@@ -93,7 +95,7 @@ impl<L: Library> Servant<L> {
         Ok(())
     }
 
-    /// Obeys, and returns what is still to be said.
+    /// Runs an order, and returns its answer, unless it was already written.
     async fn obey(&mut self, order: Order) -> Result<Option<String>> {
         Ok(Some(match order {
             Order::Pairs { tasks, span } => self.pairs(tasks, span).await?,
@@ -151,14 +153,15 @@ impl<L: Library> Servant<L> {
         for task in 0..tasks {
             let (library, key) = (self.library.clone(), Arc::clone(&key));
             running.spawn(async move {
-                // Each task has notes of its own: writing them down is no second lock.
+                // Each task has separate notes, so that recording does not need another lock.
                 let mut notes = Vec::new();
                 loop {
                     let asked = now();
                     if asked >= end {
                         return Ok::<_, Failure>(notes);
                     }
-                    // It stands here, whoever runs it: what a library takes to move the body of somebody else is not what is measured.
+                    // Pinned here, so that no library moves the body; such moves are not to be
+                    // measured.
                     let inside = pin!(inside(body));
                     let (entered, left) = library.under(&key, inside).await?;
                     notes.push(Entry { entered, asked, task, left });
@@ -189,13 +192,13 @@ impl<L: Library> Servant<L> {
                 self.taken = Some(Taken { leave, inside });
                 Ok(entered)
             }
-            // It was never inside.
+            // The body did not start.
             Err(_) => Err(inside.await?.err().unwrap_or_else(|| "the body did not run".into())),
         }
     }
 
     async fn hold(&mut self, count: u64, lease: Duration) -> Result<()> {
-        self.held.reserve(usize::try_from(count)?); // what it would leave behind as it grows is none of the library's
+        self.held.reserve(usize::try_from(count)?); // growth would leave garbage that does not belong to the library
         for first in (0..count).step_by(AT_ONCE) {
             let mut running = JoinSet::new();
             for id in (first..count).take(AT_ONCE) {
@@ -227,7 +230,7 @@ impl<L: Library> Servant<L> {
     async fn lose(&self, key: &str, lease: Duration) -> Result<()> {
         let mut guard = self.library.lock(key, WAIT, lease).await?;
         let library = self.library.clone();
-        say("watching"); // before anything can be said of a loss
+        say("watching"); // before a loss can be reported
         tokio::spawn(async move {
             match library.told(&mut guard).await {
                 Ok(()) => say(&format!("lost {}", now())),
@@ -238,7 +241,7 @@ impl<L: Library> Servant<L> {
     }
 }
 
-/// The body of an `enter`: returns when it began and when it ended.
+/// Runs the body of an `enter`. Returns its start and end.
 async fn inside(body: Duration) -> (u64, u64) {
     let entered = now();
     if body > Duration::ZERO {
@@ -252,12 +255,12 @@ fn refusal(error: &Failure) -> String {
     format!("{word} {}", error.to_string().replace('\n', " "))
 }
 
-/// Says a line to who started us.
+/// Writes a line to the parent process.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Who does not listen any more needs no answer.
+    // If the parent has closed the pipe, the answer is not needed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// So many locks are taken or let go of at once by `hold` and `let go`.
+/// The number of locks that `hold` acquires and `let go` releases at a time.
 const AT_ONCE: usize = 64;

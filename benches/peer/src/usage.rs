@@ -10,7 +10,7 @@ pub fn now() -> u64 {
     nanos(ClockId::Monotonic)
 }
 
-/// Returns the processor time of all threads of this process, in user and in kernel mode, in nanoseconds.
+/// Returns the processor time of this process, user and kernel, in nanoseconds.
 #[must_use]
 pub fn cpu_nanos() -> u64 {
     nanos(ClockId::ProcessCPUTime)

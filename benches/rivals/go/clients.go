@@ -1,7 +1,8 @@
 package main
 
-// How go-redis is connected: with a connection for each of 64 tasks, and with its automatic pipelining, which its documentation
-// calls experimental and recommends where many goroutines issue commands at once, from [manyTasks] tasks on.
+// Connects go-redis: with one connection for each of 64 tasks, and from [manyTasks] tasks on with
+// its automatic pipelining, which its documentation calls experimental and recommends if many
+// goroutines issue commands concurrently.
 
 import (
 	"context"

@@ -1,9 +1,10 @@
-// Go's locks as contenders of the benchmarks: redsync, rueidislock, and go-redis alone as the floor of the language.
+// Go's locks as contenders of the benchmarks: redsync, rueidislock, and go-redis alone as the floor
+// of the language.
 //
 //	rivals redsync|rueidislock|go-redis HOST:PORT..
 //
-// It is driven by lines, which benches/peer/src/lib.rs describes. A task is a goroutine. Here is what all of them do; how each of the
-// libraries is used, and at which settings, stands in its own file.
+// benches/peer/src/lib.rs defines the protocol. A task is a goroutine. The file of each library
+// describes its use and its settings.
 package main
 
 import (
@@ -22,28 +23,29 @@ import (
 
 const (
 	lease     = 30 * time.Second
-	enterWait = 10 * time.Second // the longest that a task of `enter` waits: some of rueidislock's are never woken
+	enterWait = 10 * time.Second // the longest wait of a task of `enter`: rueidislock does not wake some waiters
 	takeWait  = 30 * time.Second
-	batch     = 64 // so many locks are taken at once before they are held
+	batch     = 64 // the number of locks that are acquired at a time
 )
 
-// library is what a contender locks with.
+// library is the lock library of a contender.
 type library interface {
-	// lock waits for a lock, at the library's own rhythm, and fails after `wait`. So many tasks use the library at the time.
+	// lock waits for a lock as the library does by default, and fails after `wait`. `tasks` is the
+	// number of concurrent users.
 	lock(key string, lease, wait time.Duration, tasks int) (lock, error)
 }
 
-// lock is what somebody holds.
+// lock is a held lock.
 type lock interface {
 	unlock() error
-	// lost is closed when the holder is told of a loss; nil where it never is.
+	// lost is closed when the library reports a loss; nil if it never does.
 	lost() <-chan struct{}
 }
 
 // errWaited is what `lock` returns after its wait.
 var errWaited = errors.New("the wait is over")
 
-// cannot is what a library has not.
+// cannot is the reason why a library does not support an order.
 type cannot string
 
 func (why cannot) Error() string { return string(why) }
@@ -73,7 +75,7 @@ func connected(name string, servers []string) (library, error) {
 	return nil, fmt.Errorf("no rival is called %s", name)
 }
 
-// contender is a library, and what is held through it.
+// contender is a library, and the locks that it holds.
 type contender struct {
 	library library
 	taken   lock
@@ -107,7 +109,7 @@ func (c *contender) answer(words []string) (string, error) {
 	return "", cannot(fmt.Sprintf("`%s` is not known", words[0]))
 }
 
-// pairs has each task lock and unlock a key of its own for some time.
+// pairs lets each task lock and unlock a different key for `span`.
 func (c *contender) pairs(tasks int, span time.Duration) (string, error) {
 	counts := make([]int, tasks)
 	begun, usedBefore := now(), used()
@@ -133,7 +135,7 @@ func (c *contender) pairs(tasks int, span time.Duration) (string, error) {
 	return fmt.Sprintf("pairs %d %d %d", sum, took, usage), err
 }
 
-// enter has tasks want one key again and again, and writes down who was inside when.
+// enter lets tasks contend for one key repeatedly, and writes an entry per hold.
 func (c *contender) enter(key string, tasks int, body time.Duration, start, end int64, file string) (string, error) {
 	notes := make([][]byte, tasks)
 	time.Sleep(time.Duration(start - now()))
@@ -173,7 +175,7 @@ func (c *contender) enter(key string, tasks int, body time.Duration, start, end 
 	return fmt.Sprintf("entered %d", len(all)/32), os.WriteFile(file, all, 0o600)
 }
 
-// hold takes so many locks, a batch at a time.
+// hold acquires `count` locks, a batch at a time.
 func (c *contender) hold(count int, lease time.Duration) error {
 	c.held = make([]lock, count)
 	return inBatches(count, func(id int) (err error) {
@@ -182,7 +184,8 @@ func (c *contender) hold(count int, lease time.Duration) error {
 	})
 }
 
-// letGo unlocks what is held; what is not renewed may be over, which is no error here.
+// letGo unlocks held locks. A lock that is not renewed may have expired, which is not an error
+// here.
 func (c *contender) letGo() error {
 	err := inBatches(len(c.held), func(id int) error {
 		_ = c.held[id].unlock()
@@ -192,7 +195,7 @@ func (c *contender) letGo() error {
 	return err
 }
 
-// lose takes a lock, and says later when its holder was told of a loss.
+// lose acquires a lock, and reports later when the library reported its loss.
 func (c *contender) lose(key string, lease time.Duration) error {
 	held, err := c.library.lock(key, lease, takeWait, 1)
 	if err != nil {
@@ -201,7 +204,7 @@ func (c *contender) lose(key string, lease time.Duration) error {
 	lost := held.lost()
 	if lost == nil {
 		_ = held.unlock()
-		return cannot("no holder is ever told of a loss")
+		return cannot("it does not report a loss")
 	}
 	go func() {
 		<-lost
@@ -210,7 +213,7 @@ func (c *contender) lose(key string, lease time.Duration) error {
 	return nil
 }
 
-// inTasks runs something in so many goroutines, and returns the first error.
+// inTasks runs a function in `tasks` goroutines, and returns the first error.
 func inTasks(tasks int, run func(task int) error) error {
 	errs := make(chan error, tasks)
 	var all sync.WaitGroup
@@ -263,7 +266,7 @@ func nanos(word string) int64 {
 
 var speaking sync.Mutex
 
-// say answers with a line, or with what went wrong.
+// say writes an answer, or the error.
 func say(answer string, err error) {
 	speaking.Lock()
 	defer speaking.Unlock()

@@ -1,7 +1,8 @@
 package main
 
-// The floor of the language: go-redis alone, with SET NX PX and a script that compares and deletes. It polls every millisecond,
-// renews nothing, and no holder is told of a loss. The connections are those of clients.go.
+// The floor of the language: go-redis alone, with SET NX PX and a script that compares and deletes.
+// It polls every millisecond, renews nothing, and reports no loss. The connections are those of
+// clients.go.
 
 import (
 	"context"
@@ -22,7 +23,7 @@ type plain struct{ client client }
 
 func newPlain(servers []string) (library, error) {
 	if len(servers) > 1 {
-		return nil, cannot("two commands have no Redlock")
+		return nil, cannot("it has no Redlock")
 	}
 	client, err := newClient(servers[0])
 	if err == nil {

@@ -1,10 +1,11 @@
 package main
 
-// redsync over go-redis: polls every 50 to 250 ms, its default, and awaits each release. Nothing renews a lock by itself, and no
-// holder is told of a loss. Several servers are its Redlock.
+// redsync over go-redis: polls every 50 to 250 ms, its default, and awaits each release. It does
+// not renew locks, and reports no loss. Several servers are its Redlock.
 //
-// Every lock is a Mutex of its own, as its documentation has it; `WithTries` is as large as it must be for a wait to end by its
-// context and not by a count of 32. The connections are those of clients.go.
+// Every lock is a separate Mutex, as its documentation recommends. `WithTries` is so large that a
+// wait ends by its context, and not by the default count of 32. The connections are those of
+// clients.go.
 
 import (
 	"context"

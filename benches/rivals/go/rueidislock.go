@@ -1,12 +1,13 @@
 package main
 
-// rueidislock: waits for what the server pushes when a key changes (client-side caching), renews after half of its lease, and tells a
-// holder of a loss through its context. Unlocking waits for the key to be deleted.
+// rueidislock: waits for invalidation messages (client-side caching), renews after half of its
+// lease, and reports a loss through its context. Unlocking waits until the key is deleted.
 //
-// `KeyMajority` is 1, since one server has nothing to vote about (its default would take three keys), and `NoLoopTracking` is on,
-// which its documentation recommends from Redis 7.0.5 on. `TryNextAfter` is a second: at its default of 20 ms, a try that takes longer
-// fails, and its task may wait for ever for a push about a key that nobody has. Its lease belongs to a locker, so there is one for each. It has no Redlock
-// over servers that know nothing of each other.
+// `KeyMajority` is 1, because there is one server (the default would use three keys), and
+// `NoLoopTracking` is on, which its documentation recommends from Redis 7.0.5 on. `TryNextAfter` is
+// 1 s: with the default of 20 ms, a try that takes longer fails, and its task may wait forever for
+// a message about a free key. The lease belongs to a locker, so there is one locker per lease. It
+// has no Redlock over independent servers.
 
 import (
 	"context"
@@ -26,7 +27,7 @@ type rueidislockLibrary struct {
 
 func newRueidislock(servers []string) (library, error) {
 	if len(servers) > 1 {
-		return nil, cannot("no Redlock over servers of their own: its keys go through one client")
+		return nil, cannot("it has no Redlock over independent servers: all keys use one client")
 	}
 	library := &rueidislockLibrary{server: servers[0], lockers: map[time.Duration]rueidislock.Locker{}}
 	_, err := library.locker(lease)
@@ -55,7 +56,7 @@ func (l *rueidislockLibrary) lock(key string, lease, wait time.Duration, _ int) 
 	if err != nil {
 		return nil, err
 	}
-	// The context is that of the holder, too: it must not end with the wait.
+	// The context also belongs to the holder: it must not end with the wait.
 	source, cancel := context.WithCancel(context.Background())
 	limit := time.AfterFunc(wait, cancel)
 	held, release, err := locker.WithContext(source, key)

@@ -2,16 +2,19 @@
 //
 //     rivals.js redlock|redlock-universal HOST:PORT..
 //
-// It is driven by lines, which benches/peer/src/lib.rs describes. A task is an asynchronous function. Both go through ioredis at its
-// defaults, with one connection for all tasks, and await each release. (Its automatic pipelining takes twice the processor time for one
-// task, a third more for 1,024, and the same for 64: what is written in one turn of the loop goes out together anyway.) Several servers
-// are their Redlock.
+// benches/peer/src/lib.rs defines the protocol. A task is an asynchronous function. Both libraries
+// use ioredis with its defaults, with one connection for all tasks, and await each release. (Its
+// automatic pipelining takes twice the processor time for one task, a third more for 1,024, and the
+// same for 64, because all writes of one iteration of the event loop are sent together anyway.)
+// Several servers are their Redlock.
 //
-// redlock: polls every 100 to 300 ms, its default; tries often enough for a wait to end by its time and not by a count of 10.
-// redlock-universal: polls every 100 ms (Redlock: 200), its default; the mode `lean`, its fastest.
+// redlock: polls every 100 to 300 ms, its default; the retry count is so large that a wait ends by
+// its time, not by the default of 10. redlock-universal: polls every 100 ms (Redlock: 200), its
+// default; the mode `lean`, its fastest.
 //
-// `hold` and `lose` lock by `using`, which renews a lock shortly before it ends and tells its routine when that fails. `pairs` and
-// `enter` acquire and release by themselves, which is faster by a timer for each lock.
+// `hold` and `lose` lock by `using`, which renews a lock shortly before it expires and signals its
+// routine when that fails. `pairs` and `enter` acquire and release directly, which saves a timer
+// per lock.
 
 import { createInterface } from "node:readline";
 import { writeFileSync } from "node:fs";
@@ -22,7 +25,7 @@ import { IoredisAdapter, createLock, createRedlock } from "redlock-universal";
 const LEASE = 30_000; // ms
 const ENTER_WAIT = 10_000; // ms
 const TAKE_WAIT = 30_000; // ms
-const BATCH = 64; // so many locks are taken at once before they are held
+const BATCH = 64; // the number of locks that are acquired at a time
 
 const now = () => process.hrtime.bigint();
 const used = () => {
@@ -34,7 +37,8 @@ const range = (count) => Array.from({ length: count }, (_, number) => number);
 
 class Cannot extends Error {}
 
-// Each makes, of its clients, what locks once and returns how to unlock, and what locks for as long as a routine runs.
+// Each creates, from its clients, a function that locks and returns how to unlock, and one that
+// locks while a routine runs.
 const libraries = {
   redlock(clients) {
     const redlock = new Redlock(clients);
@@ -69,7 +73,8 @@ const libraries = {
   },
 };
 
-// Locks for as long as a routine would run: returns, once it is inside, how to unlock, and the signal of a loss.
+// Locks while a routine runs. Returns, once the lock is held, how to unlock, and the signal of a
+// loss.
 function kept(library, key, lease) {
   return new Promise((inside, failed) => {
     const done = library.using(key, lease, (signal) => {
@@ -157,7 +162,7 @@ const orders = {
     const { signal, unlock } = await kept(library, key, Number(lease));
     signal.addEventListener("abort", () => {
       console.log(`lost ${now()}`);
-      unlock().catch(() => {}); // there is nothing to unlock any more
+      unlock().catch(() => {}); // the lock is already lost
     });
     return "watching";
   },
@@ -168,7 +173,7 @@ const orders = {
 };
 
 async function answer(order, ...words) {
-  if (!Object.hasOwn(orders, order)) throw new Cannot(`\`${order}\` is not known`);
+  if (!Object.hasOwn(orders, order)) throw new Cannot(`unknown order \`${order}\``);
   return orders[order](...words);
 }
 
@@ -187,4 +192,4 @@ console.log("ready");
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(await answer(...line.split(" ")).catch(refused));
 }
-process.exit(0); // locks that are held renew themselves
+process.exit(0); // held locks keep renewing themselves

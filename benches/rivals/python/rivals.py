@@ -2,17 +2,20 @@
 
     rivals.py redis-py|python-redis-lock HOST:PORT..
 
-It is driven by lines, which benches/peer/src/lib.rs describes. With redis-py a task is one of asyncio's, with python-redis-lock a thread:
-the latter has no other way. What both do is written once, as coroutines; those of the threads never wait for anything but the thread.
+benches/peer/src/lib.rs defines the protocol. With redis-py a task is an asyncio task, with
+python-redis-lock a thread, because it has no asynchronous interface. The common code consists of
+coroutines; with threads, they block only their thread.
 
-redis-py: polls every 100 ms, its default; awaits each release; renews nothing by itself; has no Redlock. At its best: hiredis parses,
-and 64 connections are enough for all tasks (with one for each of 1,024 it is no faster).
+redis-py: polls every 100 ms, its default; awaits each release; does not renew; has no Redlock. With
+its fastest settings: hiredis parses, and 64 connections serve all tasks (1,024 connections for
+1,024 tasks are not faster).
 
-python-redis-lock: waits in BLPOP for what a release pushes, and has a connection for each thread therefore. A thread renews each lock
-that asks for it: `hold` asks, `pairs` and `enter` do not, since starting a thread for a moment would cost more than all the rest.
-Whole seconds are the finest lease that it knows. It has no Redlock.
+python-redis-lock: waits in BLPOP for the element that a release pushes, and therefore needs a
+connection per thread. A thread renews each lock on request: `hold` requests it, `pairs` and `enter`
+do not, because starting a thread costs more than the short hold. Its leases are whole seconds. It
+has no Redlock.
 
-Neither tells a holder of a loss.
+Neither reports a loss.
 """
 
 import asyncio
@@ -28,11 +31,11 @@ import redis_lock
 LEASE = 30.0  # seconds
 ENTER_WAIT, TAKE_WAIT = 10.0, 30.0  # seconds
 CONNECTIONS = 64
-BATCH = 64  # so many locks are taken at once before they are held
+BATCH = 64  # the number of locks that are acquired at a time
 
 
 class Cannot(Exception):
-    """What a library has not."""
+    """The reason why a library does not support an order."""
 
 
 class RedisPy:
@@ -53,7 +56,7 @@ class RedisPy:
     sleep = staticmethod(asyncio.sleep)
 
     def wait_for(self, tasks):
-        """Runs all of them at once, and returns what they return."""
+        """Runs all coroutines concurrently, and returns their results."""
 
         async def all_of_them():
             return await asyncio.gather(*tasks)
@@ -68,7 +71,7 @@ class PythonRedisLock:
         self.client.ping()
 
     async def lock(self, key, lease, wait, renewed):
-        # Without a renewal it refuses to wait for longer than a lease, so it is asked again.
+        # Without a renewal, the library refuses to wait for longer than a lease, so it is called again.
         end = time.monotonic() + wait
         lock = redis_lock.Lock(self.client, key, expire=max(1, int(lease)), auto_renewal=renewed)
         while (left := end - time.monotonic()) > 0:
@@ -83,7 +86,7 @@ class PythonRedisLock:
         time.sleep(seconds)
 
     def wait_for(self, tasks):
-        """Runs all of them at once, each in a thread, and returns what they return."""
+        """Runs all coroutines concurrently, each in a thread, and returns their results."""
         tasks = list(tasks)
         if len(tasks) == 1:
             return [ran(tasks[0])]
@@ -106,12 +109,12 @@ class PythonRedisLock:
 
 
 def ran(coroutine):
-    """Runs a coroutine that waits for nothing but its own thread."""
+    """Runs a coroutine that blocks its thread instead of awaiting."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("it waits for somebody else")
+    raise RuntimeError("the coroutine awaited instead of blocking its thread")
 
 
 class Contender:
@@ -195,14 +198,14 @@ class Contender:
                 try:
                     await self.library.unlock(lock)
                 except (redis.exceptions.LockError, redis_lock.NotAcquired):
-                    pass  # what is not renewed may be over
+                    pass  # a lock that is not renewed may have expired
 
         self.library.wait_for(task(self.held[first::BATCH]) for first in range(min(BATCH, len(self.held))))
         self.held = []
         return "gone"
 
     def lose(self, _key, _lease):
-        raise Cannot("no holder is ever told of a loss")
+        raise Cannot("it does not report a loss")
 
     def usage(self):
         return f"usage {time.process_time_ns()}"

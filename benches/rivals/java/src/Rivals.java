@@ -24,23 +24,25 @@ import org.redisson.config.Config;
  *
  * <pre>java Rivals redisson|redisson-fair HOST:PORT..</pre>
  *
- * <p>It is driven by lines, which benches/peer/src/lib.rs describes. Several servers are its RedLock, for which each has a Redisson of its
- * own.
+ * <p>benches/peer/src/lib.rs defines the protocol. Several servers are its RedLock, with one
+ * Redisson client per server.
  *
- * <p>How it waits: by a subscription to the lock's channel, where a release is published, and again after the rest of the lease. Locks
- * without a lease of their own are renewed by its watchdog, every third of it. A release is awaited. No holder is told of a loss.
+ * <p>A waiter subscribes to the lock's channel, on which a release is published, and checks again
+ * after the rest of the lease. Its watchdog renews locks without an explicit lease, every third of
+ * the lease. A release is awaited. No loss is reported.
  *
- * <p>A task of {@code enter} is a thread, which is what its locks belong to. One of {@code pairs} goes through the asynchronous methods,
- * with a number of its own in place of a thread's: so a pair takes a fifth to a third less of the processor than with a thread for each
- * task, and a thousand tasks are no thousand threads. The settings are its defaults, but for the check of replicas that are not
- * there ({@code checkLockSyncedSlaves}). {@code ready} comes after {@link #WARM_UP} of pairs, or the first figures would be those of the
- * interpreter.
+ * <p>A task of {@code enter} is a thread, because locks belong to threads. A task of {@code pairs}
+ * uses the asynchronous methods with a number instead of a thread id: a pair takes a fifth to a
+ * third less processor time than with one thread per task, and 1,000 tasks do not need 1,000
+ * threads. The settings are the defaults, except that the check of replicas is off
+ * ({@code checkLockSyncedSlaves}), because there are none. {@code ready} is sent after
+ * {@link #WARM_UP} of pairs, so that the first figures are not those of the interpreter.
  */
 public final class Rivals {
     private static final long LEASE = 30_000; // ms
     private static final long ENTER_WAIT = 10_000; // ms
     private static final long TAKE_WAIT = 30_000; // ms
-    private static final int BATCH = 64; // so many locks are taken at once before they are held
+    private static final int BATCH = 64; // the number of locks that are acquired at a time
     private static final long WARM_UP = 2_000; // ms
 
     private final List<String> servers;
@@ -61,7 +63,7 @@ public final class Rivals {
         Rivals rivals;
         try {
             rivals = new Rivals(arguments[0], List.of(arguments).subList(1, arguments.length));
-            String keys = "warm-up:" + UUID.randomUUID() + ":"; // others may be measured meanwhile
+            String keys = "warm-up:" + UUID.randomUUID() + ":"; // other contenders may be measured meanwhile
             rivals.pairs(keys, 64, WARM_UP);
         } catch (Exception error) {
             say("failed " + error);
@@ -78,7 +80,7 @@ public final class Rivals {
             }
             say(answer);
         }
-        System.exit(0); // threads of its own would go on
+        System.exit(0); // threads of Redisson would keep running
     }
 
     private String answer(String[] words, String line) throws Exception {
@@ -106,13 +108,13 @@ public final class Rivals {
                 held.clear();
                 return "gone";
             case "lose":
-                return "cannot no holder is ever told of a loss";
+                return "cannot it does not report a loss";
             case "nest":
                 return nest(Integer.parseInt(words[1]));
             case "usage":
                 return "usage " + used();
             default:
-                return "cannot `" + line + "` is not known";
+                return "cannot unknown order `" + line + "`";
         }
     }
 
@@ -134,7 +136,7 @@ public final class Rivals {
         }
     }
 
-    @SuppressWarnings("deprecation") // of RedLock, for which it has nothing else: its multi-lock wants all servers
+    @SuppressWarnings("deprecation") // RedLock has no replacement: the multi-lock needs all servers
     private RLock lock(String key) {
         RLock[] locks = clients.stream()
                 .map(client -> fair ? client.getFairLock(key) : client.getLock(key))
@@ -142,7 +144,7 @@ public final class Rivals {
         return locks.length == 1 ? locks[0] : clients.get(0).getRedLock(locks);
     }
 
-    /** Has each task lock and unlock a key of its own for some time. */
+    /** Lets each task lock and unlock a different key for {@code millis}. */
     private String pairs(String keys, int tasks, long millis) throws Exception {
         long begun = System.nanoTime();
         long usedBefore = used();
@@ -163,7 +165,7 @@ public final class Rivals {
         });
     }
 
-    /** Has tasks want one key again and again, and writes down who was inside when. */
+    /** Lets tasks contend for one key repeatedly, and writes an entry per hold. */
     private String enter(String key, int tasks, long body, long start, long end, String file) throws Exception {
         List<LongStream.Builder> notes = IntStream.range(0, tasks).mapToObj(task -> LongStream.builder()).toList();
         TimeUnit.NANOSECONDS.sleep(start - System.nanoTime());
@@ -193,7 +195,7 @@ public final class Rivals {
         return "entered " + words / 4;
     }
 
-    /** Takes so many locks, a batch at a time, and has the watchdog renew them. */
+    /** Acquires {@code count} locks, a batch at a time; the watchdog renews them. */
     private String hold(int count, long lease) throws Exception {
         connect(lease);
         IntStream.range(0, count).mapToObj(number -> lock("held:" + number)).forEach(held::add);
@@ -201,7 +203,7 @@ public final class Rivals {
         return "holding";
     }
 
-    /** Locks what this thread holds already. */
+    /** Locks a key that this thread already holds. */
     private String nest(int times) {
         RLock lock = lock("nest");
         lock.lock();
@@ -219,7 +221,7 @@ public final class Rivals {
         void run(int task) throws Exception;
     }
 
-    /** Runs a task in each of so many threads, and throws what one of them has thrown. */
+    /** Runs a task in each of {@code tasks} threads, and rethrows the exception of one of them. */
     private static void inThreads(int tasks, Task task) throws Exception {
         all(IntStream.range(0, tasks).mapToObj(number -> {
             var done = new CompletableFuture<Void>();

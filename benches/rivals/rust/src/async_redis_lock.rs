@@ -1,6 +1,8 @@
-//! async-redis-lock: polls every 100 ms, its default; one connection for all tasks; a task renews each lock, here every third of the
-//! lease, as at its defaults; awaits each release, by `release`. Of a loss it sets a flag, which its user has to look at: here, every
-//! millisecond. It has no Redlock.
+//! The contender async-redis-lock.
+//!
+//! It polls every 100 ms, its default, and has one connection for all tasks. A task renews each
+//! lock, here every third of the lease, as with its defaults. Each release is awaited, by `release`.
+//! It reports a loss by a flag, which the user must poll: here, every millisecond. It has no Redlock.
 
 use std::time::Duration;
 

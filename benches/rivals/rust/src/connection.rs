@@ -1,4 +1,4 @@
-//! How clients of the redis crate connect: with `TCP_NODELAY`, as the floor and we do.
+//! Connects clients of the redis crate, with `TCP_NODELAY`, like the floor and dlock.
 
 use dlock_bench_peer::Result;
 use redis::io::tcp::TcpSettings;

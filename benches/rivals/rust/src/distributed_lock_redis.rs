@@ -1,8 +1,12 @@
-//! distributed-lock-redis: one connection of fred's to each server, for all tasks; a task renews each lock, at once and then every
-//! third of the lease, its default; awaits each release, by `release`; several servers are its Redlock.
+//! The contender distributed-lock-redis.
 //!
-//! It does not wait: with its time to wait or without, a lock that is taken is refused at once, and its documentation says of no rhythm.
-//! So it is asked again every millisecond, as the floor is. The lease is that of a provider, so there is one for each.
+//! It has one connection of fred's to each server, for all tasks. A task renews each lock, at once
+//! and then every third of the lease, its default. Each release is awaited, by `release`. Several
+//! servers are its Redlock.
+//!
+//! It does not wait: with or without its wait time, it refuses a held lock immediately, and its
+//! documentation suggests no poll interval. So it polls every millisecond, like the floor. The
+//! lease belongs to a provider, so there is one provider per lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;

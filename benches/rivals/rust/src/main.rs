@@ -4,7 +4,8 @@
 //! rivals rslock|async-redis-lock|distributed-lock-redis|redis-lock HOST:PORT..
 //! ```
 //!
-//! How each is used, and at which settings, stands in its own file. Not here: the lines that drive them (`dlock_bench_peer`).
+//! The file of each library describes its use and its settings. `dlock_bench_peer` defines the
+//! protocol.
 
 mod async_redis_lock;
 mod connection;

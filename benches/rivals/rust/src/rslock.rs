@@ -1,8 +1,11 @@
-//! rslock: polls after 0 to 200 ms at random, its default; one connection for all tasks; awaits each release; several servers are its
-//! Redlock.
+//! The contender rslock.
 //!
-//! `pair` and `under` acquire and release by themselves. `using` renews, half a second before the end, and gives up with an error when
-//! that fails; so `lock`, whose locks are held for long, is a task of its own that is inside of `using` until it is told to leave.
+//! It polls after 0 to 200 ms at random, its default, and has one connection for all tasks. Each
+//! release is awaited. Several servers are its Redlock.
+//!
+//! `pair` and `under` acquire and release themselves. `using` renews 500 ms before the end, and
+//! returns an error when that fails. `lock` holds locks for longer, so it spawns a task that stays
+//! inside `using` until it is notified to leave.
 
 use std::time::Duration;
 
@@ -26,7 +29,7 @@ impl Rslock {
     }
 }
 
-/// A task that is inside of `using`.
+/// A task inside `using`.
 pub(crate) struct Inside {
     leave: oneshot::Sender<()>,
     done: JoinHandle<Result<(), LockError>>,
@@ -64,7 +67,7 @@ impl Library for Rslock {
     async fn told(&self, guard: &mut Inside) -> Result<()> {
         match (&mut guard.done).await? {
             Err(_) => Ok(()),
-            Ok(()) => Err("it left by itself".into()),
+            Ok(()) => Err("the task ended by itself".into()),
         }
     }
 }
