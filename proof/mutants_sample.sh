@@ -11,7 +11,8 @@
 # DLOCK_MUTANTS_SEED selects another sample (default 20261126), DLOCK_MUTANTS_COUNT a larger one.
 # The order is that of the SHA-256 of seed and mutant, so that the sample is reproducible. The unit
 # tests of the package run first, then the suites that cover the file. Each verdict is appended to
-# DLOCK_MUTANTS_RESULTS (target/mutants/sample.tsv) at once, so a run can be stopped at any time.
+# DLOCK_MUTANTS_RESULTS (proof/mutants/sample_results.tsv) at once, so a run can be stopped at any
+# time and continued on another machine.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
@@ -19,7 +20,7 @@ PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 seed=${DLOCK_MUTANTS_SEED:-20261126}
 count=${DLOCK_MUTANTS_COUNT:-40}
 work=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}
-results=${DLOCK_MUTANTS_RESULTS:-$work/sample.tsv}
+results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_results.tsv}
 tree=$work/tree
 
 main() {
