@@ -84,18 +84,18 @@ judge() {
     cp "$tree/$file" "$work/original"
     field diff <<<"$1" | patch -s "$tree/$file" || exit 1
     case $package in
-        dlock-macros) verdict=$(run 1200 -p dlock-macros) ;;
-        *) verdict=$(run 1200 -p "$package" --lib -- --skip exhaustive) ;;
+        dlock-macros) verdict=$(run 300 -p dlock-macros) ;;
+        *) verdict=$(run 300 -p "$package" --lib -- --skip exhaustive) ;;
     esac
     if [ "$verdict" = missed ]; then
         judge=suites
         case $package in
             dlock-macros)
-                verdict=$(run 1800 -p dlock-ui-tests)
+                verdict=$(run 900 -p dlock-ui-tests)
                 [ "$verdict" != missed ] ||
-                    verdict=$(run 1800 -p dlock-tests --test attribute --test contract --test spans)
+                    verdict=$(run 900 -p dlock-tests --test attribute --test contract --test spans)
                 ;;
-            *) verdict=$(run 2400 -p dlock-tests $(suites "$file")) ;;
+            *) verdict=$(run 1200 -p dlock-tests $(suites "$file")) ;;
         esac
     fi
     cp "$work/original" "$tree/$file"
