@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     }
     if problems.is_empty() {
         let (again, problems) = template::parse(&written(&pieces));
-        assert!(problems.is_empty() && told(&again) == told(&pieces), "{pieces:?} is read as {again:?}");
+        assert!(problems.is_empty() && meaning(&again) == meaning(&pieces), "{pieces:?} is read as {again:?}");
     }
 });
 
@@ -24,29 +24,29 @@ fuzz_target!(|text: &str| {
 fn written(pieces: &[Piece]) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => text.replace('<', "<<").replace('>', ">>"),
-        Piece::Hole(hole) => {
-            let steps = hole.steps.iter().map(|step| match step {
+        Piece::Placeholder(placeholder) => {
+            let steps = placeholder.steps.iter().map(|step| match step {
                 Step::Field(name) => format!(".{name}"),
                 Step::Index(number) => format!(".{number}"),
                 Step::Getter(name) => format!(".{name}()"),
             });
-            let modifier = match hole.modifier {
+            let modifier = match placeholder.modifier {
                 Modifier::Plain => "",
                 Modifier::Hash => "|hash",
                 Modifier::Opt => "|opt",
                 Modifier::Raw => "|raw",
             };
-            format!("<{}{}{modifier}>", hole.root, steps.collect::<String>())
+            format!("<{}{}{modifier}>", placeholder.root, steps.collect::<String>())
         }
     };
     pieces.iter().map(piece).collect()
 }
 
 /// Returns the meaning of pieces, without their positions.
-fn told(pieces: &[Piece]) -> Vec<String> {
+fn meaning(pieces: &[Piece]) -> Vec<String> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => format!("{text:?}"),
-        Piece::Hole(hole) => format!("{:?} {:?} {:?}", hole.root, hole.steps, hole.modifier),
+        Piece::Placeholder(placeholder) => format!("{:?} {:?} {:?}", placeholder.root, placeholder.steps, placeholder.modifier),
     };
     pieces.iter().map(piece).collect()
 }

@@ -116,8 +116,8 @@ pub(super) fn cluster(seeds: &[Seed], servers: &[Server]) -> Vec<Finding> {
     if seeds.is_empty() {
         return Vec::new();
     }
-    let nobody = seeds.iter().all(|seed| seed.whole.is_err());
-    let mut findings: Vec<_> = seeds.iter().map(|seed| of_seed(seed, nobody)).collect();
+    let all_failed = seeds.iter().all(|seed| seed.whole.is_err());
+    let mut findings: Vec<_> = seeds.iter().map(|seed| of_seed(seed, all_failed)).collect();
     let masters = servers.iter().filter(|server| server.part == Part::Master).count();
     if (1..3).contains(&masters) {
         let found = format!("it has {masters} of the three primaries that it needs");
@@ -127,7 +127,7 @@ pub(super) fn cluster(seeds: &[Seed], servers: &[Server]) -> Vec<Finding> {
     findings
 }
 
-fn of_seed(seed: &Seed, nobody: bool) -> Finding {
+fn of_seed(seed: &Seed, all_failed: bool) -> Finding {
     const CHECK: &str = "cluster";
     let finding = match &seed.whole {
         Ok(()) => Finding::new(
@@ -136,7 +136,7 @@ fn of_seed(seed: &Seed, nobody: bool) -> Finding {
             "it reports that every slot is served",
             "locks of all keys can be acquired",
         ),
-        Err(why) if nobody => {
+        Err(why) if all_failed => {
             Finding::new(Danger, CHECK, &**why, "locks of some or all keys cannot be acquired")
                 .advice("fix the reported problem; `CLUSTER INFO` and `CLUSTER NODES` show more")
         }

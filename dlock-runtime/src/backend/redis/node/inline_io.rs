@@ -527,7 +527,7 @@ mod tests {
         let shared = Arc::clone(&driver.shared);
         *lock(&place) = Some(driver);
 
-        shared.try_lock().expect("nobody polls").poll();
+        shared.try_lock().expect("the connection is not being polled").poll();
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
@@ -554,7 +554,7 @@ mod tests {
         let shared = Arc::clone(&driver.shared);
         *lock(&place) = Some(driver);
 
-        shared.try_lock().expect("nobody polls").poll();
+        shared.try_lock().expect("the connection is not being polled").poll();
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
