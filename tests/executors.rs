@@ -110,7 +110,7 @@ fn a_server_works_outside_of_tokio() {
 fn a_quorum_works_outside_of_tokio() {
     test(|| {
         let fleet = runtime(true, true).block_on(QuorumFleet::start(3));
-        use_locks(&block_on(LockManager::connect(&fleet.url_with("&io=thread"))).expect("they run"));
+        use_locks(&block_on(LockManager::connect(&fleet.url_with(""))).expect("they run"));
     });
 }
 
@@ -120,17 +120,6 @@ fn a_doctor_works_outside_of_tokio() {
         let server = RedisServer::start();
         let report = block_on(dlock_runtime::doctor(&server.url())).expect("a URL that can be used");
         assert!(report.to_string().contains("127.0.0.1"), "{report}");
-    });
-}
-
-#[test]
-fn connections_on_no_runtime_are_refused_at_connect() {
-    test(|| {
-        let server = RedisServer::start();
-        let refused = block_on(LockManager::connect(&format!("{}?io=runtime", server.url())));
-        let Err(Error::Config { part, problem, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(&*part, "io");
-        assert!(problem.contains("io=runtime"), "{problem}");
     });
 }
 

@@ -59,20 +59,15 @@ impl Kind {
 
     /// Returns the configurations of `ours` that do no more than a library of this kind.
     ///
-    /// The default does more, or does it on another thread.
+    /// The default does more.
     pub(crate) fn ways_alike(self) -> &'static [&'static str] {
         match self {
             Self::Floor | Self::Ours => &[],
-            // Most libraries drive their connection on the runtime of their callers, and detect a
-            // stolen lock at their next renewal. None hands a lock off in memory.
-            Self::Rival => &[
-                "ours, io=runtime",
-                "ours, tracking=off",
-                "ours, io=runtime, tracking=off",
-                "ours, no hand-off",
-            ],
-            Self::BackgroundRival => &["ours, background, io=runtime", "ours, no hand-off"],
-            Self::TrackingRival => &["ours, io=runtime", "ours, no hand-off"],
+            // Most libraries detect a stolen lock at their next renewal. None hands a lock off in
+            // memory.
+            Self::Rival => &["ours, tracking=off", "ours, no hand-off"],
+            Self::BackgroundRival => &["ours, background", "ours, no hand-off"],
+            Self::TrackingRival => &["ours, no hand-off"],
         }
     }
 }
@@ -154,28 +149,10 @@ const OWN: &[Own] = &[
         play: |_| serve(Threads::Two, async { Ok(Ceiling::default()) }),
     },
     Own {
-        name: "ours, io=runtime",
-        kind: Kind::Ours,
-        floor: "raw",
-        play: |servers| ours(Threads::Two, servers, "io=runtime"),
-    },
-    Own {
         name: "ours, tracking=off",
         kind: Kind::Ours,
         floor: "raw",
         play: |servers| ours(Threads::Two, servers, "tracking=off"),
-    },
-    Own {
-        name: "ours, io=runtime, tracking=off",
-        kind: Kind::Ours,
-        floor: "raw",
-        play: |servers| ours(Threads::Two, servers, "io=runtime&tracking=off"),
-    },
-    Own {
-        name: "ours, io=runtime, one thread",
-        kind: Kind::Ours,
-        floor: "raw, one thread",
-        play: |servers| ours(Threads::One, servers, "io=runtime"),
     },
     Own {
         name: "ours, no hand-off",
@@ -184,10 +161,10 @@ const OWN: &[Own] = &[
         play: |servers| ours(Threads::Two, servers, "handoff_budget=0ms"),
     },
     Own {
-        name: "ours, no hand-off, io=runtime, one thread",
+        name: "ours, no hand-off, one thread",
         kind: Kind::Ours,
         floor: "raw",
-        play: |servers| ours(Threads::One, servers, "handoff_budget=0ms&io=runtime"),
+        play: |servers| ours(Threads::One, servers, "handoff_budget=0ms"),
     },
     Own {
         name: "raw, one thread",
@@ -208,16 +185,10 @@ const OWN: &[Own] = &[
         play: |servers| serve(Threads::Two, Background::connect(url(servers, ""))),
     },
     Own {
-        name: "ours, background, io=runtime",
-        kind: Kind::Ours,
-        floor: "raw",
-        play: |servers| serve(Threads::Two, Background::connect(url(servers, "io=runtime"))),
-    },
-    Own {
-        name: "ours, background, io=runtime, one thread",
+        name: "ours, background, one thread",
         kind: Kind::Ours,
         floor: "raw, one thread",
-        play: |servers| serve(Threads::One, Background::connect(url(servers, "io=runtime"))),
+        play: |servers| serve(Threads::One, Background::connect(url(servers, ""))),
     },
     Own { name: "raw, cluster", kind: Kind::Floor, floor: "raw", play: |servers| raw(Threads::Two, servers) },
     Own {

@@ -21,7 +21,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for millis in [1, 5, 20] {
         let way = Distance::to(bench.server, Duration::from_millis(millis)).await?;
         let trip = way.nanos_of_a_trip().await?;
-        let contenders = bench.contenders(&["raw", "ours", "ours, io=runtime"])?;
+        let contenders = bench.contenders(&["raw", "ours"])?;
         let address = [way.address()];
         let start = async |contender: &Contender| {
             Ok([Process::start_at(contender, &address).await?, Process::start_at(contender, &address).await?])

@@ -50,9 +50,7 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     } else {
         bench.contenders(&[
             "ours",
-            "ours, io=runtime",
             "ours, tracking=off",
-            "ours, io=runtime, tracking=off",
         ])?
     };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };

@@ -17,7 +17,7 @@ use crate::scenarios::{Bench, last};
 use crate::server::Work;
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    let contenders = bench.contenders(&["ceiling", "raw", "ours", "ours, io=runtime"])?;
+    let contenders = bench.contenders(&["ceiling", "raw", "ours"])?;
     let server = bench.server;
     let start = async |contender: &Contender| {
         Ok((Crowd::start(contender, server, 1, 64).await?, server.connect().await?))

@@ -26,7 +26,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let server = bench.server;
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
     let slice = async |contender: &Contender| deleted(contender, server).await;
-    let contenders = bench.contenders(&["ours", "ours, io=runtime"])?;
+    let contenders = bench.contenders(&["ours"])?;
     let runs = one_by_one(bench.name, contenders, pace, bench.report, slice).await;
     for (percent, goal) in [(50.0, None), (99.0, Some(AtMost(2.0)))] {
         let row = What::less(format!("key deleted, told after, p{percent}"), "ms");

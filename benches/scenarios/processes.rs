@@ -19,7 +19,7 @@ use crate::turns::{Field, Pace, Run};
 const HAND_OFF: &str = "ours";
 const NO_HAND_OFF: &str = "ours, no hand-off";
 /// The same with the fewest wake-ups: the server, and the only thread of the next process.
-const FEWEST_THREADS: &str = "ours, no hand-off, io=runtime, one thread";
+const FEWEST_THREADS: &str = "ours, no hand-off, one thread";
 
 /// A number of processes, and of tasks in each.
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         servers.push(Server::start().await?.running()?);
     }
     let all: Vec<&Server> = servers.iter().collect();
-    let contenders = bench.contenders(&["raw", "ours", "ours, io=runtime"])?;
+    let contenders = bench.contenders(&["raw", "ours"])?;
     let start = async |contender: &Contender| Seat::start(contender, &all).await;
     let mut field = bench.field(contenders, start).await;
     tokio::time::sleep(Duration::from_millis(2_200)).await; // until the vote of each server counts

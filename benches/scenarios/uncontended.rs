@@ -21,13 +21,10 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let contenders = bench.contenders(&[
         "raw",
         "ours",
-        "ours, io=runtime",
         "ours, background",
-        "ours, background, io=runtime",
         "raw, one thread",
         "ours, one thread",
-        "ours, io=runtime, one thread",
-        "ours, background, io=runtime, one thread",
+        "ours, background, one thread",
     ])?;
     let servers = [bench.server];
     let mut field =
@@ -39,22 +36,19 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         bench.each(&What::more(row("pairs"), "/s").at(tasks), &runs, speed);
         let mut ratio = What::more(row("pairs, to raw"), "x").at(tasks);
         let mut cost = What::less(row("processor time, to raw"), "x").at(tasks);
-        if let 64 | 1_024 = tasks {
-            ratio = ratio.goal("ours", AtLeast(0.95));
-            cost = cost.goal("ours", AtMost(1.05));
-        }
-        if tasks <= 1_024 {
-            ratio = ratio.goal("ours, io=runtime, one thread", AtLeast(0.9));
-        }
-        if tasks == 1 {
-            // With one task, the default pays for the thread that renews leases; `io=runtime`
-            // avoids that. With one thread, a background release is sent together with the next
-            // call of its task.
-            ratio = ratio
-                .goal("ours, io=runtime", AtLeast(0.9))
-                .goal("ours, background, io=runtime, one thread", AtLeast(1.6));
-        } else if tasks == 64 {
-            ratio = ratio.goal("ours, background", AtLeast(1.3));
+        ratio = ratio.goal("ours", AtLeast(if tasks == 1 { 0.9 } else if tasks == 64 { 1.25 } else { 1.1 }));
+        match tasks {
+            // With one thread, a background release is sent together with the next call of its
+            // task.
+            1 => {
+                ratio = ratio.goal("ours, background, one thread", AtLeast(1.6));
+                cost = cost.goal("ours", AtMost(1.2));
+            }
+            64 => {
+                ratio = ratio.goal("ours, background", AtLeast(1.3));
+                cost = cost.goal("ours", AtMost(0.8));
+            }
+            _ => cost = cost.goal("ours", AtMost(1.05)),
         }
         bench.ratio(&ratio, &runs, speed);
         bench.each(&What::less(row("processor time of a pair"), "us").at(tasks), &runs, cost_of_a_pair);

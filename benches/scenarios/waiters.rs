@@ -26,7 +26,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let contenders = if many {
             bench.own(&["ours"])?
         } else {
-            bench.contenders(&["raw", "ours", "ours, io=runtime"])?
+            bench.contenders(&["raw", "ours"])?
         };
         let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
         let slice = async |contender: &Contender| Waited::measure(contender, server, count).await;

@@ -13,7 +13,7 @@ use crate::report::What;
 use crate::scenarios::Bench;
 
 pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    let contenders = bench.contenders(&["raw", "ours", "ours, io=runtime"])?;
+    let contenders = bench.contenders(&["raw", "ours"])?;
     let server = bench.server;
     let start = async |contender: &Contender| {
         Ok([Process::start(contender, &[server]).await?, Process::start(contender, &[server]).await?])

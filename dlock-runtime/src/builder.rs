@@ -14,7 +14,6 @@ use crate::config::url::{self, ConnectSpec, Endpoint};
 use crate::credentials::{Credentials, CredentialsProvider};
 use crate::doctor::{self, Report};
 use crate::error::Result;
-use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 
@@ -55,7 +54,6 @@ struct Overrides {
     yield_to_foreign: Option<bool>,
     replica_acks: Option<u8>,
     tracking: Option<bool>,
-    io: Option<Io>,
     certificates: Certificates,
     credentials: Option<CredentialsProvider>,
 }
@@ -176,16 +174,6 @@ impl Builder {
         self
     }
 
-    /// Sets where the connections are driven. Default: [`Io::Thread`].
-    ///
-    /// [`Io::Runtime`] needs the timers and I/O of the runtime that connects; its documentation
-    /// says what blocking that runtime costs. `memory://` has no connections: with it,
-    /// `Io::Runtime` is [`Error::Config`](crate::Error::Config).
-    pub fn io(mut self, io: Io) -> Self {
-        self.overrides.io = Some(io);
-        self
-    }
-
     /// Sets the certificate authorities, as PEM text, for `rediss://` servers.
     ///
     /// One of them must have signed the server's certificate. Default: those of the system, or of
@@ -227,10 +215,9 @@ impl Builder {
     /// connects and whenever it reconnects. It is not called while a connection lasts, and
     /// `memory://` does not call it.
     ///
-    /// The callback runs on its own thread, in the context of the runtime that drives the
-    /// connections ([`io`](Self::io)), so it may block. It must finish within the
-    /// `connect_timeout`, and at most 64 calls run at a time. If it fails, panics, or is late,
-    /// there is no connection: calls get [`Error::Unavailable`](crate::Error::Unavailable) with the
+    /// The callback runs on its own thread, in the context of a runtime of the manager, so it may
+    /// block. It must finish within the `connect_timeout`, and at most 64 calls run at a time. If
+    /// it fails, panics, or is late, there is no connection: calls get [`Error::Unavailable`](crate::Error::Unavailable) with the
     /// text of its error, and it is called again after a pause. That text must not contain a
     /// secret.
     ///
@@ -311,7 +298,6 @@ impl Builder {
             yield_to_foreign,
             replica_acks,
             tracking,
-            io,
             certificates,
             credentials,
         } = self.overrides;
@@ -328,7 +314,6 @@ impl Builder {
         set(&mut settings.rules.yield_to_foreign, yield_to_foreign);
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.rules.tracking, tracking);
-        set(&mut settings.io, io);
         set(&mut settings.credentials, credentials.map(Some));
         let Certificates { ca, client, key, name, .. } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
@@ -364,9 +349,6 @@ impl Builder {
         };
         if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
             return Err(config("replica_acks", problem));
-        }
-        if let (Endpoint::Memory { .. }, Io::Runtime) = (&target.place, settings.io) {
-            return Err(config("io", "`memory://` has no connections: leave it out"));
         }
         if let Endpoint::Quorum(_) = target.place {
             if target.settings.layout == Layout::Redisson {
@@ -484,8 +466,6 @@ mod tests {
                 ("yield_to_foreign=on", "yield_to_foreign", &[QUORUM]),
                 ("replica_acks=2", "replica_acks", &[QUORUM, "memory://"]),
                 ("layout=redisson&replica_acks=2", "", &[QUORUM, "memory://"]),
-                ("io=thread", "io", &[]),
-                ("io=runtime", "io", &["memory://"]),
                 ("publish=spublish", "publish", &PLACES),
                 ("layout=redisson&yield_to_foreign=on", "", &PLACES),
                 ("tls_ca=ca.pem", "tls", &PLACES),

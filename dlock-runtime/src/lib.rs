@@ -96,7 +96,6 @@ mod guard;
 pub mod hostile;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
-mod io;
 mod key;
 mod layout;
 mod lock;
@@ -174,7 +173,6 @@ pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
-pub use io::Io;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;

@@ -133,11 +133,6 @@ async fn no_hold_is_lost_between_processes_of_several_tasks() {
 }
 
 #[tokio::test]
-async fn no_hold_is_lost_on_the_runtime_of_the_caller() {
-    assert_none_is_lost(&HandOvers { options: "?io=runtime", ..few(300) }).await;
-}
-
-#[tokio::test]
 async fn no_hold_is_lost_with_yield_to_foreign() {
     assert_none_is_lost(&HandOvers { options: "?yield_to_foreign=on", ..few(300) }).await;
 }

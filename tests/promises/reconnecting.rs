@@ -61,14 +61,6 @@ async fn a_single_try_right_after_a_cut_succeeds_with_redisson_layout() {
 }
 
 #[tokio::test]
-async fn a_single_try_right_after_a_cut_succeeds_with_io_runtime() {
-    let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url_with("?io=runtime")).await.expect("it is open");
-
-    take_after_each(&manager, || kill_connections(&server)).await;
-}
-
-#[tokio::test]
 async fn a_single_try_right_after_a_cut_succeeds_in_a_cluster() {
     let fleet = ClusterFleet::start();
     let manager = LockManager::connect(&fleet.url_with("")).await.expect("the cluster takes managers");

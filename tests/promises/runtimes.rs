@@ -1,19 +1,20 @@
-//! `io=runtime`: connections driven by the connecting runtime, and locks after that runtime has
-//! ended.
+//! Locks while the runtime of the callers, which reads replies, is blocked, and after it has ended.
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_runtime::{Error, Io, LockManager};
+use dlock_runtime::{Error, LockManager};
 use dlock_tests::{ClusterFleet, Proxy, QuorumFleet, RedisServer, SentinelFleet, acl, thread_within, within};
 use tokio::runtime::Runtime;
 
 use super::{LONG, time_to_live, until_free, until_waiting};
 
 const LEASE: Duration = Duration::from_millis(600);
+/// Long enough to acquire 1,000 locks on a busy machine.
+const BLOCKED_LEASE: Duration = Duration::from_secs(3);
 
 /// The runtimes on which a manager is created.
 const MADE: [fn() -> Runtime; 2] = [
@@ -27,7 +28,7 @@ const MADE: [fn() -> Runtime; 2] = [
 const ENDS: [fn(Runtime); 2] = [drop, Runtime::shutdown_background];
 
 async fn connect(url: &str) -> LockManager {
-    LockManager::builder(url).io(Io::Runtime).connect().await.expect("the server takes managers")
+    LockManager::connect(url).await.expect("the server takes managers")
 }
 
 /// Runs a test with each runtime and each way in which it ends.
@@ -160,23 +161,104 @@ fn a_sentinel_primary_is_driven_on_a_runtime_and_outlives_it() {
     moves(&fleet.url_with(""));
 }
 
-#[tokio::test]
-async fn a_body_that_blocks_the_runtime_is_stopped_by_its_deadline() {
-    let server = RedisServer::start();
-    let lock = connect(&server.url()).await.lock("order:7").lease(LEASE);
-    let went_on = Arc::new(AtomicBool::new(false));
-    let of_body = Arc::clone(&went_on);
+/// Blocks every thread of a runtime for two leases while it holds 1,000 locks.
+#[test]
+fn a_blocked_runtime_loses_no_hold() {
+    const HOLDS: usize = 1_000;
+    for (made, threads) in MADE.into_iter().zip([1, 2]) {
+        thread_within(LONG * 2, "the holds of one runtime", move || {
+            let (server, runtime) = (RedisServer::start(), made());
+            let guards = runtime.block_on(async {
+                let manager = connect(&server.url()).await;
+                let mut guards = Vec::new();
+                for number in 0..HOLDS {
+                    let lock = manager.lock(&format!("order:{number}")).lease(BLOCKED_LEASE);
+                    guards.push(lock.acquire().await.expect("the lock is free"));
+                }
+                guards
+            });
 
-    let outcome = lock
-        .run(async |_guard| {
-            std::thread::sleep(LEASE * 2);
-            tokio::task::yield_now().await;
-            of_body.store(true, Ordering::SeqCst);
-        })
-        .await;
+            runtime.block_on(async {
+                let block = || async { std::thread::sleep(BLOCKED_LEASE * 2) };
+                let blocked: Vec<_> = (0..threads).map(|_| tokio::spawn(block())).collect();
+                for blocked in blocked {
+                    blocked.await.expect("it only sleeps");
+                }
+            });
 
-    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
-    assert!(!went_on.load(Ordering::SeqCst));
+            let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
+            assert_eq!(lost, 0, "of {HOLDS}, on {threads} threads");
+            runtime.block_on(async {
+                for guard in guards {
+                    guard.release().await.expect("the lock is held");
+                }
+            });
+        });
+    }
+}
+
+/// A call on another runtime, while the one that reads replies is blocked.
+#[test]
+fn a_blocked_runtime_does_not_block_calls_of_others() {
+    let (server, first, second) = (RedisServer::start(), MADE[1](), MADE[0]());
+    let manager = first.block_on(connect(&server.url()));
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(std::sync::Mutex::new(blocked));
+    for _ in 0..2 {
+        let blocked = Arc::clone(&blocked);
+        first.spawn(async move {
+            let _ = blocked.lock().map(|blocked| blocked.recv());
+        });
+    }
+
+    second.block_on(async {
+        for number in 0..100 {
+            let lock = manager.lock(&format!("order:{number}")).lease(LONG);
+            let call = async { lock.acquire().await.expect("the lock is free").release().await };
+            within(Duration::from_secs(2), "a call of another runtime", call).await.expect("it is held");
+        }
+    });
+
+    drop(unblock);
+}
+
+/// Tasks of a runtime hold and wait for locks when it is dropped. Nothing may be left after one
+/// lease.
+#[test]
+fn a_dropped_runtime_leaves_nothing_after_one_lease() {
+    on_each(|first, end| {
+        let (server, second) = (RedisServer::start(), MADE[0]());
+        let manager = first.block_on(connect(&server.url()));
+        let (entered, has_entered) = std::sync::mpsc::channel();
+        for number in 0..20 {
+            // Four tasks per key: one holds the lock, and three wait for it.
+            let lock = manager.lock(&format!("order:{}", number % 5)).lease(LEASE).wait(LONG);
+            let entered = entered.clone();
+            first.spawn(async move {
+                let _guard = lock.acquire().await.expect("the lock is granted");
+                entered.send(()).expect("the test waits");
+                std::future::pending::<()>().await;
+            });
+        }
+        first.block_on(async {
+            let wait = tokio::task::spawn_blocking(move || {
+                (0..5).for_each(|_| has_entered.recv_timeout(LONG).expect("each key is held"));
+            });
+            wait.await.expect("the locks are free");
+        });
+
+        drop(manager);
+        end(first);
+
+        second.block_on(async {
+            tokio::time::sleep(LEASE).await;
+            let keys = server.call(&["KEYS", "*order:*"]);
+            for number in 0..5 {
+                let left = time_to_live(&server, &format!("order:{number}"));
+                assert_eq!(left, Duration::ZERO, "order:{number}: {keys:?}");
+            }
+        });
+    });
 }
 
 /// The task that would report the loss runs on the blocked thread and has not run. Only the check
@@ -184,7 +266,7 @@ async fn a_body_that_blocks_the_runtime_is_stopped_by_its_deadline() {
 #[tokio::test]
 async fn a_blocking_body_that_is_polled_next_is_stopped() {
     let server = RedisServer::start();
-    let lock = connect(&server.url()).await.lock("order:7").lease(LEASE);
+    let lock = connect(&server.url()).await.lock("order:7").lease(LEASE).renew(false);
     let went_on = Arc::new(AtomicBool::new(false));
     let of_body = Arc::clone(&went_on);
 
@@ -209,49 +291,21 @@ async fn a_blocking_body_that_is_polled_next_is_stopped() {
     assert!(!went_on.load(Ordering::SeqCst));
 }
 
+/// tokio reports with a panic that a runtime has no I/O. The manager's own thread then reads the
+/// replies.
 #[test]
-fn a_runtime_without_timers_is_rejected_immediately() {
+fn a_runtime_without_timers_or_io_is_served_by_the_managers_thread() {
     let server = RedisServer::start();
     let url = server.url();
 
-    let connected = thread_within(Duration::from_secs(5), "the runtime without timers", move || {
+    thread_within(LONG, "the runtime without i/o", move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
-        runtime.block_on(LockManager::builder(&url).io(Io::Runtime).connect())
+        runtime.block_on(async {
+            let manager = connect(&url).await;
+            let guard = manager.lock("order:7").acquire().await.expect("the lock is free");
+            guard.release().await.expect("it is held");
+        });
     });
-
-    let Err(Error::Config { part, problem, .. }) = connected else { panic!("{connected:?}") };
-    assert_eq!(&*part, "io");
-    assert!(problem.contains("enable_all"), "{problem}");
-}
-
-#[test]
-fn a_runtime_without_io_is_rejected_without_further_panics() {
-    const NAME: &str = "runtime without i/o";
-    static PANICS: AtomicUsize = AtomicUsize::new(0);
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().name() == Some(NAME) {
-            PANICS.fetch_add(1, Ordering::SeqCst);
-        } else {
-            before(panic);
-        }
-    }));
-    let server = RedisServer::start();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime =
-        builder.worker_threads(1).thread_name(NAME).enable_time().build().expect("a runtime can be made");
-
-    let connecting = LockManager::builder(&server.url()).io(Io::Runtime).connect();
-    let connected = runtime.block_on(runtime.spawn(connecting)).expect("no panic reaches the caller");
-    let Err(Error::Config { part, .. }) = connected else { panic!("{connected:?}") };
-    assert_eq!(&*part, "io");
-
-    // A retry would happen within 100 ms.
-    let panics = || PANICS.load(Ordering::SeqCst);
-    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
-    let soon = panics();
-    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(700)).await });
-    assert_eq!(panics(), soon, "the panic repeats");
 }
 
 /// Returns the number of connections of a server, except the one that asks.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_runtime::{Credentials, Error, Io, LockManager};
+use dlock_runtime::{Credentials, Error, LockManager};
 use dlock_tests::{RedisServer, within};
 
 use super::{LEASE, LONG, SOON, assert_config, assert_grant_is_received, hold_beyond_the_lease, until_ready};
@@ -163,9 +163,9 @@ async fn a_password_alone_is_that_of_the_default_user() {
 struct Gate(Arc<Mutex<()>>, Arc<AtomicU32>);
 
 impl Gate {
-    async fn connect(&self, server: &RedisServer, io: Io) -> LockManager {
+    async fn connect(&self, server: &RedisServer) -> LockManager {
         let Self(gate, calls) = self.clone();
-        let builder = LockManager::builder(&format!("redis://127.0.0.1:{}", server.port())).io(io);
+        let builder = LockManager::builder(&format!("redis://127.0.0.1:{}", server.port()));
         let manager = builder.credentials(move || {
             let (gate, calls) = (Arc::clone(&gate), Arc::clone(&calls));
             async move {
@@ -211,36 +211,32 @@ async fn while_locked<T>(gate: &Gate, test: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_blocked_callback_does_not_delay_the_end_of_a_lost_body() {
-    for io in [Io::Thread, Io::Runtime] {
-        let mut server = server_with("first-one");
-        let gate = Gate::default();
-        let manager = gate.connect(&server, io).await;
-        let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
-        let before = gate.calls();
+    let mut server = server_with("first-one");
+    let gate = Gate::default();
+    let manager = gate.connect(&server).await;
+    let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+    let before = gate.calls();
 
-        let lost = while_locked(&gate, async {
-            server.kill();
-            gate.until_called_after(before).await;
-            tokio::time::timeout(LEASE * 2, guard.lost()).await
-        });
+    let lost = while_locked(&gate, async {
+        server.kill();
+        gate.until_called_after(before).await;
+        tokio::time::timeout(LEASE * 2, guard.lost()).await
+    });
 
-        assert!(lost.await.is_ok(), "{io:?}: the loss was not reported while the callback blocked");
-    }
+    assert!(lost.await.is_ok(), "the loss was not reported while the callback blocked");
 }
 
 #[tokio::test]
 async fn a_blocked_callback_does_not_delay_renewals() {
-    for io in [Io::Thread, Io::Runtime] {
-        let server = server_with("first-one");
-        let gate = Gate::default();
-        let manager = gate.connect(&server, io).await;
-        let before = gate.calls();
+    let server = server_with("first-one");
+    let gate = Gate::default();
+    let manager = gate.connect(&server).await;
+    let before = gate.calls();
 
-        while_locked(&gate, async {
-            server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            gate.until_called_after(before).await;
-            hold_beyond_the_lease(&manager).await;
-        })
-        .await;
-    }
+    while_locked(&gate, async {
+        server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        gate.until_called_after(before).await;
+        hold_beyond_the_lease(&manager).await;
+    })
+    .await;
 }

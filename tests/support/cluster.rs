@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::acl;
 use crate::clock::{Moment, within};
-use crate::io;
 use crate::resp::Reply;
 use crate::sentinel::{End, Switch, role};
 use crate::server::{RedisServer, RedisServerBuilder};
@@ -97,7 +96,7 @@ impl ClusterFleet {
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts = [0, 2 * MASTERS - 1].map(|at| format!("127.0.0.1:{}", self.servers[at].port()));
-        format!("redis+cluster://{}{}{}", self.servers[0].access(), hosts.join(","), io::asked_for(suffix))
+        format!("redis+cluster://{}{}{}", self.servers[0].access(), hosts.join(","), suffix)
     }
 
     /// Returns the server on `port`.

@@ -35,7 +35,6 @@
 //! | [`resp`] | a minimal Redis protocol: framing of requests, and queries to a server |
 //! | `resident` | the resident memory of this process |
 //! | [`clock`] | the boot clock, which counts while the machine sleeps, and time limits for tests |
-//! | [`io`] | the option that runs whole suites with connections on the runtimes of the tests |
 //! | [`io_thread`] | a thread with its own runtime, which a test cannot block |
 //! | [`world`] | the backend of a contract test: in memory, or a separate Redis |
 
@@ -51,7 +50,6 @@ pub mod guarded;
 pub mod handover;
 pub mod history;
 pub mod hostile;
-pub mod io;
 pub mod io_thread;
 pub mod judge;
 pub mod judges;

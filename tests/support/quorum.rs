@@ -9,7 +9,6 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 
 use crate::acl;
-use crate::io;
 use crate::resp::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::world::name;
@@ -56,7 +55,7 @@ impl QuorumFleet {
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
-        let options = io::asked_for(&format!("?lease={}s{options}", LEASE.as_secs()));
+        let options = &format!("?lease={}s{options}", LEASE.as_secs());
         format!("redis+quorum://{}{}{options}", self.servers[0].access(), hosts.join(","))
     }
 

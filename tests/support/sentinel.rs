@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 
 use crate::acl;
 use crate::clock::{Moment, within};
-use crate::io;
 use crate::resp::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::wall_clock::WallClock;
@@ -101,7 +100,7 @@ impl SentinelFleet {
     pub fn url_with(&self, suffix: &str) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
         let access = self.master().access();
-        format!("redis+sentinel://{access}{}/{MASTER}{}", hosts.join(","), io::asked_for(suffix))
+        format!("redis+sentinel://{access}{}/{MASTER}{}", hosts.join(","), suffix)
     }
 
     /// Returns the primary.

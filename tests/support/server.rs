@@ -21,7 +21,6 @@ use tempfile::TempDir;
 use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
-use crate::io;
 use crate::resp::{Client, Reply};
 use crate::wall_clock::WallClock;
 
@@ -75,7 +74,7 @@ impl RedisServer {
     /// Returns the URL followed by `suffix`, such as `?namespace=shop`.
     #[must_use]
     pub fn url_with(&self, suffix: &str) -> String {
-        format!("{}{}", self.url(), io::asked_for(suffix))
+        format!("{}{}", self.url(), suffix)
     }
 
     /// Returns the URL of the TLS port. The certificate must be valid for 127.0.0.1.

@@ -56,11 +56,9 @@ async fn scenario(url: String, server: Arc<RedisServer>) {
 }
 
 fn run_scenario_on(run: impl Fn(std::pin::Pin<Box<dyn Future<Output = ()>>>) + Copy + Send + 'static) {
-    for io in ["", "?io=runtime"] {
-        let server = Arc::new(RedisServer::start());
-        let url = format!("{}{io}", server.url());
-        thread_within(LONG, "the scenario on one runtime", move || run(Box::pin(scenario(url, server))));
-    }
+    let server = Arc::new(RedisServer::start());
+    let url = server.url();
+    thread_within(LONG, "the scenario on one runtime", move || run(Box::pin(scenario(url, server))));
 }
 
 #[test]

@@ -128,22 +128,6 @@ async fn a_release_to_a_waiter_is_one_command_and_its_grant_none() {
 }
 
 #[tokio::test]
-async fn with_io_runtime_a_grant_is_confirmed_immediately() {
-    let (wire, [_, other], guard, waiter) = contended(&format!("{STEADY}&io=runtime")).await;
-
-    let cost = wire
-        .cost(async {
-            release(guard).await;
-            let held = granted(waiter).await;
-            other.ready().await.expect("the server answers"); // after the confirmation
-            std::mem::forget(held);
-        })
-        .await;
-
-    cost.is("2 EVALSHA", "2 evalsha, 2 getrange, 1 pexpire, 1 pttl, 1 publish, 1 set");
-}
-
-#[tokio::test]
 async fn a_force_release_grants_with_one_command() {
     assert_costs("1 EVALSHA", Some("1 evalsha, 1 getrange, 1 publish, 1 set"), async || {
         let (wire, [operator, _], guard, waiter) = contended(STEADY).await;

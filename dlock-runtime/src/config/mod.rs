@@ -22,7 +22,6 @@ use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;
 pub(crate) use crate::error::config;
-use crate::io::Io;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::ProtocolConfig;
@@ -35,7 +34,6 @@ pub(crate) struct Settings {
     pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
-    pub(crate) io: Io,
     pub(crate) rules: ProtocolConfig,
     pub(crate) certificates: Certificates,
     /// The callback that supplies the user and the password instead of the URL.
@@ -50,7 +48,6 @@ impl Default for Settings {
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
-            io: Io::Thread,
             rules: ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,

@@ -12,7 +12,6 @@
 //!          | "yield_to_foreign=" ( "on" | "off" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
 //!          | "tracking=" ( "on" | "off" )
-//!          | "io=" ( "thread" | "runtime" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
 //!          | "tls_name=" ( host name | address )                        of rediss
 //!          | "db=" database | ( "user" | "password" ) "=" text          of redis+unix
@@ -35,7 +34,6 @@ use crate::config::suggest::nearest;
 use crate::config::url_parts::{NOT_ENCODED, decoded, server, tls, url};
 use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
 use crate::error::Result;
-use crate::io::Io;
 use crate::layout::{Layout, Publish};
 
 /// A parsed URL.
@@ -210,7 +208,6 @@ fn settings(url: &Url) -> Result<Settings> {
                 settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
             }
             "tracking" => settings.rules.tracking = on_or_off(&name, &value)?,
-            "io" => settings.io = one_of(&name, &value, &Io::ALL)?,
             "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
             "tls_cert" => certificates.client = Some(Pem::File(value.into())),
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
@@ -240,7 +237,10 @@ fn settings(url: &Url) -> Result<Settings> {
                     if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
                 let known = || OPTIONS.iter().chain(of_sockets).copied();
                 let renamed = RENAMED.iter().find(|(old, _)| *old == unknown);
-                let problem = if let Some((_, new)) = renamed {
+                let problem = if unknown == "io" {
+                    "`io` is not needed: callers read replies themselves, and a thread renews leases; leave it out"
+                        .to_owned()
+                } else if let Some((_, new)) = renamed {
                     format!("`{unknown}` is now written `{new}`")
                 } else if let Some(near) = nearest(unknown, known()) {
                     format!("{shown} not known: did you mean `{near}`")
@@ -273,7 +273,7 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 16] = [
     "namespace",
     "layout",
     "publish",
@@ -286,7 +286,6 @@ const OPTIONS: [&str; 17] = [
     "yield_to_foreign",
     "replica_acks",
     "tracking",
-    "io",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -502,7 +501,7 @@ mod tests {
             ("redis://host?yield_to_foreign=ON", "yield_to_foreign"),
             ("redis://host?layout=hunter2", "`redisson`"),
             ("redis://host?publish=hunter2", "`spublish`"),
-            ("redis://host?io=hunter2", "`thread`, `runtime`"),
+            ("redis://host?io=hunter2", "leave it out"),
             ("memory://name#hunter2", "fragment"),
         ] {
             let Err(error) = parse(url) else { panic!("{url} was taken") };

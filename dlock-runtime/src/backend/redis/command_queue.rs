@@ -1,20 +1,15 @@
 //! The state that the engine's side and the driver share: queued requests, cleanup, and wake-ups.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::namespaces::Namespaces;
-use crate::fork::in_one_process;
+use crate::backend::redis::runtimes::Runtimes;
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
@@ -37,10 +32,10 @@ pub(super) struct CommandQueue {
     /// The number of unanswered requests.
     pending: AtomicUsize,
     pub(super) settled: Notify,
-    /// The runtime of the driver.
-    runtime: Mutex<Option<Handle>>,
-    /// Notified when the driver moves to another runtime.
-    moved: Notify,
+    /// The runtimes of the connections.
+    pub(super) runtimes: Arc<Runtimes>,
+    /// Wakes the writer on the callers' runtime when a request is queued.
+    pub(super) wake_writer: Notify,
     /// The namespaces of the keys in use.
     pub(super) namespaces: Namespaces,
 }
@@ -51,36 +46,18 @@ impl CommandQueue {
         Self { namespaces: Namespaces::new(namespace), ..Self::default() }
     }
 
-    /// Spawns a task on the driver's runtime. While the driver moves, there is no runtime, and the
-    /// task is dropped.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
-        let runtime = self.runtime()?;
-        Some(runtime.spawn(in_one_process(task)).abort_handle())
-    }
-
-    /// Records that the driver runs on `runtime`, or on none while it moves.
-    pub(super) fn moves_to(&self, runtime: Option<Handle>) {
-        *lock(&self.runtime) = runtime;
-        self.moved.notify_waiters();
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        lock(&self.runtime).clone()
-    }
-
-    /// Sleeps on the driver's runtime, and if that ends, on the next one.
-    pub(super) async fn sleep(self: Arc<Self>, time: Duration) {
-        let since = Instant::now();
-        loop {
-            let moved = self.moved.notified();
-            if let Some(runtime) = self.runtime() {
-                let left = time.saturating_sub(since.elapsed());
-                if runtime.spawn(async move { tokio::time::sleep(left).await }).await.is_ok() {
-                    return;
-                }
-            }
-            moved.await;
+    /// Has the queued requests written by the writer on the callers' runtime, or by the driver.
+    pub(super) fn wake_writer(&self) {
+        if self.runtimes.uses_callers() {
+            self.wake_writer.notify_one();
+        } else {
+            self.wake.notify_one();
         }
+    }
+
+    /// Returns `true` if a request is queued.
+    pub(super) fn has_queued(&self) -> bool {
+        !lock(&self.outbox).is_empty()
     }
 
     pub(super) fn push(&self, request: Request) {
@@ -178,14 +155,9 @@ const BATCH_FRACTION: usize = 8;
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
-
-    fn runtime() -> Runtime {
-        Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
-    }
 
     #[test]
     fn a_batch_is_large_relative_to_the_pending_requests() {
@@ -226,20 +198,5 @@ mod tests {
         assert!(!due(20));
         shared.mark_asleep(BootInstant::NEVER);
         assert!(due(600));
-    }
-
-    #[test]
-    fn a_sleep_continues_on_the_next_runtime() {
-        let (shared, first, second) = (Arc::new(CommandQueue::default()), runtime(), runtime());
-        shared.moves_to(Some(first.handle().clone()));
-        let mut sleep = Box::pin(Arc::clone(&shared).sleep(Duration::from_millis(20)));
-        assert_eq!((&mut sleep).now_or_never(), None);
-
-        drop(first);
-        shared.moves_to(None);
-        assert_eq!((&mut sleep).now_or_never(), None, "there is no runtime to wake it");
-        shared.moves_to(Some(second.handle().clone()));
-
-        second.block_on(sleep);
     }
 }

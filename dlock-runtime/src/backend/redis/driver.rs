@@ -21,7 +21,6 @@ use crate::backend::redis::topology::{LoadHint, Topology};
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
-use crate::io::Io;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootInstant;
 
@@ -31,9 +30,6 @@ pub(super) struct Driver {
     pub(super) engine: Weak<Engine>,
     pub(super) topology: Topology,
     pub(super) response_timeout: Duration,
-    /// Whether the driver shares its thread with tasks that request locks. If so, it yields to all
-    /// ready tasks before it sends.
-    yields_first: bool,
     /// The number of calls that wanted to send since the current one started; 0 if no call is
     /// sending.
     sending: AtomicUsize,
@@ -45,40 +41,39 @@ impl Driver {
         engine: Weak<Engine>,
         topology: Topology,
         response_timeout: Duration,
-        io: Io,
     ) -> Arc<Self> {
-        let yields_first = io == Io::Runtime;
-        Arc::new(Self {
-            shared,
-            engine,
-            topology,
-            response_timeout,
-            yields_first,
-            sending: AtomicUsize::new(0),
-        })
+        Arc::new(Self { shared, engine, topology, response_timeout, sending: AtomicUsize::new(0) })
     }
 
-    /// Returns `true` if the engine still exists or requests are unfinished.
-    pub(super) fn is_needed(&self) -> bool {
-        self.engine.strong_count() > 0 || self.shared.has_more()
-    }
-
-    /// Sends the queued requests, or leaves them to the driver.
+    /// Sends the queued requests, or leaves them to the writer.
     ///
     /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if the
     /// batch is large: the server then works on one part while tasks request the next. Otherwise
-    /// the driver collects them, which costs less per request: a release in the background is sent
+    /// the writer collects them, which costs less per request: a release in the background is sent
     /// together with the next request of its task.
     pub(super) fn flush(&self) {
         let leaves_now = match self.topology.traffic(&self.shared) {
             LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
             LoadHint::Busy => self.shared.is_over_batch_size(),
-            LoadHint::OfTheDriver => false,
+            LoadHint::OfTheDriver => return self.shared.wake.notify_one(),
         };
         if leaves_now {
             self.send();
         } else {
-            self.shared.wake.notify_one();
+            self.shared.wake_writer();
+        }
+    }
+
+    /// Writes queued requests on the callers' runtime, until it ends or the driver is dropped.
+    pub(super) async fn run_writer(driver: Weak<Self>, shared: Arc<CommandQueue>) {
+        loop {
+            shared.wake_writer.notified().await;
+            // Tasks that are ready add their requests to the batch.
+            tokio::task::yield_now().await;
+            match driver.upgrade() {
+                Some(driver) => driver.send(),
+                None => return,
+            }
         }
     }
 
@@ -152,9 +147,8 @@ impl Driver {
             }
             tokio::select! {
                 biased;
-                () = wake => if self.yields_first {
-                    tokio::task::yield_now().await;
-                },
+                () = wake => {}
+                () = self.shared.runtimes.has_left_callers.notified() => {}
                 () = timer.get_or_insert_with(BootTimer::new).until(until) => {}
             }
         }
@@ -193,6 +187,12 @@ impl Driver {
                 () = self.wait_for_withdrawals(CLEANUP_INTERVAL) => {}
             }
         }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.wake_writer.notify_one(); // so that the writer ends
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
 
     fn driver_of(rig: &TestNode) -> Arc<Driver> {
         let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
-        Driver::new(shared, Weak::new(), Topology::One(node), LONG, Io::Thread)
+        Driver::new(shared, Weak::new(), Topology::One(node), LONG)
     }
 
     #[test]

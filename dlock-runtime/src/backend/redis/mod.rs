@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `driver` | runs the engine's timers and decides when requests are sent |
 //! | `boot_timer` | wakes the driver at a deadline |
-//! | `runtime` | the thread or runtime that the driver runs on |
+//! | `driver_thread` | the thread that the driver runs on |
+//! | `runtimes` | the manager's own thread, the callers' runtime, and which of them reads replies |
 //! | `topology` | finds the server of a key: one server, the primaries of a cluster, or a quorum |
 //! | `node` | one server: its connections, and the requests and messages on them |
 //! | `encoding` | how locks are stored in a server: commands, scripts, and replies |
@@ -23,6 +24,7 @@ mod boot_timer;
 mod cleanup;
 mod command_queue;
 mod driver;
+mod driver_thread;
 mod encoding;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz_invariants;
@@ -30,7 +32,7 @@ mod namespaces;
 mod node;
 mod probe;
 mod reply_sink;
-mod runtime;
+mod runtimes;
 #[cfg(test)]
 mod simulation;
 mod topology;
@@ -68,7 +70,6 @@ use crate::config::url::ConnectSpec;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::error::Result;
-use crate::io::Io;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;
@@ -154,13 +155,10 @@ async fn start_one(discovery: Discovery, settings: &Settings) -> Result<Arc<Engi
 /// Returns the protocol configuration for keys that have one primary at a time.
 ///
 /// If the primary can change (`moves`), servers forward messages to each other, so a waiter that
-/// the publishing server passed over may still receive a grant. Such a grant is no proof. If the
-/// driver shares its threads with lock bodies, a confirmation that is due later may be delayed, so
-/// grants are confirmed first.
+/// the publishing server passed over may still receive a grant. Such a grant is no proof.
 fn rules_of(settings: &Settings, moves: bool) -> ProtocolConfig {
-    let (wakeup_jitter, confirm_grants_first) =
-        (LockEncoding::wakeup_jitter(settings.layout), settings.io == Io::Runtime);
-    ProtocolConfig { grants_are_proof: !moves, confirm_grants_first, wakeup_jitter, ..settings.rules }
+    let wakeup_jitter = LockEncoding::wakeup_jitter(settings.layout);
+    ProtocolConfig { grants_are_proof: !moves, wakeup_jitter, ..settings.rules }
 }
 
 /// Starts a driver for the topology that `serving` creates, and waits for its first connection.
@@ -179,23 +177,27 @@ async fn start(
     let engine = Arc::new(Engine::new(of_engine, Clock::Boot, tokens, rules, settings.lease));
     let sink = EngineSink { shared: Arc::clone(&shared), engine: Arc::downgrade(&engine) };
     let topology = serving(sink, process)?;
-    let driver = Driver::new(shared, Arc::downgrade(&engine), topology, response_timeout, settings.io);
+    let driver = Driver::new(Arc::clone(&shared), Arc::downgrade(&engine), topology, response_timeout);
     let _ = backend.driver.set(Arc::clone(&driver));
     let (first, connected) = oneshot::channel();
-    match settings.io {
-        Io::Thread => runtime::on_a_thread(driver, Some(first)).map_err(Failure::of_the_server)?,
-        Io::Runtime => runtime::on_the_runtime(driver, first)?,
+    #[cfg(test)]
+    if crate::simulated::is_on() {
+        driver_thread::on_the_runtime(driver, first);
+        return connected.await.unwrap_or_else(|_| unreachable!()).map(|()| engine).map_err(Failure::of_the_server);
     }
-    match (connected.await, settings.io) {
-        (Ok(Ok(())), _) => Ok(engine),
-        (Ok(Err(failure)), _) => Err(failure.of_the_server()),
-        (Err(_), Io::Thread) => {
+    shared.runtimes.set_callers();
+    let writer = Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&shared));
+    driver_thread::on_a_thread(driver, first).map_err(Failure::of_the_server)?;
+    match connected.await {
+        Ok(Ok(())) => {
+            shared.runtimes.spawn_on_callers(writer);
+            Ok(engine)
+        }
+        Ok(Err(failure)) => Err(failure.of_the_server()),
+        Err(_) => {
             let text = format!("no connection to {shown}");
             Err(Failure::new(FailureKind::Passing, text).of_the_server())
         }
-        // The driver panicked: tokio does not report in any other way that a runtime lacks i/o or
-        // timers.
-        (Err(_), Io::Runtime) => Err(runtime::unfit("cannot drive connections")),
     }
 }
 
@@ -225,7 +227,13 @@ impl Backend for Redis {
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(Arc::clone(&self.shared).sleep(time))
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            // The thread has started: only then do callers have the manager.
+            if let Some(own) = shared.runtimes.own() {
+                let _ = own.spawn(async move { tokio::time::sleep(time).await }).await;
+            }
+        })
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -271,13 +279,5 @@ mod tests {
 
         assert!(rules_of(&native, false).has_queue() && rules_of(&native, true).has_queue());
         assert!(!rules_of(&redisson, false).has_queue() && !rules_of(&redisson, true).has_queue());
-    }
-
-    #[test]
-    fn grants_are_confirmed_first_if_bodies_may_block_the_driver() {
-        let settings = Settings::default();
-
-        assert!(!rules_of(&settings, false).confirm_grants_first);
-        assert!(rules_of(&Settings { io: Io::Runtime, ..settings }, false).confirm_grants_first);
     }
 }

@@ -22,6 +22,7 @@ use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::node::connect_target::{ConnectTarget, NewConnection};
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::inbound::Inbound;
+use crate::backend::redis::runtimes::Runtimes;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::telemetry;
 
@@ -45,19 +46,23 @@ impl CommandFallbacks {
 
 impl ConnectTarget {
     /// Opens a connection for commands, and loads the scripts of `layout`.
-    pub(crate) async fn connect(&self, layout: LockEncoding) -> Result<NewConnection, Failure> {
+    pub(crate) async fn connect(
+        &self,
+        layout: LockEncoding,
+        runtimes: &Arc<Runtimes>,
+    ) -> Result<NewConnection, Failure> {
         if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
-            return self.connect_without_loading().await;
+            return self.connect_without_loading(runtimes).await;
         }
         let sets_info = self.fallbacks.can_set_info();
-        let (untimed, driver) = self.open_for_commands().await?;
+        let (untimed, driver) = self.open_for_commands(runtimes).await?;
         let mut timed = self.timed(&untimed);
         let load = Loaded::load(layout);
         let answers = match timed.send_packed_commands(&load, 0, load.len()).await {
             Ok(answers) => answers,
             Err(error) if is_closed_by_command(&error, timed.inbound()) => {
                 drop((timed, untimed, driver));
-                let opened = self.connect_without_loading().await?;
+                let opened = self.connect_without_loading(runtimes).await?;
                 if self.fallbacks.closed_on_script_load.swap(true, Ordering::Relaxed) {
                     self.mark_lacking_script_load(CLOSED);
                 }
@@ -89,9 +94,9 @@ impl ConnectTarget {
     }
 
     /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
-    async fn connect_without_loading(&self) -> Result<NewConnection, Failure> {
+    async fn connect_without_loading(&self, runtimes: &Arc<Runtimes>) -> Result<NewConnection, Failure> {
         let sets_info = self.fallbacks.can_set_info();
-        let (untimed, driver) = self.open_for_commands().await?;
+        let (untimed, driver) = self.open_for_commands(runtimes).await?;
         let mut timed = self.timed(&untimed);
         self.check_eval(&mut timed).await?;
         self.on_first_reply(sets_info);

@@ -16,11 +16,13 @@ use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::node::command_fallbacks::{CommandFallbacks, is_closed_by_command};
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::inbound::{Content, Inbound, Pushes};
-use crate::backend::redis::node::inline_io::{InlineDriver, SharedDriver};
+use crate::backend::redis::node::inline_io::InlineDriver;
+use crate::backend::redis::node::movable_stream::Relocation;
 use crate::backend::redis::node::sharded_subscriber::ShardSubscriber;
 use crate::backend::redis::node::stream::{self, Dialer};
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls::TlsConnector;
+use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::topology::address::Address;
 use crate::config::node_spec::NodeSpec;
 use crate::config::{Settings, config};
@@ -43,8 +45,6 @@ pub(crate) struct ConnectTarget {
     pub(crate) replica_acks: u8,
     /// Whether key tracking is enabled.
     pub(crate) tracking: bool,
-    /// The task that drives connections for commands; if `None`, each has a task of its own.
-    shared_driver: Option<Arc<SharedDriver>>,
     /// Whether the server has ever replied as a Redis server does.
     pub(super) has_answered: AtomicBool,
     /// A key in the namespace of the manager, for a test of `EVAL`.
@@ -68,7 +68,6 @@ impl ConnectTarget {
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
             tracking: settings.rules.tracking,
-            shared_driver: None,
             has_answered: AtomicBool::new(false),
             probe_key: format!(
                 "{}{}connect",
@@ -80,11 +79,6 @@ impl ConnectTarget {
         };
         target.client(RedisConnectionInfo::default())?;
         Ok(target)
-    }
-
-    /// Has `driver` drive connections for commands.
-    pub(crate) fn driven_by(self, driver: &Arc<SharedDriver>) -> Self {
-        Self { shared_driver: Some(Arc::clone(driver)), ..self }
     }
 
     /// Returns the address of the server.
@@ -124,11 +118,14 @@ impl ConnectTarget {
     }
 
     /// Opens a connection for requests. Replies on it do not time out.
-    pub(super) async fn open_for_commands(&self) -> Result<(Connection, Option<InlineDriver>), Failure> {
+    pub(super) async fn open_for_commands(
+        &self,
+        runtimes: &Arc<Runtimes>,
+    ) -> Result<(Connection, InlineDriver), Failure> {
         let config = self.timeouts().set_response_timeout(None);
-        let (config, timeout, driver) = (&config, self.connect_timeout, self.shared_driver.as_deref());
+        let (config, timeout) = (&config, self.connect_timeout);
         self.open_with(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
-            stream::inline(&dialer, config, timeout, driver).await
+            stream::inline(&dialer, config, timeout, runtimes).await
         })
         .await
     }
@@ -247,6 +244,7 @@ impl ConnectTarget {
             #[cfg(feature = "tls")]
             tls: self.tls_connector().await.map_err(unusable)?,
             inbound: Inbound::new(&self.shown, content),
+            relocation: Arc::<Relocation>::default(),
         })
     }
 
@@ -287,8 +285,8 @@ pub(crate) struct NewConnection {
     pub(crate) untimed: Connection,
     /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
     pub(crate) scripts: Option<Loaded>,
-    /// The driver that callers poll; `None` if the client library drives the connection.
-    pub(crate) driver: Option<InlineDriver>,
+    /// The driver, which callers poll.
+    pub(crate) driver: InlineDriver,
 }
 
 /// The size of the client library's request queue: no request may wait for space in it.

@@ -5,7 +5,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::backend::redis::node::inbound::Inbound;
@@ -19,14 +18,7 @@ pub(crate) struct Connection {
 
 struct ConnectionInner {
     inbound: Arc<Inbound>,
-    driver: Option<DriverTask>,
-}
-
-/// The task that drives a connection.
-pub(super) struct DriverTask {
-    pub(super) task: AbortHandle,
-    /// Notified when the connection has ended.
-    pub(super) ended: Arc<Notify>,
+    driver: Option<AbortHandle>,
 }
 
 impl Connection {
@@ -34,7 +26,7 @@ impl Connection {
     pub(super) fn new(
         client: MultiplexedConnection,
         inbound: Arc<Inbound>,
-        driver: Option<DriverTask>,
+        driver: Option<AbortHandle>,
     ) -> Self {
         Self { client, shared: Arc::new(ConnectionInner { inbound, driver }) }
     }
@@ -47,15 +39,6 @@ impl Connection {
     /// Returns a value that keeps the connection open, or `None` if its driver does.
     pub(crate) fn hold(&self) -> Option<impl Send + use<>> {
         self.shared.driver.as_ref().map(|_| Arc::clone(&self.shared))
-    }
-
-    /// Waits until the connection ends; forever if an `InlineDriver` drives it. At most one task
-    /// may wait.
-    pub(crate) async fn ended(&self) {
-        match &self.shared.driver {
-            Some(driver) => driver.ended.notified().await,
-            None => std::future::pending().await,
-        }
     }
 
     /// Returns the connection of the client library.
@@ -87,7 +70,7 @@ impl fmt::Debug for Connection {
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
         if let Some(driver) = &self.driver {
-            driver.task.abort();
+            driver.abort();
         }
     }
 }

@@ -25,8 +25,8 @@ pub(crate) struct NodeConnection {
     /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
     pub(crate) scripts: Option<Loaded>,
     lacks_evalsha: AtomicBool,
-    /// The driver that senders poll; `None` if the client library drives the connection.
-    pub(crate) driver: Option<Arc<InlineDriver>>,
+    /// The driver, which senders poll.
+    pub(crate) driver: Arc<InlineDriver>,
     /// The server.
     pub(crate) target: Arc<ConnectTarget>,
     /// The number of this connection, unique in the manager.
@@ -72,7 +72,7 @@ impl NodeConnection {
             untimed,
             scripts,
             lacks_evalsha: AtomicBool::new(false),
-            driver: driver.map(Arc::new),
+            driver: Arc::new(driver),
             target,
             epoch,
             acks,
@@ -89,10 +89,7 @@ impl NodeConnection {
 
     /// Waits until the server closes the connection, or the network loses it.
     pub(crate) async fn ended(&self) {
-        match &self.driver {
-            Some(driver) => driver.ended().await,
-            None => self.untimed.ended().await,
-        }
+        self.driver.ended().await;
     }
 
     /// Takes the pub/sub connection, to receive its messages.

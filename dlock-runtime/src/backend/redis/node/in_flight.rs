@@ -16,9 +16,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::node::completion_queue::{CompletionQueue, InFlightBatch};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::pipeline::{PipelineBatch, TimeoutSource};
+use crate::backend::redis::topology::LoadHint;
 use crate::clock::boot_time;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
@@ -27,7 +29,7 @@ use crate::sync::lock;
 #[derive(Default)]
 pub(crate) struct InFlight {
     state: Mutex<InFlightState>,
-    /// Notified when the timeout watch must be armed, or can be disarmed.
+    /// Notified when the watch must check.
     more: Notify,
 }
 
@@ -42,26 +44,22 @@ struct InFlightState {
     tasks: Vec<AbortHandle>,
     /// The number of tasks above which finished ones are removed.
     task_limit: usize,
-    watch: TimeoutWatch,
+    /// Whether the watch has a timer. Otherwise it waits for a notification.
+    is_watched: bool,
     /// How many requests of callers were sent together last. If there were several, more are
     /// likely.
     last_callers: usize,
-    /// When they were sent.
-    sent: Option<BootInstant>,
-    /// Whether the last batch came alone: no caller waits for it, and none was sent shortly before.
-    is_alone: bool,
 }
 
-/// The state of the task that finds late batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum TimeoutWatch {
-    /// A timer is set, and nothing was sent since.
-    #[default]
-    Armed,
-    /// A timer is set, and a batch was sent since.
-    Active,
-    /// No timer is set: the task waits for a notification.
-    Disarmed,
+/// What the watch found.
+#[derive(Default)]
+struct WatchResult {
+    /// The batches that are late.
+    late: Vec<Arc<InFlightBatch>>,
+    /// Whether a batch has been in flight for [`WATCH_INTERVAL`].
+    has_slow: bool,
+    /// When to check again; `None` if nothing is in flight.
+    next: Option<Duration>,
 }
 
 impl InFlight {
@@ -79,7 +77,7 @@ impl InFlight {
             return entry.abandon_unsent();
         }
         state.queue(is_tracked).push(Arc::clone(&entry));
-        let was_disarmed = state.on_sent(entry.sent, count);
+        state.last_callers = count;
         drop(state);
         match driver {
             Some(driver) => driver.send(|| entry.poll()),
@@ -87,7 +85,8 @@ impl InFlight {
         }
         // After the write: on an idle machine the watch may get the processor before the server
         // does.
-        if was_disarmed && lock(&self.state).rearm() {
+        let needs_watch = lock(&self.state).needs_watch();
+        if needs_watch {
             self.more.notify_one();
         }
     }
@@ -115,11 +114,7 @@ impl InFlight {
                 return self.more.notify_one(); // this may be a task with other work to do
             }
             let Some(next) = state.queue(is_tracked).next(count > 0) else { return };
-            let disarms = state.on_completed();
             drop(state);
-            if disarms {
-                self.more.notify_one();
-            }
             next.complete(); // holds no lock
             count += 1;
         }
@@ -144,11 +139,20 @@ impl InFlight {
         !lock(&self.state).commands.is_empty()
     }
 
-    /// Returns `true` if no batch is in flight, and more requests are unlikely to follow the next
-    /// one.
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
-        state.is_empty() && state.last_callers < 2
+    /// Returns the load: idle if no batch is in flight, and more requests are unlikely to follow
+    /// the next one.
+    pub(crate) fn load(&self) -> LoadHint {
+        let mut state = lock(&self.state);
+        if state.is_empty() && state.last_callers < 2 {
+            return LoadHint::Idle;
+        }
+        // The next request is left to the writer, and the watch finds out if that is blocked.
+        let was_watched = std::mem::replace(&mut state.is_watched, true);
+        drop(state);
+        if !was_watched {
+            self.more.notify_one();
+        }
+        LoadHint::Busy
     }
 
     /// Completes the batches in flight, because the connection is given up.
@@ -167,15 +171,23 @@ impl InFlight {
         self.complete_all();
     }
 
-    /// Completes late batches, and those that other threads have left, forever.
-    pub(crate) async fn run_timeouts(&self, response_timeout: Duration) {
+    /// Completes late batches, and those that other threads have left, forever. Also finds out
+    /// whether the callers' runtime is blocked.
+    pub(crate) async fn run_timeouts(&self, response_timeout: Duration, shared: &CommandQueue) {
         loop {
             let more = self.more.notified();
-            let (late, next) = lock(&self.state).late(boot_time(), response_timeout);
+            let uses_callers = shared.runtimes.uses_callers();
+            let has_queued = uses_callers && shared.has_queued();
+            let interval = if uses_callers { WATCH_INTERVAL } else { response_timeout };
+            let WatchResult { late, has_slow, next } =
+                lock(&self.state).watch(boot_time(), response_timeout, interval, has_queued);
             for entry in late {
                 entry.mark_late();
             }
             self.complete_all();
+            if has_slow || has_queued {
+                shared.runtimes.check_callers();
+            }
             match next {
                 Some(wait) => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -205,65 +217,35 @@ impl InFlightState {
         self.commands.is_empty() && self.tracked.is_empty()
     }
 
-    /// Notes that a batch is sent with requests of `callers` callers. Returns `true` if the watch
-    /// is disarmed.
-    fn on_sent(&mut self, sent: BootInstant, callers: usize) -> bool {
-        self.is_alone = callers == 0 && self.sent.is_none_or(|last| sent.since(last) > SPARSE_INTERVAL);
-        (self.last_callers, self.sent) = (callers, Some(sent));
-        let disarms = self.watch == TimeoutWatch::Disarmed;
-        if !disarms {
-            self.watch = TimeoutWatch::Active;
-        }
-        disarms
+    /// Returns `true` if the watch must be notified: it has no timer, and a batch is in flight.
+    fn needs_watch(&mut self) -> bool {
+        !self.is_empty() && !std::mem::replace(&mut self.is_watched, true)
     }
 
-    /// Arms the watch after a batch was sent, unless another thread has, or the batch is completed.
-    /// Returns `true` if the watch must be notified.
-    fn rearm(&mut self) -> bool {
-        let is_told = self.watch == TimeoutWatch::Disarmed && !self.is_empty();
-        if is_told {
-            self.watch = TimeoutWatch::Active;
-        }
-        is_told
-    }
-
-    /// Notes that a batch is completed. Returns `true` if the watch must be notified, to drop its
-    /// timer.
-    ///
-    /// That is the case after a renewal of a process that sends nothing else: the timer would wake
-    /// it in vain. With frequent batches the timer stays, since setting one costs more than a
-    /// completion.
-    fn on_completed(&mut self) -> bool {
-        let disarms = self.is_empty() && self.is_alone && self.watch != TimeoutWatch::Disarmed;
-        if disarms {
-            self.watch = TimeoutWatch::Armed;
-        }
-        disarms
-    }
-
-    /// Returns the late batches, and when to check again.
-    ///
-    /// If no batch is in flight, the next one cannot be late before `timeout` has passed. If none
-    /// is sent for that long, the watch is disarmed.
-    fn late(&mut self, now: BootInstant, timeout: Duration) -> (Vec<Arc<InFlightBatch>>, Option<Duration>) {
-        let (mut late, mut next) = (Vec::new(), None);
-        for line in [&self.commands, &self.tracked] {
-            for entry in line.iter().filter(|entry| !entry.is_done()) {
+    /// Checks the batches in flight. If there are none, and no request is queued, the watch needs
+    /// no timer.
+    fn watch(
+        &mut self,
+        now: BootInstant,
+        timeout: Duration,
+        interval: Duration,
+        has_queued: bool,
+    ) -> WatchResult {
+        let mut result = WatchResult { next: has_queued.then_some(interval), ..WatchResult::default() };
+        for queue in [&self.commands, &self.tracked] {
+            for entry in queue.iter().filter(|entry| !entry.is_done()) {
                 let left = entry.sent.plus(timeout).since(now);
                 if !left.is_zero() {
-                    next = Some(next.map_or(left, |next: Duration| next.min(left)));
+                    result.has_slow |= now.since(entry.sent) >= interval;
+                    let wait = left.min(interval);
+                    result.next = Some(result.next.map_or(wait, |next| next.min(wait)));
                     break;
                 }
-                late.push(Arc::clone(entry));
+                result.late.push(Arc::clone(entry));
             }
         }
-        if next.is_some() {
-            return (late, next);
-        }
-        let is_used = self.watch == TimeoutWatch::Active
-            && self.sent.is_some_and(|sent| now.since(sent) <= SPARSE_INTERVAL);
-        self.watch = if is_used { TimeoutWatch::Armed } else { TimeoutWatch::Disarmed };
-        (late, is_used.then_some(timeout))
+        self.is_watched = result.next.is_some();
+        result
     }
 }
 
@@ -272,9 +254,9 @@ pub(super) const MAX_COMPLETIONS: usize = 16;
 
 const MIN_TASK_LIMIT: usize = 16;
 
-/// A batch after a longer pause comes alone, and disarms the watch on completion. A process that
-/// shares a lock with a dozen others sends more often, and keeps its timer.
-const SPARSE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often replies and queued requests are checked while callers write and read on their own
+/// runtime, which may be blocked.
+const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -287,7 +269,7 @@ mod tests {
     use crate::backend::redis::node::health::NodeConnection;
     use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
-    use crate::backend::redis::topology::LoadHint;
+    use crate::backend::redis::node::inline_io::InlineDriver;
     use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -303,84 +285,45 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_finds_late_batches_and_the_next_deadline() {
-        let timeout = Duration::from_millis(100);
-        let mut state =
-            InFlightState { watch: TimeoutWatch::Active, sent: Some(ms(100)), ..InFlightState::default() };
+    fn the_watch_finds_late_and_slow_batches_and_the_next_deadline() {
+        let (timeout, interval) = (Duration::from_millis(100), Duration::from_millis(40));
+        let mut state = InFlightState::default();
         let sent = [0, 10, 20].map(of_state);
         sent[0].abandon();
         for sent in sent {
             state.commands.push(sent);
         }
-        let mut late = |now| {
-            let (late, next) = state.late(ms(now), timeout);
+        let mut watch = |now, has_queued| {
+            let WatchResult { late, has_slow, next } = state.watch(ms(now), timeout, interval, has_queued);
             for late in &late {
                 late.mark_late();
             }
-            (late.iter().map(|late| late.sent).collect::<Vec<_>>(), next)
+            assert_eq!(state.is_watched, next.is_some());
+            (late.iter().map(|late| late.sent).collect::<Vec<_>>(), has_slow, next)
         };
 
-        assert_eq!(late(50), (vec![], Some(Duration::from_millis(60))), "the first one is over");
-        assert_eq!(late(110), (vec![ms(10)], Some(Duration::from_millis(10))));
-        assert_eq!(late(121), (vec![ms(20)], Some(timeout)), "what is sent meanwhile is not late before");
-        assert_eq!(late(221), (vec![], None), "nothing was sent meanwhile");
-        assert_eq!(state.watch, TimeoutWatch::Disarmed);
-
-        let mut silent =
-            InFlightState { watch: TimeoutWatch::Active, sent: Some(ms(100)), ..InFlightState::default() };
-        let (_, next) = silent.late(ms(351), timeout);
-        assert!(next.is_none() && silent.watch == TimeoutWatch::Disarmed, "nothing was sent for a while");
+        assert_eq!(watch(30, false), (vec![], false, Some(interval)), "the first one is done");
+        assert_eq!(watch(50, false), (vec![], true, Some(interval)));
+        assert_eq!(watch(90, false), (vec![], true, Some(Duration::from_millis(20))));
+        assert_eq!(watch(110, false), (vec![ms(10)], true, Some(Duration::from_millis(10))));
+        assert_eq!(watch(121, true), (vec![ms(20)], false, Some(interval)), "a request is queued");
+        assert_eq!(watch(122, false), (vec![], false, None));
     }
 
     #[test]
-    fn the_watch_is_disarmed_only_after_a_single_batch() {
-        let mut state = InFlightState { watch: TimeoutWatch::Disarmed, ..InFlightState::default() };
-        let mut sent = |at, callers| {
-            let disarms = state.on_sent(ms(at), callers);
-            state.commands.push(of_state(at));
-            let is_told = state.rearm();
-            assert_eq!(is_told, disarms);
-            assert!(!state.rearm(), "it has been notified, or keeps its timer");
-            assert!(!state.on_completed(), "a batch is in flight");
-            state.commands = CompletionQueue::default();
-            (is_told, state.on_completed())
-        };
+    fn the_watch_is_notified_once_per_busy_period() {
+        let mut state = InFlightState::default();
+        assert!(!state.needs_watch(), "nothing is in flight");
 
-        assert_eq!(sent(0, 0), (true, true), "it is armed, and disarmed by the reply");
-        assert_eq!(sent(251, 1), (false, false), "others are likely to come");
-        assert_eq!(sent(501, 0), (false, false), "one came a moment before");
-        assert_eq!(sent(752, 0), (false, true));
+        state.commands.push(of_state(0));
+        assert!(state.needs_watch());
+        assert!(!state.needs_watch(), "it has been notified");
 
-        let (late, next) = state.late(ms(753), LONG);
-        assert!(late.is_empty() && next.is_none() && state.watch == TimeoutWatch::Disarmed);
-        assert!(!state.on_completed(), "it is disarmed already");
-
-        assert!(state.on_sent(ms(1_003), 1));
-        assert!(!state.rearm() && state.watch == TimeoutWatch::Disarmed, "the reply came at once");
-    }
-
-    #[tokio::test]
-    async fn a_batch_after_a_renewal_arms_the_watch() {
-        let test = TestNode::new(SHORT).await;
-        let connection = test.node.connection().expect("it is ready");
-        let renewal = Request { command: Command::Renew { lease: LONG }, ..acquire("a") };
-
-        test.node.take(vec![renewal], RouteHistory::default());
-        test.until_replied(1).await;
-        let disarms = async {
-            while lock(&connection.in_flight.state).watch != TimeoutWatch::Disarmed {
-                tokio::task::yield_now().await;
-            }
-        };
-        assert!(
-            tokio::time::timeout(SHORT / 2, disarms).await.is_ok(),
-            "its timer would fire after {SHORT:?}"
-        );
-        test.hold();
-        test.node.take(vec![acquire("b")], RouteHistory::default());
-
-        assert!(tokio::time::timeout(SHORT * 40, test.until_replied(2)).await.is_ok());
-        assert_eq!(test.told().last(), Some(&("b".to_owned(), false)));
+        state.commands = CompletionQueue::default();
+        let result = state.watch(ms(5), LONG, LONG, false);
+        assert!(result.next.is_none() && !state.is_watched);
+        state.commands.push(of_state(6));
+        assert!(state.needs_watch());
     }
 
     #[tokio::test]
@@ -401,13 +344,11 @@ mod tests {
         test.hold();
         let open = test.node.connection().expect("it is ready");
         let (timed, untimed) = (open.timed.clone(), open.untimed.clone());
-        let opened = NewConnection { timed, untimed, scripts: open.scripts.clone(), driver: None };
+        let driver = InlineDriver::start(std::future::pending(), Arc::default(), &test.shared.runtimes);
+        let opened = NewConnection { timed, untimed, scripts: open.scripts.clone(), driver };
         let connection = Arc::new(NodeConnection::new(opened, Arc::clone(&open.target), 1, None, None));
-        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT));
-        assert!(
-            (&mut watch).now_or_never().is_none()
-                && lock(&connection.in_flight.state).watch == TimeoutWatch::Disarmed
-        );
+        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT, &test.shared));
+        assert!((&mut watch).now_or_never().is_none() && !lock(&connection.in_flight.state).is_watched);
 
         PipelineBatch::new(
             &test.node,

@@ -11,22 +11,23 @@
 //! another: a thread that finds the connection locked requests another poll. A wake-up of the
 //! connection wakes the task if no thread polls.
 //!
-//! Connections whose replies are needed together share one task ([`SharedDriver`]). Several tasks
-//! would run on several threads, and take the processor from servers that have not replied yet.
+//! The task starts on the manager's own thread, and moves between the manager's [`Runtimes`].
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::backend::redis::node::movable_stream::Relocation;
+use crate::backend::redis::runtimes::Runtimes;
 use crate::fork::in_one_process;
 use crate::sync::lock;
 use crate::telemetry;
@@ -34,28 +35,29 @@ use crate::telemetry;
 /// The driver of one connection. The connection ends when it is dropped.
 pub(crate) struct InlineDriver {
     shared: Arc<DriverState>,
-    /// The task of the connection, unless a [`SharedDriver`] drives it.
-    task: Option<AbortHandle>,
-}
-
-/// A task that drives several connections.
-#[derive(Default)]
-pub(crate) struct SharedDriver {
-    task: Arc<AtomicWaker>,
-    /// Connections that the task has not seen yet.
-    started: Mutex<Vec<PollTask>>,
-    /// Held by the task: a late wake-up must not reach an ended task instead of the next one.
-    running: tokio::sync::Mutex<()>,
 }
 
 /// The state that the task and the senders share.
-struct DriverState {
+pub(crate) struct DriverState {
     connection: Mutex<Option<DrivenConnection>>,
     poll_lock: Arc<PollLock>,
+    /// The current task.
+    task: Mutex<CurrentTask>,
+    /// Moves the socket with the task.
+    relocation: Arc<Relocation>,
+    runtimes: Arc<Runtimes>,
     /// Whether the connection has ended: it is not polled again.
     has_ended: AtomicBool,
     /// Notified when the connection has ended.
     ended: Notify,
+}
+
+/// The task that polls the connection.
+#[derive(Default)]
+struct CurrentTask {
+    /// Its number: only the latest task registers its waker.
+    number: u64,
+    abort: Option<AbortHandle>,
 }
 
 /// A future that writes requests and reads replies when it is polled.
@@ -67,7 +69,7 @@ struct PollLock {
     /// Whether the task must poll.
     is_due: AtomicBool,
     /// The waker of the task.
-    task: Arc<AtomicWaker>,
+    task: AtomicWaker,
 }
 
 /// No thread polls.
@@ -78,27 +80,37 @@ const LOCKED: u8 = 1;
 const REPOLL: u8 = 2;
 
 impl InlineDriver {
-    /// Has `shared_driver` drive the connection, or spawns a task for it on the current runtime.
+    /// Spawns a task for the connection on the current runtime. `relocation` is that of its socket.
     pub(crate) fn start(
         connection: impl Future<Output = ()> + Send + 'static,
-        shared_driver: Option<&SharedDriver>,
+        relocation: Arc<Relocation>,
+        runtimes: &Arc<Runtimes>,
     ) -> Self {
-        let task = shared_driver.map(|shared_driver| Arc::clone(&shared_driver.task)).unwrap_or_default();
-        let poll_lock =
-            Arc::new(PollLock { state: AtomicU8::new(UNLOCKED), is_due: AtomicBool::new(true), task });
-        let connection = Mutex::new(Some(Box::pin(connection) as DrivenConnection));
-        let (has_ended, ended) = (AtomicBool::new(false), Notify::new());
-        let shared = Arc::new(DriverState { connection, poll_lock, has_ended, ended });
-        let driver_task = PollTask(Arc::clone(&shared));
-        let task = match shared_driver {
-            Some(shared_driver) => {
-                lock(&shared_driver.started).push(driver_task);
-                shared.poll_lock.task.wake();
-                None
-            }
-            None => Some(tokio::spawn(in_one_process(driver_task.run())).abort_handle()),
-        };
-        Self { shared, task }
+        let shared = Arc::new(DriverState {
+            connection: Mutex::new(Some(Box::pin(connection))),
+            poll_lock: Arc::new(PollLock {
+                state: AtomicU8::new(UNLOCKED),
+                is_due: AtomicBool::new(true),
+                task: AtomicWaker::new(),
+            }),
+            task: Mutex::default(),
+            relocation,
+            runtimes: Arc::clone(runtimes),
+            has_ended: AtomicBool::new(false),
+            ended: Notify::new(),
+        });
+        shared.spawn(&Handle::current());
+        Self { shared }
+    }
+
+    /// Moves the connection to another runtime: its task, and its socket.
+    pub(crate) fn move_to(&self, runtime: &Handle) {
+        self.shared.move_to(runtime);
+    }
+
+    /// Returns a reference that does not keep the connection open.
+    pub(crate) fn downgrade(&self) -> Weak<DriverState> {
+        Arc::downgrade(&self.shared)
     }
 
     /// Waits until the connection has ended. At most one task may wait.
@@ -119,7 +131,8 @@ impl InlineDriver {
 
 impl Drop for InlineDriver {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
+        let abort = lock(&self.shared.task).abort.take();
+        if let Some(task) = abort {
             task.abort();
         }
         self.shared.end();
@@ -127,28 +140,46 @@ impl Drop for InlineDriver {
     }
 }
 
-impl SharedDriver {
-    /// Drives its connections, forever. They end when this is dropped.
-    pub(crate) async fn run(&self) {
-        let _running = self.running.lock().await;
-        let mut driven = Vec::new();
-        poll_fn(|cx| {
-            self.task.register(cx.waker());
-            driven.append(&mut lock(&self.started));
-            driven.retain(|driver_task: &PollTask| !driver_task.0.drive_shared());
-            Poll::<()>::Pending
-        })
-        .await;
-    }
-}
-
-impl fmt::Debug for SharedDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedDriver").finish_non_exhaustive()
-    }
-}
-
 impl DriverState {
+    /// Moves the connection to another runtime: its task, and its socket.
+    pub(crate) fn move_to(self: &Arc<Self>, runtime: &Handle) {
+        self.relocation.request(runtime);
+        self.spawn(runtime);
+    }
+
+    /// Replaces the task by one on `runtime`.
+    fn spawn(self: &Arc<Self>, runtime: &Handle) {
+        let (number, before) = {
+            let mut task = lock(&self.task);
+            task.number += 1;
+            (task.number, task.abort.take())
+        };
+        if let Some(before) = before {
+            before.abort();
+        }
+        self.poll_lock.is_due.store(true, Ordering::Release);
+        let new = PollTask { driver: Arc::clone(self), number };
+        // Holds no lock: a runtime that has ended drops the task here.
+        let spawned = runtime.spawn(in_one_process(new.run())).abort_handle();
+        let mut task = lock(&self.task);
+        if task.number == number && !self.has_ended.load(Ordering::Acquire) {
+            task.abort = Some(spawned);
+        } else {
+            drop(task);
+            spawned.abort();
+        }
+    }
+
+    /// Called when the current task is dropped before the connection has ended: its runtime has
+    /// ended.
+    fn on_task_dropped(self: &Arc<Self>) {
+        if self.runtimes.uses_callers() {
+            self.runtimes.on_callers_ended();
+        } else {
+            self.end();
+        }
+    }
+
     /// Locks the connection for polling; `None` if another thread has locked it.
     fn try_lock(&self) -> Option<PollGuard<'_>> {
         let begun =
@@ -157,7 +188,7 @@ impl DriverState {
     }
 
     /// Polls the connection if it was woken. Returns `true` if the connection has ended.
-    fn drive_shared(&self) -> bool {
+    fn poll_if_due(&self) -> bool {
         if self.poll_lock.is_due.swap(false, Ordering::AcqRel) {
             while !self.poll_lock.request_repoll() {
                 if let Some(guard) = self.try_lock() {
@@ -253,15 +284,24 @@ impl Wake for PollLock {
     }
 }
 
-/// The share of a task: the connection ends with the runtime of the task.
-struct PollTask(Arc<DriverState>);
+/// The task that polls a connection, until it has ended or another task replaces this one.
+struct PollTask {
+    driver: Arc<DriverState>,
+    number: u64,
+}
 
 impl PollTask {
-    /// Drives the connection until it has ended.
     async fn run(self) {
         poll_fn(|cx| {
-            self.0.poll_lock.task.register(cx.waker());
-            if self.0.drive_shared() { Poll::Ready(()) } else { Poll::Pending }
+            {
+                let task = lock(&self.driver.task);
+                if task.number != self.number {
+                    return Poll::Ready(());
+                }
+                // While the task is locked: it must not replace the waker of the next task.
+                self.driver.poll_lock.task.register(cx.waker());
+            }
+            if self.driver.poll_if_due() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -269,7 +309,10 @@ impl PollTask {
 
 impl Drop for PollTask {
     fn drop(&mut self) {
-        self.0.end();
+        let is_current = lock(&self.driver.task).number == self.number;
+        if is_current && !self.driver.has_ended.load(Ordering::Acquire) {
+            self.driver.on_task_dropped();
+        }
     }
 }
 
@@ -308,6 +351,11 @@ mod tests {
         })
     }
 
+    /// Starts a driver on the current runtime.
+    fn start(connection: impl Future<Output = ()> + Send + 'static) -> InlineDriver {
+        InlineDriver::start(connection, Arc::default(), &Arc::default())
+    }
+
     fn has_ended(driver: &InlineDriver) -> bool {
         driver.shared.has_ended.load(Ordering::SeqCst)
     }
@@ -316,7 +364,7 @@ mod tests {
     fn alone() -> (Runtime, InlineDriver, UnboundedSender<u32>, mpsc::Receiver<(u32, ThreadId)>) {
         let ((sender, receiver), (report, polled), runtime) =
             (unbounded_channel(), mpsc::channel(), runtime());
-        let driver = runtime.block_on(async { InlineDriver::start(connection(receiver, report), None) });
+        let driver = runtime.block_on(async { start(connection(receiver, report)) });
         (runtime, driver, sender, polled)
     }
 
@@ -334,7 +382,7 @@ mod tests {
         let ((sender, receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
         let task = thread::spawn(move || {
             runtime().block_on(async {
-                let driver = InlineDriver::start(connection(receiver, report), None);
+                let driver = start(connection(receiver, report));
                 while !has_ended(&driver) {
                     tokio::task::yield_now().await;
                 }
@@ -381,7 +429,7 @@ mod tests {
             }
             Poll::Pending
         });
-        let driver = Arc::new(runtime.block_on(async { InlineDriver::start(connection, None) }));
+        let driver = Arc::new(runtime.block_on(async { start(connection) }));
         *lock(&place) = Some(Arc::clone(&driver));
 
         driver.send(|| sender.send(1).expect("the connection listens"));
@@ -392,80 +440,64 @@ mod tests {
     }
 
     #[test]
-    fn no_request_is_lost_under_concurrent_senders() {
+    fn no_request_is_lost_under_concurrent_senders_and_moves() {
         const EACH: u32 = 20_000;
-        for shared_driver in [None, Some(Arc::<SharedDriver>::default())] {
-            let ((sender, receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
-            let (pass, driver) = mpsc::channel();
-            let task = thread::spawn(move || {
-                runtime().block_on(async {
-                    let driver =
-                        Arc::new(InlineDriver::start(connection(receiver, report), shared_driver.as_deref()));
-                    let _running = shared_driver
-                        .map(|shared_driver| tokio::spawn(async move { shared_driver.run().await }));
-                    let _ = pass.send(Arc::clone(&driver));
-                    while !has_ended(&driver) {
-                        tokio::task::yield_now().await;
-                    }
-                });
-            });
-            let driver = driver.recv().expect("it has started");
-
-            thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| {
-                        for word in 0..EACH {
-                            driver.send(|| sender.send(word).expect("the connection listens"));
-                            if word % 7 == 0 {
-                                sender.send(word).expect("the connection listens");
-                            }
-                        }
-                    });
+        let ((sender, receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
+        let (pass, driver) = mpsc::channel();
+        let task = thread::spawn(move || {
+            runtime().block_on(async {
+                let driver = Arc::new(start(connection(receiver, report)));
+                let _ = pass.send((Arc::clone(&driver), Handle::current()));
+                while !has_ended(&driver) {
+                    tokio::task::yield_now().await;
                 }
             });
+        });
+        let (driver, first) = driver.recv().expect("it has started");
+        let second = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime can be made");
 
-            for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
-                polled.recv_timeout(SOON).expect("all that was sent arrives");
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for word in 0..EACH {
+                        driver.send(|| sender.send(word).expect("the connection listens"));
+                        if word % 7 == 0 {
+                            sender.send(word).expect("the connection listens");
+                        }
+                    }
+                });
             }
-            drop(sender);
-            task.join().expect("it ends with the connection");
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    driver.move_to(second.handle());
+                    thread::yield_now();
+                    driver.move_to(&first);
+                }
+            });
+        });
+
+        for _ in 0..3 * (EACH + EACH.div_ceil(7)) {
+            polled.recv_timeout(SOON).expect("all that was sent arrives");
         }
+        drop(sender);
+        task.join().expect("it ends with the connection");
     }
 
     #[test]
-    fn a_shared_driver_polls_only_woken_connections() {
-        let (shared_driver, polls, runtime) =
-            (SharedDriver::default(), [0; 3].map(AtomicUsize::new), runtime());
-        let polls = Arc::new(polls);
-        let ((report, polled), mut sender) = (mpsc::channel(), Vec::new());
-        let mut drivers: Vec<_> = (0..3)
-            .map(|number| {
-                let (asked, receiver) = unbounded_channel();
-                let (polls, mut inner) = (Arc::clone(&polls), Box::pin(connection(receiver, report.clone())));
-                sender.push(asked);
-                let counted = poll_fn(move |cx| {
-                    polls[number].fetch_add(1, Ordering::SeqCst);
-                    inner.as_mut().poll(cx)
-                });
-                InlineDriver::start(counted, Some(&shared_driver))
-            })
-            .collect();
-        let counts = || [0, 1, 2].map(|number| polls[number].load(Ordering::SeqCst));
-        let mut task = Box::pin(shared_driver.run());
-        let mut run = || assert!(runtime.block_on(async { (&mut task).now_or_never() }).is_none());
+    fn a_moved_connection_is_polled_on_its_new_runtime_and_outlives_the_old_one() {
+        let (first, driver, sender, polled) = alone();
+        let second = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime can be made");
 
-        run();
-        assert_eq!(counts(), [1; 3], "each is polled when it is new");
-        sender[1].send(7).expect("the connection listens");
-        run();
-        assert_eq!((counts(), polled.try_iter().count()), ([1, 2, 1], 1));
-        let ended = Arc::downgrade(&drivers[1].shared);
-        drop(drivers.remove(1));
-        run();
-        assert_eq!((counts(), ended.strong_count()), ([1, 2, 1], 0));
+        driver.move_to(second.handle());
+        drop(first);
+        sender.send(7).expect("the connection listens");
 
-        drop(task);
-        assert!(drivers.iter().all(has_ended), "the others end with it");
+        let (word, thread) = polled.recv_timeout(SOON).expect("the new task polls");
+        assert_eq!(word, 7);
+        assert_ne!(thread, thread::current().id());
+        assert!(!has_ended(&driver));
+        drop(second);
+        assert!(has_ended(&driver), "no other runtime is left");
     }
 
     /// Counts drops.
@@ -479,32 +511,29 @@ mod tests {
 
     #[test]
     fn a_connection_ends_with_its_driver_runtime_or_panic() {
-        let start = |runtime: &Runtime, panics: bool| {
+        let start_on = |runtime: &Runtime, panics: bool| {
             let dropped = Arc::new(AtomicUsize::new(0));
             let note = Dropped(Arc::clone(&dropped));
             let driver = runtime.block_on(async {
-                InlineDriver::start(
-                    poll_fn(move |_| {
-                        let _note = &note;
-                        assert!(!panics, "this panic is part of the test");
-                        Poll::Pending
-                    }),
-                    None,
-                )
+                start(poll_fn(move |_| {
+                    let _note = &note;
+                    assert!(!panics, "this panic is part of the test");
+                    Poll::Pending
+                }))
             });
             (driver, dropped)
         };
         let runtime = runtime();
 
-        let (driver, dropped) = start(&runtime, false);
+        let (driver, dropped) = start_on(&runtime, false);
         drop(driver);
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "it goes with the driver");
 
-        let (driver, dropped) = start(&runtime, true);
+        let (driver, dropped) = start_on(&runtime, true);
         driver.send(|| {});
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "it has panicked");
 
-        let (_pump, dropped) = start(&runtime, false);
+        let (_pump, dropped) = start_on(&runtime, false);
         drop(runtime);
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "it ends with the runtime");
     }
@@ -515,14 +544,11 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<InlineDriver>)));
         let (gone, runtime) = (Arc::clone(&place), runtime());
         let driver = runtime.block_on(async {
-            InlineDriver::start(
-                poll_fn(move |_| {
-                    let _note = &note;
-                    drop(lock(&gone).take()); // as a reply may
-                    Poll::Pending
-                }),
-                None,
-            )
+            start(poll_fn(move |_| {
+                let _note = &note;
+                drop(lock(&gone).take()); // as a reply may
+                Poll::Pending
+            }))
         });
         let shared = Arc::clone(&driver.shared);
         *lock(&place) = Some(driver);
@@ -538,18 +564,15 @@ mod tests {
         let (note, place) = (Dropped(Arc::clone(&dropped)), Arc::new(Mutex::new(None::<InlineDriver>)));
         let (gone, runtime, mut polls) = (Arc::clone(&place), runtime(), 0);
         let driver = runtime.block_on(async {
-            InlineDriver::start(
-                poll_fn(move |cx| {
-                    let _note = &note;
-                    polls += 1;
-                    if polls == MAX_POLLS {
-                        drop(lock(&gone).take());
-                    }
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }),
-                None,
-            )
+            start(poll_fn(move |cx| {
+                let _note = &note;
+                polls += 1;
+                if polls == MAX_POLLS {
+                    drop(lock(&gone).take());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }))
         });
         let shared = Arc::clone(&driver.shared);
         *lock(&place) = Some(driver);

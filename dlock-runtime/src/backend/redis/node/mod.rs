@@ -9,10 +9,10 @@
 //! |---|---|
 //! | `supervisor`, `backoff` | when a connection is opened, replaced, and checked |
 //! | `connect_target`, `command_fallbacks`, `connect_failure` | how a connection is opened, commands that the server lacks, errors |
-//! | `stream`, `resolve`, `tls` | sockets, name lookups, certificates |
+//! | `stream`, `movable_stream`, `resolve`, `tls` | sockets, sockets that change their runtime, name lookups, certificates |
 //! | `connection`, `inbound`, `framing` | a connection of the client library, the bytes that it receives, limits of replies |
 //! | `health`, `keepalive` | a connection in use, when it is given up, when it is pinged |
-//! | `inline_io` | the driver of a connection, which senders poll |
+//! | `inline_io` | the driver of a connection, which senders and a task poll |
 //! | `pipeline`, `in_flight`, `completion_queue` | requests that are sent together, batches in flight, the order of their completion |
 //! | `subscriber`, `subscriber_task`, `grant_message` | pub/sub messages |
 //! | `release_channels`, `sharded_subscriber` | a channel per key that announces releases |
@@ -34,6 +34,7 @@ pub(super) mod inbound;
 pub(super) mod inline_io;
 pub(super) mod invalidation_tracker;
 pub(super) mod keepalive;
+mod movable_stream;
 pub(super) mod pipeline;
 pub(super) mod release_channels;
 pub(super) mod replica_acks;
@@ -223,13 +224,7 @@ impl Node {
     /// a release channel.
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
-            NodeState::Ready(connection) if connection.acks.is_none() => {
-                if connection.in_flight.is_idle() {
-                    LoadHint::Idle
-                } else {
-                    LoadHint::Busy
-                }
-            }
+            NodeState::Ready(connection) if connection.acks.is_none() => connection.in_flight.load(),
             _ => LoadHint::OfTheDriver,
         }
     }
@@ -393,7 +388,7 @@ impl Node {
 
     /// Spawns a task that ends with the connection.
     fn spawn(&self, connection: &NodeConnection, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(task) = self.shared.spawn(task) {
+        if let Some(task) = self.shared.runtimes.spawn(task) {
             connection.in_flight.adopt(task);
         }
     }

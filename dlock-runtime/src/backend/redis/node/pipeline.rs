@@ -195,9 +195,9 @@ impl PipelineBatch {
         self.requests.iter().filter(is_of_a_caller).count()
     }
 
-    /// Returns the driver that the sender polls, if the connection for commands has one.
+    /// Returns the driver that the sender polls: that of the connection for commands.
     pub(crate) fn driver(&self) -> Option<Arc<InlineDriver>> {
-        self.connection.driver.clone().filter(|_| matches!(self.kind, ConnectionKind::Commands))
+        matches!(self.kind, ConnectionKind::Commands).then(|| Arc::clone(&self.connection.driver))
     }
 
     /// Returns the connection.

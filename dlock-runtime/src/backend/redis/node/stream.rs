@@ -1,8 +1,6 @@
 //! The sockets of connections: TCP, Unix, TLS, and the simulated network of tests.
 
 use std::io;
-#[cfg(unix)]
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::sync::Notify;
 use tokio::time::error::Elapsed;
 
-use crate::backend::redis::node::connection::{Connection, DriverTask};
+use crate::backend::redis::node::connection::Connection;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::inbound::FirstBytes;
 use crate::backend::redis::node::inbound::{Inbound, InboundStream};
-use crate::backend::redis::node::inline_io::{InlineDriver, SharedDriver};
+use crate::backend::redis::node::inline_io::InlineDriver;
+use crate::backend::redis::node::movable_stream::{MovableStream, Relocation};
 use crate::backend::redis::node::resolve::resolve;
 #[cfg(feature = "tls")]
 use crate::backend::redis::node::tls::TlsConnector;
+use crate::backend::redis::runtimes::Runtimes;
 use crate::fork::{InOneProcess, in_one_process};
 
 /// Opens one connection.
@@ -36,39 +35,21 @@ pub(super) struct Dialer {
     pub(super) tls: Option<TlsConnector>,
     /// The state of the bytes that are received.
     pub(super) inbound: Arc<Inbound>,
+    /// Moves the socket to another runtime.
+    pub(super) relocation: Arc<Relocation>,
 }
 
-/// Opens a connection for commands that senders poll; over TLS, one that a task drives.
-///
-/// `within` is the connect timeout. If `shared_driver` is `None`, the connection has a task of its
-/// own.
+/// Opens a connection for commands, which senders poll. `within` is the connect timeout.
 pub(super) async fn inline(
     dialer: &Dialer,
     config: &AsyncConnectionConfig,
     within: Duration,
-    shared_driver: Option<&SharedDriver>,
-) -> RedisResult<(Connection, Option<InlineDriver>)> {
-    #[cfg(feature = "tls")]
-    if dialer.tls.is_some() {
-        return Ok((multiplexed(dialer, config, within).await?, None));
-    }
-    let client = &dialer.client;
-    let opened = async {
-        #[cfg(test)]
-        if turmoil::in_simulation() {
-            return driven(simulated(client).await?, dialer, config, shared_driver).await;
-        }
-        match client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                driven(tcp(client, host, *port).await?, dialer, config, shared_driver).await
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => driven(unix(path).await?, dialer, config, shared_driver).await,
-            _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
-        }
-    };
+    runtimes: &Arc<Runtimes>,
+) -> RedisResult<(Connection, InlineDriver)> {
+    let opened = async { over(stream(dialer).await?, dialer, config).await };
     let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
-    Ok((connection, Some(driver)))
+    let connection = Connection::new(connection, Arc::clone(&dialer.inbound), None);
+    Ok((connection, InlineDriver::start(driver, Arc::clone(&dialer.relocation), runtimes)))
 }
 
 /// Opens a connection that a task drives.
@@ -79,14 +60,8 @@ pub(super) async fn multiplexed(
 ) -> RedisResult<Connection> {
     let opened = async { over(stream(dialer).await?, dialer, config).await };
     let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
-    let ended = Arc::new(Notify::new());
-    let notifies = Arc::clone(&ended);
-    let driver = async move {
-        driver.await;
-        notifies.notify_one();
-    };
     let task = tokio::spawn(in_one_process(driver)).abort_handle();
-    Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(DriverTask { task, ended })))
+    Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(task)))
 }
 
 /// Opens a pub/sub connection.
@@ -97,18 +72,6 @@ pub(super) async fn pubsub(dialer: &Dialer) -> RedisResult<PubSub> {
 
 fn late(_: Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
-}
-
-/// Makes a connection of a stream, with an [`InlineDriver`].
-async fn driven(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    dialer: &Dialer,
-    config: &AsyncConnectionConfig,
-    shared_driver: Option<&SharedDriver>,
-) -> RedisResult<(Connection, InlineDriver)> {
-    let (connection, driver) = over(stream, dialer, config).await?;
-    let connection = Connection::new(connection, Arc::clone(&dialer.inbound), None);
-    Ok((connection, InlineDriver::start(driver, shared_driver)))
 }
 
 /// Makes a connection of a stream. The returned future drives it.
@@ -136,7 +99,8 @@ async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
     }
     match client.get_connection_info().addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let stream = tcp(client, host, *port).await?;
+            let stream = MovableStream::new(tcp(client, host, *port).await?, Arc::clone(&dialer.relocation));
+            let stream = InOneProcess::new(stream);
             #[cfg(feature = "tls")]
             if let Some(tls) = &dialer.tls {
                 let stream = FirstBytes::new(stream, &dialer.inbound);
@@ -145,13 +109,16 @@ async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
             Ok(Box::new(stream))
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => Ok(Box::new(unix(path).await?)),
+        ConnectionAddr::Unix(path) => {
+            let stream = MovableStream::new(UnixStream::connect(path).await?, Arc::clone(&dialer.relocation));
+            Ok(Box::new(InOneProcess::new(stream)))
+        }
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 /// Connects to all addresses of a host at once, and uses the first that succeeds.
-async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<InOneProcess<TcpStream>> {
+async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
     let ways = resolve(host, port).await?.into_iter().map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
@@ -163,12 +130,7 @@ async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<InOneProcess<
     if let Some(keepalive) = settings.keepalive() {
         SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
     }
-    Ok(InOneProcess::new(stream))
-}
-
-#[cfg(unix)]
-async fn unix(path: &Path) -> io::Result<InOneProcess<UnixStream>> {
-    Ok(InOneProcess::new(UnixStream::connect(path).await?))
+    Ok(stream)
 }
 
 /// Returns the settings for TCP keepalive: probes after 5 s of silence, one second apart. The

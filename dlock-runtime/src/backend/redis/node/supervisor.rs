@@ -114,7 +114,7 @@ impl Node {
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
         let commands = async {
-            let mut opened = target.connect(self.layout()).await?;
+            let mut opened = target.connect(self.layout(), &self.shared.runtimes).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
@@ -137,6 +137,7 @@ impl Node {
 
     /// Makes a new connection the node's own.
     fn on_connected(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
+        self.shared.runtimes.adopt(&connection.driver);
         if connection.acks.is_some() {
             self.spawn(connection, Arc::clone(self).run_acks(Arc::clone(connection)));
         }
@@ -238,7 +239,7 @@ impl Node {
             () = self.run_subscriber(connection, moved) => {}
             () = self.check_health(connection) => {}
             () = self.run_tracking(connection) => {}
-            () = connection.in_flight.run_timeouts(connection.target.response_timeout) => {}
+            () = connection.in_flight.run_timeouts(connection.target.response_timeout, &self.shared) => {}
         }
         connection.failure()
     }

@@ -66,7 +66,7 @@ impl TestNode {
     /// Creates a node, and connects it on the runtime of the test.
     pub(crate) async fn new(response_timeout: Duration) -> Self {
         let mut test_node = Self::down(response_timeout);
-        test_node.shared.moves_to(Some(tokio::runtime::Handle::current()));
+        test_node.shared.runtimes.set_own(tokio::runtime::Handle::current());
         let (first, connected) = oneshot::channel();
         test_node.running.spawn(Arc::clone(&test_node.node).run(Some(first)));
         connected.await.expect("it tells").expect("the server takes connections");

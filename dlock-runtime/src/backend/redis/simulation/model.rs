@@ -67,7 +67,7 @@ impl Profile {
         // unanswered commands are cleaned up.
         let is_long = parameters.chance(40);
         let lease = if is_long { Duration::from_secs(20) } else { parameters.millis(200, 900) };
-        let mut url = format!("redis://{SERVER}:{PORT}/?io=runtime");
+        let mut url = format!("redis://{SERVER}:{PORT}/?namespace=dlock");
         let mut option = |name: &str, time: Duration| {
             let _ = write!(url, "&{name}={}ms", time.as_millis());
         };

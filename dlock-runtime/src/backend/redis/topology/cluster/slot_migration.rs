@@ -173,7 +173,7 @@ mod tests {
     impl Primaries {
         async fn start(count: usize) -> Self {
             let (cluster, mut running) = (cluster(), JoinSet::new());
-            cluster.engine.shared.moves_to(Some(tokio::runtime::Handle::current()));
+            cluster.engine.shared.runtimes.set_own(tokio::runtime::Handle::current());
             let (ask, asked) = mpsc::unbounded_channel();
             let servers: Vec<_> = (0..count).map(|_| FakeServer::start(ask.clone())).collect();
             let addresses: Vec<_> = servers.iter().map(|server| at("127.0.0.1", server.port)).collect();

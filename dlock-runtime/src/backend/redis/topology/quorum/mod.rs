@@ -35,7 +35,6 @@ use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
-use crate::backend::redis::node::inline_io::SharedDriver;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink};
 use crate::backend::redis::topology::LoadHint;
@@ -63,8 +62,6 @@ pub(crate) struct Quorum {
     operations: Mutex<QuorumOperations>,
     /// Requests that were decided under the lock of `operations` and are not sent yet.
     outgoing: SendQueue<QuorumFanOut>,
-    /// Reads the replies of all servers.
-    shared_driver: Arc<SharedDriver>,
 }
 
 /// Requests by server index.
@@ -86,8 +83,7 @@ impl Quorum {
         let mut of_server = settings.clone();
         // An unreachable server must not use up the lease that a majority grants.
         of_server.rules.response_timeout = settings.rules.response_timeout.min(settings.lease / 4);
-        let shared_driver: Arc<SharedDriver> = Arc::default();
-        let route = |server| Ok(Arc::new(ConnectTarget::new(server, &of_server)?.driven_by(&shared_driver)));
+        let route = |server| Ok(Arc::new(ConnectTarget::new(server, &of_server)?));
         let routes = voters.0.into_iter().map(route).collect::<Result<Vec<_>>>()?;
         let membership = Arc::new(Membership::new(routes.len(), settings.lease));
         let shared = Arc::clone(&sink.shared);
@@ -108,7 +104,7 @@ impl Quorum {
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
             let (membership, operations, outgoing) =
                 (Arc::clone(&membership), Mutex::default(), SendQueue::default());
-            Self { sink, voters, membership, operations, outgoing, shared_driver }
+            Self { sink, voters, membership, operations, outgoing }
         });
         let _ = shared
             .cleanup_of_servers
@@ -162,8 +158,6 @@ impl Quorum {
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
         let mut nodes = JoinSet::new(); // aborts its tasks when dropped
-        let shared_driver = Arc::clone(&self.shared_driver);
-        nodes.spawn(in_one_process(async move { shared_driver.run().await }));
         let mut outcomes = Vec::new();
         for QuorumNode { node, .. } in &self.voters {
             let (sender, outcome) = first.is_some().then(oneshot::channel).unzip();

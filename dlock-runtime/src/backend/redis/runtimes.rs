@@ -1,0 +1,393 @@
+//! The runtimes of a manager's connections: the manager's own thread, and the runtime of its
+//! callers.
+//!
+//! The own thread keeps time, renews leases, and opens and checks connections. Requests are written
+//! and replies are read on the callers' runtime while it makes progress: a task that waits for a
+//! reply is then resumed by the thread that reads it, and a lone call is as fast as a bare
+//! connection. If the callers' runtime is blocked or ends, the own thread does both.
+//!
+//! ```text
+//!          Running  --a reply is late-->  Probed  --the probe has not run for 10 ms-->  Blocked
+//!          ^  ^                             |                                              |
+//!          |  +--------the probe has run----+                                              |
+//!          +----------the probe has run, and 1 s has passed--------------------------------+
+//!
+//!  from each state: the runtime has ended --> Ended
+//! ```
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::backend::redis::node::inline_io::{DriverState, InlineDriver};
+use crate::fork::in_one_process;
+use crate::sync::lock;
+
+/// The runtimes of a manager's connections.
+#[derive(Default)]
+pub(crate) struct Runtimes {
+    /// The runtime of the manager's own thread.
+    own: OnceCell<Handle>,
+    /// The runtime of the callers, if the manager was connected on one that has I/O.
+    callers: OnceCell<Handle>,
+    state: Mutex<CallersState>,
+    /// Whether connections are driven on the callers' runtime.
+    uses_callers: AtomicBool,
+    /// The connections that move. Locked while they move.
+    connections: Mutex<Vec<Weak<DriverState>>>,
+    /// Notified when connections have moved to the own thread, which must then write what is
+    /// queued.
+    pub(super) has_left_callers: Notify,
+}
+
+/// What is known of the callers' runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum CallersState {
+    /// It makes progress.
+    #[default]
+    Running,
+    /// A probe was spawned on it and has not run yet.
+    Probed(Instant),
+    /// A probe has not run in time.
+    Blocked,
+    /// It has ended, or there is none.
+    Ended,
+}
+
+impl Runtimes {
+    /// Sets the runtime of the manager's own thread.
+    pub(super) fn set_own(&self, own: Handle) {
+        let _ = self.own.set(own);
+    }
+
+    /// Returns the runtime of the manager's own thread, once it has started.
+    pub(super) fn own(&self) -> Option<&Handle> {
+        self.own.get()
+    }
+
+    /// Uses the current runtime as the runtime of the callers, if it has I/O.
+    pub(super) fn set_callers(&self) {
+        if let Ok(callers) = Handle::try_current()
+            && has_io()
+            && self.callers.set(callers).is_ok()
+        {
+            self.uses_callers.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns the callers' runtime.
+    fn callers(&self) -> Option<&Handle> {
+        self.callers.get()
+    }
+
+    /// Returns `true` if requests are written and replies are read on the callers' runtime.
+    pub(super) fn uses_callers(&self) -> bool {
+        self.uses_callers.load(Ordering::Acquire)
+    }
+
+    /// Spawns a task on the manager's own thread. Before that has started, the task is dropped.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        Some(self.own()?.spawn(in_one_process(task)).abort_handle())
+    }
+
+    /// Moves an open connection to the callers' runtime, and moves it with the others from now on.
+    pub(crate) fn adopt(&self, driver: &InlineDriver) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(driver.downgrade());
+        if self.uses_callers()
+            && let Some(callers) = self.callers()
+        {
+            driver.move_to(callers);
+        }
+    }
+
+    /// Called while replies are late: finds out whether the callers' runtime is blocked, and if so,
+    /// moves the connections to the own thread.
+    pub(crate) fn check_callers(self: &Arc<Self>) {
+        if !self.uses_callers() {
+            return;
+        }
+        let now = Instant::now();
+        let is_blocked = match &mut *lock(&self.state) {
+            state @ CallersState::Running => {
+                *state = CallersState::Probed(now);
+                false
+            }
+            CallersState::Probed(since) if now.duration_since(*since) < PROBE_TIMEOUT => return,
+            state @ CallersState::Probed(_) => {
+                *state = CallersState::Blocked;
+                true
+            }
+            CallersState::Blocked | CallersState::Ended => return,
+        };
+        if is_blocked {
+            return self.move_to_own();
+        }
+        // On a multi-thread runtime, this also has an idle worker read events if the worker that
+        // did so last is blocked.
+        let runtimes = Arc::clone(self);
+        self.spawn_on_callers(async move { runtimes.on_probe_has_run() });
+    }
+
+    /// Spawns a task on the callers' runtime. If it is dropped before its end, that runtime has
+    /// ended.
+    pub(super) fn spawn_on_callers(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(callers) = self.callers() else { return };
+        let mut end = EndDetector { runtimes: Arc::clone(self), is_finished: false };
+        callers.spawn(in_one_process(async move {
+            task.await;
+            end.finish();
+        }));
+    }
+
+    /// Called when a task of the callers' runtime is dropped before its end.
+    pub(crate) fn on_callers_ended(self: &Arc<Self>) {
+        *lock(&self.state) = CallersState::Ended;
+        let runtimes = Arc::clone(self);
+        // Not here: a connection that moves may just have spawned the task that was dropped.
+        self.spawn(async move { runtimes.move_to_own() });
+    }
+
+    fn on_probe_has_run(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        match *state {
+            CallersState::Probed(_) => *state = CallersState::Running,
+            CallersState::Blocked => {
+                let runtimes = Arc::clone(self);
+                let returns = async move {
+                    tokio::time::sleep(RETURN_DELAY).await;
+                    runtimes.return_to_callers();
+                };
+                drop(state);
+                self.spawn(returns);
+            }
+            CallersState::Running | CallersState::Ended => {}
+        }
+    }
+
+    fn move_to_own(&self) {
+        let connections = lock(&self.connections);
+        self.uses_callers.store(false, Ordering::Release);
+        if let Some(own) = self.own() {
+            move_all(&connections, own);
+        }
+        drop(connections);
+        self.has_left_callers.notify_one();
+    }
+
+    fn return_to_callers(&self) {
+        let connections = lock(&self.connections);
+        {
+            let mut state = lock(&self.state);
+            if *state != CallersState::Blocked {
+                return; // it has ended meanwhile
+            }
+            *state = CallersState::Running;
+        }
+        self.uses_callers.store(true, Ordering::Release);
+        if let Some(callers) = self.callers() {
+            move_all(&connections, callers);
+        }
+    }
+}
+
+impl fmt::Debug for Runtimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtimes").field("state", &*lock(&self.state)).finish_non_exhaustive()
+    }
+}
+
+fn move_all(connections: &[Weak<DriverState>], runtime: &Handle) {
+    for connection in connections.iter().filter_map(Weak::upgrade) {
+        connection.move_to(runtime);
+    }
+}
+
+/// Notices that a task on the callers' runtime is dropped before its end.
+struct EndDetector {
+    runtimes: Arc<Runtimes>,
+    is_finished: bool,
+}
+
+impl EndDetector {
+    fn finish(&mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for EndDetector {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.runtimes.on_callers_ended();
+        }
+    }
+}
+
+/// Returns `true` if the current runtime has I/O. tokio shows it only by a panic, which its message
+/// reports.
+fn has_io() -> bool {
+    let Ok(socket) = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)) else { return false };
+    if socket.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let registered = catch_unwind(AssertUnwindSafe(|| tokio::net::UdpSocket::from_std(socket).is_ok()));
+    registered.unwrap_or(false)
+}
+
+/// How long a probe may take on a runtime that makes progress. A renewal waits for twice this time
+/// if the runtime is blocked.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// How long connections stay on the own thread after the callers' runtime was blocked: one that
+/// blocks often is then waited for at most once per second.
+const RETURN_DELAY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::thread::{self, ThreadId};
+
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn multi_thread() -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime can be made")
+    }
+
+    /// The runtimes of a manager, and one connection that reports the threads that poll it.
+    struct TestRuntimes {
+        runtimes: Arc<Runtimes>,
+        own: Runtime,
+        callers: Option<Runtime>,
+        driver: InlineDriver,
+        sender: UnboundedSender<()>,
+        polled: mpsc::Receiver<ThreadId>,
+    }
+
+    impl TestRuntimes {
+        fn new() -> Self {
+            let (runtimes, own, callers) = (Arc::<Runtimes>::default(), multi_thread(), multi_thread());
+            runtimes.set_own(own.handle().clone());
+            callers.block_on(async { runtimes.set_callers() });
+            let ((sender, mut receiver), (report, polled)) = (unbounded_channel(), mpsc::channel());
+            let connection = poll_fn(move |cx| {
+                while let Poll::Ready(Some(())) = receiver.poll_recv(cx) {
+                    report.send(thread::current().id()).expect("the test listens");
+                }
+                Poll::<()>::Pending
+            });
+            let driver =
+                own.block_on(async { InlineDriver::start(connection, Arc::default(), &runtimes) });
+            runtimes.adopt(&driver);
+            Self { runtimes, own, callers: Some(callers), driver, sender, polled }
+        }
+
+        /// Returns the thread that polls the connection.
+        fn polling_thread(&self) -> ThreadId {
+            self.sender.send(()).expect("the connection listens");
+            self.polled.recv_timeout(SOON).expect("it is polled")
+        }
+
+        /// Blocks the callers' runtime until the returned value is dropped.
+        fn block_callers(&self) -> mpsc::Sender<()> {
+            let ((unblock, blocked), (enter, entered)) = (mpsc::channel::<()>(), mpsc::channel());
+            self.callers.as_ref().expect("it runs").spawn(async move {
+                enter.send(()).expect("the test waits");
+                let _ = blocked.recv();
+            });
+            entered.recv_timeout(SOON).expect("it is blocked");
+            unblock
+        }
+
+        fn until(&self, what: &str, condition: impl Fn(&Arc<Runtimes>) -> bool) {
+            let condition = async {
+                while !condition(&self.runtimes) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            self.own.block_on(async { tokio::time::timeout(SOON, condition).await }).expect(what);
+        }
+    }
+
+    fn thread_of(runtime: &Runtime) -> ThreadId {
+        runtime.block_on(runtime.spawn(async { thread::current().id() })).expect("it runs")
+    }
+
+    #[test]
+    fn a_connection_is_driven_on_the_callers_runtime() {
+        let test = TestRuntimes::new();
+
+        assert!(test.runtimes.uses_callers());
+        assert_eq!(test.polling_thread(), thread_of(test.callers.as_ref().expect("it runs")));
+    }
+
+    #[test]
+    fn a_blocked_runtime_loses_its_connections_and_gets_them_back() {
+        let test = TestRuntimes::new();
+        let unblock = test.block_callers();
+
+        test.until("it is found to be blocked", |runtimes| {
+            runtimes.check_callers();
+            !runtimes.uses_callers()
+        });
+        assert_eq!(test.polling_thread(), thread_of(&test.own));
+        drop(unblock);
+        test.until("it is used again", |runtimes| runtimes.uses_callers());
+
+        let callers = thread_of(test.callers.as_ref().expect("it runs"));
+        test.until("the connection returns", |_| test.polling_thread() == callers);
+    }
+
+    #[test]
+    fn a_runtime_that_makes_progress_keeps_its_connections() {
+        let test = TestRuntimes::new();
+
+        for _ in 0..50 {
+            test.runtimes.check_callers();
+            test.until("the probe runs", |runtimes| *lock(&runtimes.state) == CallersState::Running);
+        }
+
+        assert!(test.runtimes.uses_callers());
+    }
+
+    #[test]
+    fn the_own_thread_takes_over_when_the_callers_runtime_ends() {
+        let mut test = TestRuntimes::new();
+        test.runtimes.spawn_on_callers(pending());
+
+        drop(test.callers.take());
+        test.until("it has ended", |runtimes| !runtimes.uses_callers());
+
+        assert_eq!(test.polling_thread(), thread_of(&test.own));
+        test.runtimes.check_callers();
+        test.runtimes.return_to_callers();
+        assert!(!test.runtimes.uses_callers(), "an ended runtime is not used again");
+        drop(test.driver);
+    }
+
+    #[test]
+    fn a_runtime_without_io_is_not_used() {
+        let runtimes = Runtimes::default();
+        let without_io = Builder::new_current_thread().enable_time().build().expect("a runtime can be made");
+
+        without_io.block_on(async { runtimes.set_callers() });
+        assert!(!runtimes.uses_callers());
+        runtimes.set_callers();
+        assert!(!runtimes.uses_callers(), "there is no runtime");
+    }
+}
