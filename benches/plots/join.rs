@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn behind_names_a_configuration_not_beaten_in_every_run() {
-        let (behind, before) = (r#","ahead":true,"behind":"ours, io=runtime""#, r#","ahead":true"#);
+        let (behind, before) = (r#","ahead":true,"behind":"ours, tracking=off""#, r#","ahead":true"#);
         let of = |marks: [&str; 3]| joined(&marks.map(|mark| run(1.0, mark))).contains_key("behind");
 
         assert!(of([behind, behind, behind]));

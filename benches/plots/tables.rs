@@ -85,15 +85,12 @@ fn headline(figures: &Figures) -> String {
         Some(format!(
             "- Uncontended calls, compared with the two bare commands that a lock needs (`raw`: one task sends {} \
              such pairs per second): {} times the throughput with 64 tasks, for {} times the processor time per \
-             call; {} times with 1 task, for {} times; {} times with 1 task and `io=runtime`, for {} times \
-             (`{RUN} --only uncontended`).\n",
+             call; {} times with 1 task, for {} times (`{RUN} --only uncontended`).\n",
             of("uncontended", "1 task, pairs", "raw")?,
             pairs("64 tasks", "ours")?,
             processor("64 tasks", "ours")?,
             pairs("1 task", "ours")?,
             processor("1 task", "ours")?,
-            pairs("1 task", ON_THE_RUNTIME)?,
-            processor("1 task", ON_THE_RUNTIME)?,
         ))
     };
     let of_hand_overs = || {
@@ -232,20 +229,10 @@ const PICTURES: [(&str, &str); 2] = [
     ("hot_key.svg", "Hand-offs per second of a lock that 64 tasks want, compared with other libraries"),
 ];
 
-const ON_THE_RUNTIME: &str = "ours, io=runtime";
-
 /// Configurations of `ours` that resemble other libraries, and how.
-const WAYS_ALIKE: [(&str, &str); 5] = [
-    (ON_THE_RUNTIME, "drives its connection on the runtime of its callers, as these libraries do"),
+const WAYS_ALIKE: [(&str, &str); 3] = [
     ("ours, tracking=off", "detects a stolen lock at its next renewal, as these libraries do"),
-    (
-        "ours, io=runtime, tracking=off",
-        "drives its connection on the runtime of its callers and detects a stolen lock at its next renewal, as these libraries do",
-    ),
-    (
-        "ours, background, io=runtime",
-        "does not wait for its release, and drives its connection on the runtime of its callers",
-    ),
+    ("ours, background", "does not wait for its release"),
     ("ours, no hand-off", "sends every hand-off through the server, as these libraries do"),
 ];
 
@@ -330,8 +317,8 @@ mod tests {
         let figures = [
             row("first", r#","ahead":true,"ahead_in":3"#),
             row("second", r#","ahead":true,"ahead_in":3"#),
-            row("behind", r#","ahead":true,"ahead_in":3,"behind":"ours, io=runtime""#),
-            row("told later", r#","ahead":true,"ahead_in":3,"behind":"ours, tracking=off""#),
+            row("behind", r#","ahead":true,"ahead_in":3,"behind":"ours, tracking=off""#),
+            row("awaited", r#","ahead":true,"ahead_in":3,"behind":"ours, background""#),
             row("third", r#","ahead":true,"ahead_in":3,"behind":"ours, in a way of tomorrow""#),
             row("once", r#","ahead_in":1"#),
             row("never", ""),
@@ -343,11 +330,11 @@ mod tests {
         let order = [
             "Ahead of `ours` in each of the 3 runs:",
             "| s | w | - | - | first 2; second 2; third 2 |",
-            "not in each of `ours, io=runtime`, which",
-            "| s | w | - | - | behind 2 |",
             "not in each of `ours, tracking=off`, which",
-            "| scenario | what | ours | ours, tracking=off | ahead |",
-            "| s | w | - | - | told later 2 |",
+            "| s | w | - | - | behind 2 |",
+            "not in each of `ours, background`, which",
+            "| scenario | what | ours | ours, background | ahead |",
+            "| s | w | - | - | awaited 2 |",
             "in some runs, and behind it in others",
             "| s | w | - | - | once 2 (1 of 3) |",
         ];

@@ -175,12 +175,12 @@ mod tests {
         let speed = What::more("speed", "/s");
         let said = |on_the_runtime: f64| {
             let mut report = report(&speed, 10.0, 11.0);
-            let own = Contender::own(Path::new(""), "ours, io=runtime").expect("one of ours");
+            let own = Contender::own(Path::new(""), "ours, tracking=off").expect("one of ours");
             report.add(speed.row("test", &own, vec![on_the_runtime]));
-            let of_program = r#""ahead":true,"behind":"ours, io=runtime""#;
+            let of_program = r#""ahead":true,"behind":"ours, tracking=off""#;
             let lines = json::lines(&report);
             assert!(lines.contains(r#""ahead":true"#), "{lines}");
-            (table::block(&report, "test").contains("not of ours, io=runtime"), lines.contains(of_program))
+            (table::block(&report, "test").contains("not of ours, tracking=off"), lines.contains(of_program))
         };
 
         assert_eq!(said(12.0), (true, true));

@@ -130,11 +130,10 @@ impl Member {
 
 fn launch(common: &Common, ways: &[Proxy], clock: Option<&WallClock>, number: usize, life: u32) -> Worker {
     let Common { ground, folder, resource, seed, runtime, .. } = common;
-    // Most scenes have every kind of runtime and of connection.
-    let io = if (number as u64 + seed).is_multiple_of(2) { "thread" } else { "runtime" };
+    // Most scenes have every kind of runtime.
     let flavor = if (number as u64 + seed / 2).is_multiple_of(2) { "current" } else { "multi" };
     let mut command = Command::new(env!("CARGO_BIN_EXE_fault-worker"));
-    command.arg(ground.url(ways, io));
+    command.arg(ground.url(ways));
     command.arg(file(folder, number, life));
     command.args([
         &resource.to_string(),

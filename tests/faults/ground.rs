@@ -52,8 +52,8 @@ impl Ground {
         if self == Self::Quorum { LEASE + Duration::from_millis(1_700) } else { Duration::ZERO }
     }
 
-    /// Returns the URL of the servers behind these proxies. `io` is `thread` or `runtime`.
-    pub(crate) fn url(self, ways: &[Proxy], io: &str) -> String {
+    /// Returns the URL of the servers behind these proxies.
+    pub(crate) fn url(self, ways: &[Proxy]) -> String {
         let scheme = if self == Self::Quorum { "redis+quorum" } else { "redis" };
         let hosts: Vec<_> = ways.iter().map(|way| format!("127.0.0.1:{}", way.port())).collect();
         // A quorum has no queue, and therefore no grants.
@@ -64,7 +64,7 @@ impl Ground {
         };
         let lease = LEASE.as_millis();
         format!(
-            "{scheme}://{USER}:{PASSWORD}@{}?lease={lease}ms{grant}&response_timeout=200ms&connect_timeout=200ms&io={io}",
+            "{scheme}://{USER}:{PASSWORD}@{}?lease={lease}ms{grant}&response_timeout=200ms&connect_timeout=200ms",
             hosts.join(",")
         )
     }
