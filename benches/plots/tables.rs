@@ -149,13 +149,13 @@ fn ahead(figures: &Figures) -> String {
             let _ = write!(text, "\n{says}:\n\n{}", table_of_those_ahead(figures, way, lines));
         }
     };
-    add(&format!("Ahead of `ours` in {runs}"), ON_THE_RUNTIME, &of_all);
+    add(&format!("Ahead of `ours` in {runs}"), WAYS_ALIKE[0].0, &of_all);
     for (way, says) in WAYS_ALIKE {
         let lines: Vec<_> =
             of_default.iter().filter(|line| line.behind.as_deref() == Some(way)).copied().collect();
         add(&format!("Ahead of `ours` in {runs}, but not in each of `{way}`, which {says}"), way, &lines);
     }
-    add("Ahead of `ours` in some runs, and behind it in others", ON_THE_RUNTIME, &sometimes);
+    add("Ahead of `ours` in some runs, and behind it in others", WAYS_ALIKE[0].0, &sometimes);
     if text.is_empty() {
         text = format!("\nNo other library is ahead of `ours` in any row of {runs}.\n");
     }
