@@ -116,7 +116,8 @@ impl Options {
 
     /// Sets whether the watchdog renews the lease.
     ///
-    /// It does so each time a quarter to a third of the lease has passed.
+    /// It does so each time a quarter to a third of the lease has passed, or at most half of it
+    /// while more than 64 renewals are in flight.
     #[must_use]
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
