@@ -100,7 +100,7 @@ impl Crowd {
         for process in &mut self.processes {
             for _ in 0..WARM {
                 let [] = process.ask(format!("hold {at_once} 30000"), "holding").await?;
-                let [] = process.ask("let go", "gone").await?;
+                let [] = process.ask("release", "released").await?;
             }
         }
         Ok(())
@@ -127,8 +127,8 @@ impl Contest {
 
     /// Returns the fraction of the time during which the lock was held.
     ///
-    /// The number of bodies is not comparable: a body that sleeps for 1 ms takes 1 ms in one language
-    /// and 2 ms in another.
+    /// The number of bodies is not comparable: a body that sleeps for 1 ms takes 1 ms in one
+    /// language and 2 ms in another.
     pub(crate) fn in_use(&self) -> f64 {
         self.inside.as_secs_f64() / self.span.as_secs_f64()
     }

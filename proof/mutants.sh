@@ -6,7 +6,7 @@
 #   bash proof/mutants.sh --shard 2/8    the third of eight parts; parts add up
 #   bash proof/mutants.sh --file queue   the mutants of one file
 #   bash proof/mutants.sh --list         lists the mutants
-#   bash proof/mutants.sh --table PART.. prints the results of parts (all, shard-0-of-8, ..) per file
+#   bash proof/mutants.sh --table PART.. prints the results of parts (all, shard-0-of-8) per file
 #
 # A crate with only the rules (`proof/mutants`) tests them: first with its unit tests and a few
 # hundred seeds of each simulation, and then, for mutants that these miss, with the model checker

@@ -104,17 +104,17 @@ judge() {
 
 # suites MUTANT : prints the targets of `tests` that cover its file.
 suites() {
-    local suite all=(contract promises cancel tasks losses spans)
+    local suite all=(contract guarantees cancel tasks lock_loss spans)
     case $1 in
         */cluster/*) all+=(cluster) ;;
         */sentinel/*) all+=(sentinel) ;;
         */quorum/*) all+=(quorum) ;;
         */redisson/*) all+=(redisson) ;;
-        */backend/redis/*) all+=(reach bad_input tracking acks trips) ;;
+        */backend/redis/*) all+=(connectivity bad_input tracking acks round_trips) ;;
         */doctor/*) all=(doctor) ;;
         */testing/*) all+=(testing) ;;
         */integrations/*) all=(integrations) ;;
-        */config/* | */key/* | */builder.rs | */credentials.rs) all+=(reach bad_input secrets) ;;
+        */config/* | */key/* | */builder.rs | */credentials.rs) all+=(connectivity bad_input secrets) ;;
     esac
     for suite in "${all[@]}"; do printf ' --test %s' "$suite"; done
 }

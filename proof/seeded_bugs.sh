@@ -2,8 +2,8 @@
 # Seeded bugs: each patch in `seeded_bugs/` breaks one rule of the lock, and the tests that it names
 # must fail.
 #
-#   bash proof/seeded_bugs.sh --check   checks that every patch applies and is complete, and that every
-#                                   numbered rule has one; 2 s
+#   bash proof/seeded_bugs.sh --check   checks that every patch applies and is complete, and that
+#                                   every numbered rule has one; 2 s
 #   bash proof/seeded_bugs.sh           seeds all bugs, one after the other; about 30 s each
 #   bash proof/seeded_bugs.sh NAME..    seeds these bugs
 #

@@ -1,7 +1,8 @@
 //! Executors other than tokio, and limited tokio runtimes: locks work, or connecting names the
 //! missing part.
 //!
-//! See also `tests/promises/runtimes.rs` for runtimes that end or are blocked while locks are held.
+//! See also `tests/guarantees/runtimes.rs` for runtimes that end or are blocked while locks are
+//! held.
 
 use std::future::Future;
 use std::pin::pin;

@@ -3,8 +3,8 @@
 # nothing: each build has a separate folder.
 #
 #   bash tests/servers.sh [NAME..]                   prints `NAME VERSION PATH` of each build
-#   bash tests/servers.sh --test [NAME..]            also runs `contract`, `promises`, `bad_input`,
-#                                                    and `cancel` over each
+#   bash tests/servers.sh --test [NAME..]            also runs `contract`, `guarantees`,
+#                                                    `bad_input`, and `cancel` over each
 #   bash tests/servers.sh --test=contract [NAME..]   runs only these suites, separated by commas
 #
 # Names are those of BUILDS, below; the default is all. A build that is not available is printed as
@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
 BUILDS=(redis-6.2 redis-7.0 redis-7.4 redis-8.2 redis-8.6 valkey-8.0 valkey-8.1 valkey-9.0 valkey-9.1)
-SUITES=contract,promises,bad_input,cancel
+SUITES=contract,guarantees,bad_input,cancel
 
 main() {
     local suites='' name failed=0

@@ -66,8 +66,8 @@ impl Unit {
 
     /// Returns the difference that is accepted.
     ///
-    /// Medians of three rounds of instructions vary by less than 1 %, and by 2 % if 1,000 other locks
-    /// are in a hash map, which is compacted at intervals.
+    /// Medians of three rounds of instructions vary by less than 1 %, and by 2 % if 1,000 other
+    /// locks are in a hash map, which is compacted at intervals.
     fn tolerance(self, cost: f64) -> f64 {
         match self {
             Self::Instructions => cost * 0.03,

@@ -27,10 +27,44 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String, Failure> {
             "grounds" => grounds(figures),
             other => return Err(format!("unknown figures `{other}`").into()),
         };
+        let written = wrapped(&written);
         let _ = write!(filled, "{before}{BEGIN}{name} -->\n{written}{END}");
         rest = after;
     }
     Ok(filled + rest)
+}
+
+/// Wraps the lines of prose, as in the rest of the documents. Tables and pictures stay as they are.
+fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 100;
+    let mut wrapped = String::new();
+    for line in text.lines() {
+        let indent = if line.starts_with("- ") { "  " } else { "" };
+        let mut length = 0;
+        for word in words(line) {
+            let is_prose = !line.starts_with(['|', '!']);
+            if is_prose && length > 0 && length + 1 + word.chars().count() > WIDTH {
+                let _ = write!(wrapped, "\n{indent}");
+                length = indent.len();
+            } else if length > 0 {
+                wrapped.push(' ');
+                length += 1;
+            }
+            wrapped.push_str(word);
+            length += word.chars().count();
+        }
+        wrapped.push('\n');
+    }
+    wrapped
+}
+
+/// Returns the words of a line. Code in backticks is one word.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    line.split(move |c| {
+        is_code ^= c == '`';
+        c == ' ' && !is_code
+    })
 }
 
 /// A column: its head, and the scenario and `what` of its rows.
@@ -281,13 +315,14 @@ mod tests {
     fn every_sentence_of_the_headline_names_its_command() {
         let text = filled("headline", &planted());
 
-        let sentences: Vec<_> = text.lines().filter(|line| line.starts_with("- ")).collect();
+        let sentences: Vec<_> = text.split("\n- ").skip(1).collect();
         assert_eq!(sentences.len(), 4, "{text}");
         assert!(
             sentences.iter().all(|sentence| sentence.contains("`cargo run --release -p dlock-benches --")),
             "{text}"
         );
         assert!(text.contains("](benches/plots/throughput.svg)"), "{text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for says in ["10,000 such pairs", "1.15 times", "271 bytes"] {
             assert!(text.contains(says), "`{says}` is not in {text}");
         }
@@ -340,6 +375,21 @@ mod tests {
         ];
         assert!(order.map(place).is_sorted(), "{text}");
         assert!(!text.contains("never"), "{text}");
+    }
+
+    #[test]
+    fn prose_is_wrapped_except_for_code_and_tables() {
+        let words = |count| "word ".repeat(count) + "end";
+        let text = format!("- {}\n\n| {} |\n{} `{}`\n", words(20), words(30), words(18), words(4));
+
+        let lines = format!(
+            "- {}word\n  word end\n\n| {} |\n{}\n`{}`\n",
+            "word ".repeat(18),
+            words(30),
+            words(18),
+            words(4)
+        );
+        assert_eq!(wrapped(&text), lines);
     }
 
     #[test]

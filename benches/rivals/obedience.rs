@@ -131,7 +131,7 @@ fn renewals_match_the_list(process: &mut Process, server: &Server, renewed: bool
     std::thread::sleep(lease + Duration::from_millis(300));
     assert_eq!(server.left_of(&keys), if renewed { HELD } else { 0 }, "renewed: {renewed}");
 
-    assert_eq!(process.ask("let go"), "gone");
+    assert_eq!(process.ask("release"), "released");
     assert_eq!(server.left_of(&keys), 0);
 }
 

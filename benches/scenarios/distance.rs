@@ -59,7 +59,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
 }
 
 fn trips(text: String, millis: u64) -> What {
-    What::less(text, "trips").at(millis).grain(0.03)
+    What::less(text, "round trips").at(millis).grain(0.03)
 }
 
 /// Returns the nanoseconds from the release in one process to the body in the other.

@@ -90,7 +90,7 @@ impl Held {
         let mut process = Process::start(contender, &[&server]).await?;
         for _ in 0..count.min(10_000).div_ceil(64) {
             let [] = process.ask(format!("hold 64 {lease}"), "holding").await?;
-            let [] = process.ask("let go", "gone").await?;
+            let [] = process.ask("release", "released").await?;
         }
         let before = process.resident_bytes()?;
         let [] = process.ask(format!("hold {count} {lease}"), "holding").await?;
@@ -102,7 +102,7 @@ impl Held {
         let used = Duration::from_nanos(used_then.saturating_sub(used));
         let commands = Work::of(&mut info).await?.since(work).commands;
         let bytes = float(process.resident_bytes()?.saturating_sub(before)) / float(count);
-        let [] = process.ask("let go", "gone").await?;
+        let [] = process.ask("release", "released").await?;
         if commands < count {
             let why =
                 format!("it does not renew held locks: {commands} commands in {span} s for {count} locks");

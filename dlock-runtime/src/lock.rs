@@ -53,7 +53,8 @@ impl Lock {
 
     /// Sets whether the watchdog renews the lease. Default: `true`.
     ///
-    /// It does so each time a quarter to a third of the lease has passed.
+    /// It does so each time a quarter to a third of the lease has passed, or at most half of it
+    /// while more than 64 renewals are in flight.
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self

@@ -116,7 +116,8 @@ impl Options {
 
     /// Sets whether the watchdog renews the lease.
     ///
-    /// It does so each time a quarter to a third of the lease has passed.
+    /// It does so each time a quarter to a third of the lease has passed, or at most half of it
+    /// while more than 64 renewals are in flight.
     #[must_use]
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
@@ -144,7 +145,7 @@ impl Options {
 
     /// Sets whether a call joins a hold of the same key in its call chain.
     ///
-    /// If `false`, such a call gets [`Error::Reentrant`](crate::Error::Reentrant).
+    /// If `false`, such a call gets [`Error::Reentrant`].
     #[must_use]
     pub const fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
@@ -211,7 +212,7 @@ impl Default for Options {
 /// The effect of a lost lock on the body that runs under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// Drops the body at its next await; the call returns [`Error::Lost`](crate::Error::Lost).
+    /// Drops the body at its next await; the call returns [`Error::Lost`].
     ///
     /// If the loss is detected after the poll in which the body completes, its value is dropped and
     /// the error has `completed: true`, because another holder may have worked at the same time.

@@ -1,7 +1,7 @@
 //! `replica_acks`: a grant or renewal counts only after the replicas have acknowledged it.
 
-mod beside;
-mod granting;
-mod pair;
-mod refusals;
-mod renewing;
+mod grants;
+mod renewals;
+mod replica_pair;
+mod unsupported;
+mod without_acks;

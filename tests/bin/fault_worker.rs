@@ -171,7 +171,7 @@ impl Worker {
             let state = turn.state();
             let pause = if state.entered { dice.millis(0, 10) } else { dice.millis(5, 30) };
             tokio::time::sleep(pause).await;
-            // Another process probably holds the lock by now, so this write is stale.
+            // Another process probably holds the lock already, so this write is stale.
             if let Some(token) = state.token.filter(|_| dice.percent(50)) {
                 turn.write(token).await;
             }

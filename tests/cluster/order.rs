@@ -34,7 +34,7 @@ fn old_master(port: u16, owner: &Owner, may: Receiver<()>) -> (HostileServer, Pr
             return of_a_cluster(request, all.load(Ordering::SeqCst));
         }
         let _ = may.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SOON);
-        all.store(port, Ordering::SeqCst); // slot maps must no longer point to this server
+        all.store(port, Ordering::SeqCst); // slot maps must not point to this server any more
         let slot = 15_123;
         Answer::Raw(format!("-MOVED {slot} 127.0.0.1:{port}\r\n").into_bytes())
     });

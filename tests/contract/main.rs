@@ -10,10 +10,10 @@ mod lease;
 mod loss;
 mod managers;
 mod running;
-mod sharing;
 mod terms;
 mod waiting;
 mod wakers;
+mod yield_to_foreign;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

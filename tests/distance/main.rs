@@ -1,7 +1,7 @@
 //! Servers whose round trip is up to the `response_timeout`: no hold is lost while the server is
 //! healthy.
 //!
-//! See also: `trips`, which counts round trips.
+//! See also: `round_trips`, which counts them.
 
 mod doctor;
 mod hand_overs;

@@ -5,10 +5,10 @@
 
 mod access;
 mod cluster;
-mod fleet;
-mod keeping;
+mod durability;
 mod quorum;
-mod standing;
+mod replication;
+mod sentinels;
 
 use dlock_runtime::doctor;
 use dlock_runtime::doctor::{Finding, Report, Severity};

@@ -63,7 +63,7 @@ pub(crate) fn play(seed: u64, shared: &Shared) -> Report {
     if let Err(complaint) = begun {
         stage.complaints.push(format!("before any fault: {complaint}"));
     }
-    // By now, each process has waited and renewed, and has the connections for both.
+    // Each process has waited and renewed, so it has the connections for both.
     std::thread::sleep(WARM);
     let Stage { crew, common, .. } = &mut stage;
     for member in crew {

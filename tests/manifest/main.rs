@@ -4,6 +4,7 @@
 mod campaigns;
 mod packages;
 mod proof;
+mod prose;
 mod structure;
 mod targets;
 

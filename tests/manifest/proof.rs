@@ -171,12 +171,12 @@ fn defects_of_a_guide_are_detected() {
     let found = ["it_runs", "a_listed_one", "it_is_ignored", "no_test", "another", "missing"];
     assert_eq!(found.map(|name| is_run(source, name)), [true, true, false, false, false, false]);
 
-    assert!(problem("tests/losses::data::a_flush_loses_all_locks").is_none());
-    assert!(problem("tests/losses::data::a_flush_loses_no_lock").is_some());
-    assert!(problem("tests/losses::no_such_file::a_flush_loses_all_locks").is_some());
+    assert!(problem("tests/lock_loss::data::a_flush_loses_all_locks").is_none());
+    assert!(problem("tests/lock_loss::data::a_flush_loses_no_lock").is_some());
+    assert!(problem("tests/lock_loss::no_such_file::a_flush_loses_all_locks").is_some());
 
     let rows = rows(
-        "| S1c | killed | J1 | `tests/losses::data::x`, `J1` |\n| S2 | killed | J1 | no test |\n| word | a | b | c |",
+        "| S1c | killed | J1 | `tests/lock_loss::data::x`, `J1` |\n| S2 | killed | J1 | no test |\n| word | a | b | c |",
     );
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["S1c", "S2"]);
     assert_eq!(rows["S1c"].0.len(), 1);

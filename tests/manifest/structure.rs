@@ -1,7 +1,7 @@
 //! The structure of `dlock-runtime`: every type has a name of its own, modules import each other in
 //! one direction, and names and comments use the project's words.
 //!
-//! Each check has a list of today's exceptions. An exception that is no longer needed fails the
+//! Each check has a list of today's exceptions. An exception that is not needed any more fails the
 //! check, so the lists only shrink.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,7 @@ fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
 }
 
 /// Returns `true` if only tests use the file.
-fn is_test(relative: &str) -> bool {
+pub(super) fn is_test(relative: &str) -> bool {
     const PARTS: [&str; 12] = [
         "tests.rs",
         "tests/",

@@ -12,9 +12,9 @@ mod cluster;
 mod contention;
 mod exclusion;
 mod fencing;
+mod foreign_keys;
 mod leases;
 mod sentinel;
-mod strangers;
 mod waking;
 mod wrong_kind;
 

@@ -5,7 +5,7 @@
 //! the Redis client, TLS, and the runtime), and panic messages. This is a separate program, as it
 //! installs that log for the whole process: the engine also logs from its own threads.
 
-mod shown;
+mod output;
 
 use std::error::Error as _;
 use std::fmt::Write as _;

@@ -12,8 +12,8 @@
 
 mod acks;
 mod connect;
+mod demotions;
 mod fail_over;
 mod lost;
 mod tls;
-mod tracked;
-mod watching;
+mod tracking;

@@ -13,7 +13,7 @@
 //! ```
 
 mod exclusion;
-mod respect;
+mod ownership;
 mod soak;
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The lock clients of other libraries and languages: programs of `tests/fleets`, driven by text
+//! The lock clients of other libraries and languages: programs of `tests/interop`, driven by text
 //! lines.
 //!
 //! ```text
@@ -177,8 +177,8 @@ impl Language {
 
 /// Installs the dependencies for a language, and returns their folder.
 fn installed(language: Language, target: &Path) -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleets").join(language.folder());
-    let folder = target.join("fleets").join(language.folder());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(language.folder());
+    let folder = target.join("interop").join(language.folder());
     let (fetches, builds) = language.steps();
     Project { source: &source, folder: &folder, fetches, builds }.install()?;
     Ok(folder)

@@ -1,7 +1,7 @@
 //! A real Redisson in a Java process, driven by text lines, which can be frozen and killed.
 //!
-//! The program is in `fleets/java`. Each input line is a command, and each thread runs its commands
-//! in order. Each output line is an event, whose time is that of its arrival:
+//! The program is in `interop/java`. Each input line is a command, and each thread runs its
+//! commands in order. Each output line is an event, whose time is that of its arrival:
 //!
 //! ```text
 //!  in:   CLIENT/THREAD COMMAND
@@ -161,7 +161,7 @@ impl Java {
     fn start() -> Result<Self, String> {
         static CLASS_PATH: OnceLock<Result<String, String>> = OnceLock::new();
         let class_path =
-            CLASS_PATH.get_or_init(|| maven::class_path("fleets/java", "src/main/java/Driver.java"));
+            CLASS_PATH.get_or_init(|| maven::class_path("interop/java", "src/main/java/Driver.java"));
         let mut command = Command::new("java");
         // The process runs for seconds on a busy machine.
         command.args([

@@ -1,14 +1,14 @@
 //! Task behavior around locks: panics, races, cancellation, crowds, requests from a waker, and
 //! kinds of runtimes.
 //!
-//! See also: `tests/cancel` (drops at every await point), `tests/promises/runtimes` (runtimes that
-//! end), and `tests/contract` (panics, nesting, and deadlocks with every backend).
+//! See also: `tests/cancel` (drops at every await point), `tests/guarantees/runtimes` (runtimes
+//! that end), and `tests/contract` (panics, nesting, and deadlocks with every backend).
 
+mod cancellation;
 mod completed;
-mod crosswise;
-mod crowd;
-mod cut_short;
-mod forgotten;
+mod deadlock;
+mod many_waiters;
+mod mem_forget;
 mod panics;
 mod race;
 mod runtimes;

@@ -1,6 +1,6 @@
 //! T11: one scenario on every kind of runtime, and one manager on two of them at a time.
 //!
-//! See also: `tests/cancel` and `tests/promises/runtimes` for runtimes that end while locks are
+//! See also: `tests/cancel` and `tests/guarantees/runtimes` for runtimes that end while locks are
 //! held.
 
 use std::rc::Rc;

@@ -3,12 +3,12 @@
 //! See also: `contract` for behavior that the in-memory backend shares with servers, and `memory`
 //! for its clock.
 
-mod elsewhere;
+mod contention;
 mod loss;
+mod manager_choice;
+mod observations;
 mod outage;
-mod seen;
 mod threads;
-mod worlds;
 
 use std::time::Duration;
 

@@ -7,10 +7,10 @@
 //! DLOCK_LOSSES=1000 cargo test -p dlock-tests --test tracking soon -- --nocapture
 //! ```
 
-mod losses;
-mod refused;
-mod soon;
-mod strangers;
+mod detection_time;
+mod foreign_locks;
+mod stolen_locks;
+mod unavailable;
 
 use std::time::Duration;
 

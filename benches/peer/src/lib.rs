@@ -1,6 +1,6 @@
 //! Runs a lock library as a contender: a process that reads orders and writes answers.
 //!
-//! A program implements [`Library`] and calls [`serve`]. Contenders in other languages implement
+//! A program implements [`Library`] and calls [`serve()`]. Contenders in other languages implement
 //! the same protocol.
 //!
 //! See also: `dlock-benches`, which sends the orders.
@@ -26,8 +26,8 @@
 //! out: freed NANOS                           the time before the unlock; sent after it
 //! in:  hold COUNT LEASE_MILLIS               locks `held:<id>` for COUNT ids, renewed if the library supports it
 //! out: holding
-//! in:  let go                                unlocks them
-//! out: gone
+//! in:  release                               unlocks them
+//! out: released
 //! in:  lose KEY LEASE_MILLIS                 locks KEY and watches for its loss
 //! out: watching                              and later: lost NANOS, the time when the library reported the loss
 //! in:  nest TIMES                            locks `nest`, and inside TIMES times again in the same chain of calls

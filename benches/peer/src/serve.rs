@@ -110,9 +110,9 @@ impl<L: Library> Servant<L> {
                 self.hold(count, lease).await?;
                 "holding".to_owned()
             }
-            Order::LetGo => {
-                self.let_go().await?;
-                "gone".to_owned()
+            Order::Release => {
+                self.release().await?;
+                "released".to_owned()
             }
             Order::Lose { key, lease } => {
                 self.lose(&key, lease).await?;
@@ -212,7 +212,7 @@ impl<L: Library> Servant<L> {
         Ok(())
     }
 
-    async fn let_go(&mut self) -> Result<()> {
+    async fn release(&mut self) -> Result<()> {
         let mut running = JoinSet::new();
         for guard in std::mem::take(&mut self.held) {
             let library = self.library.clone();
@@ -262,5 +262,5 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The number of locks that `hold` acquires and `let go` releases at a time.
+/// The number of locks that `hold` acquires and `release` releases at a time.
 const AT_ONCE: usize = 64;

@@ -99,8 +99,8 @@ func (c *contender) answer(words []string) (string, error) {
 		return fmt.Sprintf("freed %d", leaving), c.taken.unlock()
 	case "hold":
 		return "holding", c.hold(number(rest[0]), time.Duration(number(rest[1]))*time.Millisecond)
-	case "let":
-		return "gone", c.letGo()
+	case "release":
+		return "released", c.release()
 	case "lose":
 		return "watching", c.lose(rest[0], time.Duration(number(rest[1]))*time.Millisecond)
 	case "usage":
@@ -184,9 +184,9 @@ func (c *contender) hold(count int, lease time.Duration) error {
 	})
 }
 
-// letGo unlocks held locks. A lock that is not renewed may have expired, which is not an error
+// release unlocks held locks. A lock that is not renewed may have expired, which is not an error
 // here.
-func (c *contender) letGo() error {
+func (c *contender) release() error {
 	err := inBatches(len(c.held), func(id int) error {
 		_ = c.held[id].unlock()
 		return nil

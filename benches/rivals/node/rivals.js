@@ -151,11 +151,11 @@ const orders = {
     return "holding";
   },
 
-  async let() {
+  async release() {
     while (held.length > 0) {
       await Promise.all(held.splice(-BATCH).map(({ unlock }) => unlock()));
     }
-    return "gone";
+    return "released";
   },
 
   async lose(key, lease) {

@@ -71,7 +71,7 @@ class PythonRedisLock:
         self.client.ping()
 
     async def lock(self, key, lease, wait, renewed):
-        # Without a renewal, the library refuses to wait for longer than a lease, so it is called again.
+        # Without a renewal, the library does not wait for longer than a lease: it is called again.
         end = time.monotonic() + wait
         lock = redis_lock.Lock(self.client, key, expire=max(1, int(lease)), auto_renewal=renewed)
         while (left := end - time.monotonic()) > 0:
@@ -192,7 +192,7 @@ class Contender:
         self.held = [lock for locks in held for lock in locks]
         return "holding"
 
-    def let(self, _go):
+    def release(self):
         async def task(locks):
             for lock in locks:
                 try:
@@ -202,7 +202,7 @@ class Contender:
 
         self.library.wait_for(task(self.held[first::BATCH]) for first in range(min(BATCH, len(self.held))))
         self.held = []
-        return "gone"
+        return "released"
 
     def lose(self, _key, _lease):
         raise Cannot("it does not report a loss")
@@ -211,7 +211,7 @@ class Contender:
         return f"usage {time.process_time_ns()}"
 
 
-ORDERS = {"pairs", "enter", "take", "free", "hold", "let", "lose", "usage"}
+ORDERS = {"pairs", "enter", "take", "free", "hold", "release", "lose", "usage"}
 
 
 def answer(contender, line):

@@ -271,8 +271,8 @@ impl Backend for Memory {
     }
 
     #[cfg(feature = "testing")]
-    fn admitted(&self, key: &Name) {
-        self.store.recorder.admitted(key, self.process);
+    fn on_acquired(&self, key: &Name) {
+        self.store.recorder.on_acquired(key, self.process);
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

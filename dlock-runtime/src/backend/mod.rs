@@ -92,7 +92,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Notifies the backend that a task acquired the lock of `key`. Called while the key is locked.
     #[cfg(feature = "testing")]
-    fn admitted(&self, _key: &Name) {}
+    fn on_acquired(&self, _key: &Name) {}
 
     /// Sleeps for `time`. If the backend has its own thread, works on a runtime without timers.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -218,8 +218,8 @@ fn millis(time: Duration) -> String {
 }
 
 const NOT_TOLD: &str = "waiters are not notified of releases: locks are handed off late, as each waiter polls every `poll_interval`";
-const NOT_TRACKED: &str = "a lost lock is detected only at its next renewal, at most a third of its lease later; waiters for a lock of a client \
-                           of another library poll every `poll_interval`";
+const NOT_TRACKED: &str = "a lost lock is detected only at its next renewal, at most a third of its lease later, or half of it while more \
+                           than 64 renewals are in flight; waiters for a lock of a client of another library poll every `poll_interval`";
 /// Clocks that NTP synchronizes differ by less.
 const APART: Duration = Duration::from_secs(1);
 /// Clocks that differ by more are not synchronized.

@@ -130,7 +130,7 @@ impl HoldGuard {
             return Some(found);
         }
         let root = self.root();
-        // The lease may have expired too, without a tick of the key since then.
+        // The lease may have expired too, and the key has not been ticked after that.
         self.engine.with_key_now(now, root.key.name(), KeyState::tick);
         let cause = match root.check_valid(now) {
             Err((LossCause::MaxHold, _)) => root.left_by_max_hold(now)?,

@@ -241,7 +241,7 @@ impl Engine {
             Action::Grant { acquisition, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
-                self.backend.admitted(key);
+                self.backend.on_acquired(key);
                 effects.wakes(acquisition.grant((deadline, ends), is_unconfirmed, attempts, now));
             }
             Action::JoinNested { acquisition } => effects.wakes(acquisition.join()),

@@ -1,7 +1,8 @@
 //! One call of an annotated function: its key, its lock, and its body.
 //!
 //! The call is part of the function's future, so it is small: values that are known at compile time
-//! are in a [`Callsite`], and errors are boxed. See `outcome` for what a function returns for an error.
+//! are in a [`Callsite`], and errors are boxed. The function's return type decides what an error
+//! becomes: see `outcome` in dlock-macros.
 
 use std::fmt;
 use std::future::Future;

@@ -447,7 +447,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         let Some(head) = self.queue.head() else { return };
         let mut hold = Hold::new(head, token, deadline, self.phase.fleet_hold(ctx.now), ctx);
-        hold.granted = is_unconfirmed;
+        hold.is_unconfirmed = is_unconfirmed;
         if let KeyPhase::Contending(Contender {
             step: ContenderState::Confirming { budget: Some(budget), .. },
             ..

@@ -39,10 +39,11 @@ pub(crate) struct Hold<A> {
     granted_after: FleetHold,
     pub(super) check: Verification,
     renew: bool,
-    /// Whether the hold is a grant that the server has not confirmed.
-    pub(super) granted: bool,
-    /// Whether the last renewal failed or got no reply.
-    overdue: bool,
+    /// Whether the hold is a grant that the server has not confirmed. Independent of `is_overdue`:
+    /// a grant whose confirmation got no reply is both.
+    pub(super) is_unconfirmed: bool,
+    /// Whether the last renewal or confirmation failed or got no reply.
+    is_overdue: bool,
 }
 
 /// Terms that few holds have: bounds of the present acquisition, and nested calls for the same key.
@@ -114,8 +115,8 @@ impl<A: Clone + PartialEq> Hold<A> {
             granted_after,
             check,
             renew: terms.is_renewed(),
-            granted: false,
-            overdue: false,
+            is_unconfirmed: false,
+            is_overdue: false,
         };
         hold.bound(terms, since);
         hold
@@ -188,7 +189,7 @@ impl<A: Clone + PartialEq> Hold<A> {
             token: self.token(ctx),
             deadline: self.deadline,
             ends: self.ends(),
-            is_unconfirmed: self.granted,
+            is_unconfirmed: self.is_unconfirmed,
             attempts: waiter.retry_state.attempts(),
         }
     }
@@ -205,7 +206,7 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     /// Returns `true` if the hold is a grant with a scheduled confirmation.
     pub(super) fn needs_confirmation(&self) -> bool {
-        self.granted && self.next_renewal != BootInstant::NEVER
+        self.is_unconfirmed && self.next_renewal != BootInstant::NEVER
     }
 
     /// Sends a renewal, which confirms the hold.
@@ -217,7 +218,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Handles a confirmation of the hold that was sent at `sent`.
     pub(super) fn on_confirmed(&mut self, sent: BootInstant, lease: Duration, ctx: &EventContext<'_, A>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
-        (self.granted, self.overdue) = (false, false);
+        (self.is_unconfirmed, self.is_overdue) = (false, false);
         // An `extend` has its own lease and does not change when the watchdog renews.
         if lease == self.lease() {
             self.next_renewal = if self.renew {
@@ -231,7 +232,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
         if lease == self.lease() {
-            self.overdue = true;
+            self.is_overdue = true;
             self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
     }
@@ -241,7 +242,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// It is due with those of all other holds, which are sent a few at a time. A hold with less
     /// than [`LITTLE_TIME`] left is renewed at once.
     pub(super) fn renew_if_overdue(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
-        if !(self.overdue || moved) || self.next_renewal == BootInstant::NEVER {
+        if !(self.is_overdue || moved) || self.next_renewal == BootInstant::NEVER {
             return;
         }
         if self.deadline.at().since(ctx.now) < LITTLE_TIME {
@@ -297,7 +298,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         let lease = next.terms.lease();
         let left = self.deadline.at().since(ctx.now);
         let is_enough =
-            left > lease / 2 || (self.granted && !self.overdue && left > ctx.rules.grant_lease / 2);
+            left > lease / 2 || (self.is_unconfirmed && !self.is_overdue && left > ctx.rules.grant_lease / 2);
         self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
     }
 }
@@ -498,7 +499,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(super) fn watch(&mut self, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         if !hold.deadline.holds_at(ctx.now) {
-            let cause = if hold.granted { LossCause::GrantUnconfirmed } else { LossCause::Expired };
+            let cause = if hold.is_unconfirmed { LossCause::GrantUnconfirmed } else { LossCause::Expired };
             self.mark_lost(cause, ctx);
             return;
         }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The message of a grant can be lost, and a queue ends when its key expires. So the contender
-//! sends a [`Recheck`] half a grant lease after the last proof that its token is queued, or when the
-//! key has expired, whichever is sooner.
+//! sends a [`Recheck`] half a grant lease after the last proof that its token is queued, or when
+//! the key has expired, whichever is sooner.
 //!
 //! [`Recheck`]: crate::protocol::command::EnqueueMode::Recheck
 

@@ -27,7 +27,7 @@ impl RoundTrip {
         Self(took.max(self.0.midpoint(took)))
     }
 
-    /// Returns `true` if two round trips take no longer than `left`: one for the reply, and one in
+    /// Returns `true` if two round trips take at most `left`: one for the reply, and one in
     /// reserve.
     pub(super) fn fits_twice_into(self, left: Duration) -> bool {
         Duration::from_millis(2 * u64::from(self.0)) <= left

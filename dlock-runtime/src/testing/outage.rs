@@ -35,7 +35,7 @@ impl Drop for Outage {
         let now = engine.now();
         let mut effects = Effects::default();
         for (key, token) in abandoned {
-            // The manager of the token may be dropped by now, so another one releases it.
+            // The manager of the token may be dropped already, so another one releases it.
             engine.backend.push(Request::new(key, token, Command::Withdraw));
         }
         engine.backend.flush(engine, now, &mut effects);

@@ -32,7 +32,7 @@ impl Recorder {
     }
 
     /// Counts an acquisition.
-    pub(crate) fn admitted(&self, key: &Name, process: ProcessId) {
+    pub(crate) fn on_acquired(&self, key: &Name, process: ProcessId) {
         let mut pages = lock(&self.0);
         if !pages.elsewhere.contains(&process) {
             *pages.admitted.entry(Name::clone(key)).or_default() += 1;

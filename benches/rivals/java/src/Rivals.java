@@ -103,10 +103,10 @@ public final class Rivals {
                 return "freed " + leaving;
             case "hold":
                 return hold(Integer.parseInt(words[1]), Long.parseLong(words[2]));
-            case "let":
+            case "release":
                 inBatches(held.size(), number -> held.get(number).unlockAsync(number));
                 held.clear();
-                return "gone";
+                return "released";
             case "lose":
                 return "cannot it does not report a loss";
             case "nest":

@@ -1,8 +1,9 @@
 //! The contender async-redis-lock.
 //!
 //! It polls every 100 ms, its default, and has one connection for all tasks. A task renews each
-//! lock, here every third of the lease, as with its defaults. Each release is awaited, by `release`.
-//! It reports a loss by a flag, which the user must poll: here, every millisecond. It has no Redlock.
+//! lock, here every third of the lease, as with its defaults. Each release is awaited, by
+//! `release`. It reports a loss by a flag, which the user must poll: here, every millisecond. It
+//! has no Redlock.
 
 use std::time::Duration;
 

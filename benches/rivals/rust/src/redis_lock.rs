@@ -1,7 +1,8 @@
 //! The contender redis-lock, used by `lock_across`.
 //!
-//! It polls every 100 ms, its default, renews nothing, and reports no loss. Each release is awaited.
-//! Several servers are its Redlock. The lease is that of the order, because its default is 10 ms.
+//! It polls every 100 ms, its default, renews nothing, and reports no loss. Each release is
+//! awaited. Several servers are its Redlock. The lease is that of the order, because its default is
+//! 10 ms.
 //!
 //! Its client leaves `TCP_NODELAY` off unless a feature enables it. With the feature, 64 tasks
 //! complete a third fewer pairs.

@@ -640,7 +640,7 @@ impl Backend for SimulatedBackend {
     }
 
     #[cfg(feature = "testing")]
-    fn admitted(&self, _: &Name) {}
+    fn on_acquired(&self, _: &Name) {}
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.net.sleep(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))

@@ -12,11 +12,11 @@ use crate::backend::redis::encoding::LockEncoding;
 pub(crate) enum Script {
     Enqueue,
     Renew,
-    Keep,
+    SetTtl,
     Release,
-    Free,
+    ReleaseWithoutHandoff,
     ForceRelease,
-    Leave,
+    Withdraw,
     Yield,
     Fence,
     Inspect,
@@ -30,16 +30,19 @@ macro_rules! source {
 
 /// The scripts of the native encoding.
 pub(crate) const NATIVE: [&str; Script::COUNT] = [
-    source!("prolong.lua", "enqueue.lua"),
-    source!("prolong.lua", "renew.lua"),
-    source!("keep.lua"),
+    source!("extend_ttl.lua", "enqueue.lua"),
+    source!("extend_ttl.lua", "renew.lua"),
+    source!("set_ttl.lua"),
     // Almost every release finds an empty queue: it must not pay for defining functions that it
     // does not call.
-    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "release.lua")),
-    concat!(include_str!("scripts/release_alone.lua"), source!("hand_over.lua", "free.lua")),
-    source!("hand_over.lua", "force_release.lua"),
-    source!("hand_over.lua", "leave.lua"),
-    source!("hand_over.lua", "yield.lua"),
+    concat!(include_str!("scripts/release_uncontended.lua"), source!("grant_next.lua", "release.lua")),
+    concat!(
+        include_str!("scripts/release_uncontended.lua"),
+        source!("grant_next.lua", "release_without_handoff.lua")
+    ),
+    source!("grant_next.lua", "force_release.lua"),
+    source!("grant_next.lua", "withdraw.lua"),
+    source!("grant_next.lua", "yield.lua"),
     source!("counter.lua", "fence.lua"),
     source!("inspect.lua"),
 ];
@@ -52,13 +55,13 @@ macro_rules! plain {
 
 /// The scripts of the plain encoding. Those that only check the holder are the native ones.
 pub(crate) const PLAIN: [&str; Script::COUNT] = [
-    include_str!("scripts/plain/look.lua"),
-    source!("prolong.lua", "renew.lua"),
-    source!("keep.lua"),
+    include_str!("scripts/plain/peek.lua"),
+    source!("extend_ttl.lua", "renew.lua"),
+    source!("set_ttl.lua"),
     include_str!("scripts/plain/release.lua"),
-    include_str!("scripts/plain/leave.lua"), // without an announcement
+    include_str!("scripts/plain/withdraw.lua"), // without an announcement
     plain!("force_release.lua"),
-    include_str!("scripts/plain/leave.lua"),
+    include_str!("scripts/plain/withdraw.lua"),
     plain!("yield.lua"),
     source!("counter.lua", "fence.lua"),
     source!("inspect.lua"),
@@ -75,10 +78,10 @@ pub(crate) const REDISSON: [&str; Script::COUNT] = [
     redisson!("acquire.lua"),
     concat!(
         include_str!("scripts/redisson/lib.lua"),
-        include_str!("scripts/prolong.lua"),
+        include_str!("scripts/extend_ttl.lua"),
         include_str!("scripts/renew.lua")
     ),
-    redisson!("keep.lua"),
+    redisson!("set_ttl.lua"),
     redisson!("release.lua"),
     redisson!("release.lua"), // without a queue, every release is one without hand-off
     redisson!("force_release.lua"),

@@ -56,11 +56,11 @@ struct Client {
 const SCRIPTS: [Script; Script::COUNT] = [
     Script::Enqueue,
     Script::Renew,
-    Script::Keep,
+    Script::SetTtl,
     Script::Release,
-    Script::Free,
+    Script::ReleaseWithoutHandoff,
     Script::ForceRelease,
-    Script::Leave,
+    Script::Withdraw,
     Script::Yield,
     Script::Fence,
     Script::Inspect,
@@ -227,7 +227,13 @@ impl RedisStub {
     ) -> Option<RespValue> {
         let (&key, (&token, mut rest)) = (keys.first()?, args.split_first()?);
         let token = Token::parse(token)?;
-        let publishes = [Script::Release, Script::Free, Script::ForceRelease, Script::Leave, Script::Yield];
+        let publishes = [
+            Script::Release,
+            Script::ReleaseWithoutHandoff,
+            Script::ForceRelease,
+            Script::Withdraw,
+            Script::Yield,
+        ];
         if publishes.contains(&script) {
             let (&channels, behind) = rest.split_first()?;
             if channels != self.namespaces.own().grants() {
@@ -251,7 +257,7 @@ impl RedisStub {
                 extra = rest.first().copied();
                 Command::Renew { lease: millis(lease)? }
             }
-            (Script::Keep, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
+            (Script::SetTtl, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
             (Script::Release, [lease]) => {
                 grant_lease = millis(lease)?;
                 Command::Release
@@ -260,10 +266,10 @@ impl RedisStub {
                 grant_lease = millis(lease)?;
                 Command::ReleaseWithFleetHold { fleet_hold: fleet_hold_of(fleet_hold)? }
             }
-            (Script::Free, []) => Command::ReleaseWithoutHandoff,
-            (Script::ForceRelease | Script::Leave, [lease]) => {
+            (Script::ReleaseWithoutHandoff, []) => Command::ReleaseWithoutHandoff,
+            (Script::ForceRelease | Script::Withdraw, [lease]) => {
                 grant_lease = millis(lease)?;
-                if script == Script::Leave { Command::Withdraw } else { Command::ForceRelease }
+                if script == Script::Withdraw { Command::Withdraw } else { Command::ForceRelease }
             }
             (Script::Yield, [lease, next, rest @ ..]) => {
                 grant_lease = millis(lease)?;

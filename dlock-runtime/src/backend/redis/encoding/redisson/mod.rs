@@ -56,11 +56,11 @@ pub(crate) fn encode(
         // A waiter has subscribed before its second try.
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
-        Command::SetTtl { .. } => Script::Keep,
+        Command::SetTtl { .. } => Script::SetTtl,
         Command::Release | Command::ReleaseWithFleetHold { .. } => Script::Release,
-        Command::ReleaseWithoutHandoff => Script::Free,
+        Command::ReleaseWithoutHandoff => Script::ReleaseWithoutHandoff,
         Command::ForceRelease => Script::ForceRelease,
-        Command::Withdraw => Script::Leave,
+        Command::Withdraw => Script::Withdraw,
         Command::Yield { .. } => Script::Yield,
         Command::Fence | Command::RaiseFence { .. } => Script::Fence, // only a quorum sends `RaiseFence`, and it uses another encoding
         Command::Inspect => Script::Inspect,

@@ -14,7 +14,7 @@ if mode == 'peek' then return {3, ttl} end
 local ours = is_ours(value, token)
 local place = ours and place_of(value, token)
 if place == 1 then
-  prolong(ttl, lease, ARGV[4])
+  extend_ttl(ttl, lease, ARGV[4])
   return {1, 0}
 end
 if place then return {2, ttl} end

@@ -6,7 +6,7 @@
 -- out at their next check.
 local function free()
   redis.call('DEL', KEYS[1])
-  local heard = redis.pcall('PUBLISH', ARGV[2] .. KEYS[1], '')
-  return type(heard) == 'number' and heard or 0
+  local receivers = redis.pcall('PUBLISH', ARGV[2] .. KEYS[1], '')
+  return type(receivers) == 'number' and receivers or 0
 end
 

@@ -3,5 +3,5 @@
 local refused = not_an_rlock() or too_long()
 if refused then return refused end
 if redis.call('DEL', KEYS[1]) == 0 then return 0 end
-ring(ARGV[2], ARGV[3])
+notify(ARGV[2], ARGV[3])
 return 1

@@ -28,9 +28,9 @@ end
 -- Notifies the waiters with `publish`, `spublish`, or `both`; `auto` uses SPUBLISH if the server
 -- has it. Each Redisson client wakes one thread for a `0`. If an ACL rejects the publish, waiters
 -- retry when the time to live that they know has passed.
-local function ring(channel, how)
-  local told = how ~= 'publish' and redis.pcall('SPUBLISH', channel, '0')
-  if how == 'publish' or how == 'both' or (how == 'auto' and type(told) == 'table') then
+local function notify(channel, how)
+  local reply = how ~= 'publish' and redis.pcall('SPUBLISH', channel, '0')
+  if how == 'publish' or how == 'both' or (how == 'auto' and type(reply) == 'table') then
     redis.pcall('PUBLISH', channel, '0')
   end
 end

@@ -2,5 +2,5 @@
 -- -> 1 released | 0 not the holder
 if not held_by(ARGV[1]) then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1]) -- removes the key with its last field; DEL of a million fields would take too long
-ring(ARGV[2], ARGV[3])
+notify(ARGV[2], ARGV[3])
 return 1

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_runtime::LockGuard;
 use dlock_tests::{Moment, within};
 
-use crate::pair::{LONG, Pair};
+use crate::replica_pair::{LONG, Pair};
 
 const LEASE: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(150);

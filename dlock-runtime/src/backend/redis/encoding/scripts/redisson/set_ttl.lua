@@ -2,5 +2,5 @@
 -- -> 1 holder, time to live set | 0 not the holder
 if not held_by(ARGV[1]) then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-ring(ARGV[2], ARGV[3]) -- wakes waiters that wait for a longer time to live
+notify(ARGV[2], ARGV[3]) -- wakes waiters that wait for a longer time to live
 return 1

@@ -6,7 +6,7 @@ use dlock_runtime::LockManager;
 use dlock_tests::Moment;
 use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespace};
 
-use crate::pair::{LONG, Pair};
+use crate::replica_pair::{LONG, Pair};
 
 /// A tenth of the time that one `WAIT` takes here.
 const AT_ONCE: Duration = Duration::from_millis(20);

@@ -7,10 +7,10 @@
 //!
 //! See also `benches` for the speed of operations with a server nearby.
 
-mod alone;
-mod between;
-mod slow;
-mod standing;
+mod contended;
+mod deployments;
+mod slow_network;
+mod uncontended;
 mod wire;
 
 use std::time::Duration;

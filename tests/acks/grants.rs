@@ -6,7 +6,7 @@ use dlock_runtime::LockManager;
 use dlock_tests::world::{ids_in, name};
 use dlock_tests::{Moment, within};
 
-use crate::pair::{LONG, Pair};
+use crate::replica_pair::{LONG, Pair};
 
 const LIMIT: Duration = Duration::from_millis(700);
 const SLACK: Duration = Duration::from_millis(250);

@@ -3,19 +3,19 @@
 //! Times are measured on the boot clock. Slack for a busy machine is a named constant.
 
 mod background;
-mod belief;
 mod connection;
 mod deadline;
 mod key;
 mod limits;
-mod lookup;
 mod messages;
+mod name_lookup;
 mod namespaces;
 mod orphans;
 mod own_lock;
 mod processes;
 mod reconnecting;
 mod runtimes;
+mod validity;
 mod wall_clock;
 
 use std::sync::atomic::{AtomicU64, Ordering};

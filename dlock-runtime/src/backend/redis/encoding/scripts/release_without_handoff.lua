@@ -3,5 +3,5 @@
 if not holds(value, ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[1])
 local width = #ARGV[1]
-for at = width + 1, #value, width do tell(string.sub(value, at, at + width - 1), 0) end
+for at = width + 1, #value, width do notify(string.sub(value, at, at + width - 1), 0) end
 return 1

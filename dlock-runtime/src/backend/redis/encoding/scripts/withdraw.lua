@@ -6,7 +6,7 @@ if not is_ours(value, token) then return 0 end
 local place = place_of(value, token)
 if not place then return 0 end
 if place == 1 then
-  if not hand_over(value, token, ARGV[3], '') then redis.call('DEL', KEYS[1]) end
+  if not grant_next(value, token, ARGV[3], '') then redis.call('DEL', KEYS[1]) end
   return 1
 end
 put(string.sub(value, 1, place - 1) .. string.sub(value, place + #token), time_left())

@@ -10,7 +10,7 @@ use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{MASTER, start_sentinel};
 use dlock_tests::{Proxy, RedisServer, within};
 
-use super::slow::hand_over;
+use super::slow_network::hand_over;
 use super::wire::{ROUND_TRIP, STEADY, Wire, assert_takes, cost, time};
 use super::{LONG, call, hold, release};
 
@@ -188,7 +188,7 @@ async fn in_a_cluster_a_grant_is_confirmed_in_one_more_round_trip() {
     assert_eq!(wire.server.call(&words), Reply::Status("OK".to_owned()));
     wire.server.call(&["CONFIG", "SET", "cluster-announce-port", &wire.proxy.port().to_string()]);
     if !format!("{:?}", wire.server.call(&["CLUSTER", "SLOTS"])).contains(&wire.proxy.port().to_string()) {
-        println!("SKIPPED: trips in a cluster: this server announces only its own port");
+        println!("SKIPPED: round trips in a cluster: this server announces only its own port");
         return;
     }
     let is_up = async {

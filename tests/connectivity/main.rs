@@ -3,8 +3,8 @@
 
 mod credentials;
 mod inspect;
-mod lacking;
-mod ready;
+mod missing_commands;
+mod readiness;
 mod tls;
 #[cfg(unix)]
 mod unix;

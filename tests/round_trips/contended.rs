@@ -84,9 +84,9 @@ async fn a_waiter_sends_a_bounded_number_of_requests_at_expiry() {
         })
         .await;
 
-    // The waiter checks its place after half of the grant lease and after the expiry, enqueues under
-    // a fresh token, which acquires the lock, and releases it. A busy machine may delay one check
-    // into another.
+    // The waiter checks its place after half of the grant lease and after the expiry, enqueues
+    // under a fresh token, which acquires the lock, and releases it. A busy machine may delay one
+    // check into another.
     let sent: Vec<_> = cost.sent.split(", ").filter_map(|part| part.split_once(' ')).collect();
     let count =
         |of| sent.iter().find(|(_, name)| *name == of).map_or(0, |(count, _)| count.parse().expect(of));
