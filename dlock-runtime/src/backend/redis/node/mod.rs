@@ -90,8 +90,8 @@ pub(crate) struct Node {
     state: Mutex<NodeState>,
     /// Whether there is a pub/sub connection.
     pub(crate) listening: AtomicBool,
-    /// Whether `dlock.subscribe_failed` has been reported since the last subscription.
-    has_reported_no_subscription: AtomicBool,
+    /// The namespaces for which `dlock.subscribe_failed` was reported since their last subscription.
+    refused: Mutex<HashSet<Arc<str>>>,
     /// The namespaces whose grants are received over it.
     subscribed: Mutex<HashSet<Arc<str>>>,
     /// Notified to reconnect without waiting for the backoff.
@@ -156,7 +156,7 @@ impl Node {
             discovery,
             state,
             listening,
-            has_reported_no_subscription: AtomicBool::new(false),
+            refused: Mutex::default(),
             subscribed: Mutex::default(),
             reconnect_now: Notify::new(),
             release_channels,

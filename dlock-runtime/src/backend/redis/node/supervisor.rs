@@ -123,7 +123,7 @@ impl Node {
             tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channel));
         let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &subscriber {
-            self.report_no_subscription(failure);
+            self.report_no_subscription(self.shared.namespaces.own().name(), failure);
         }
         let acks = acks.map(|connection| {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
