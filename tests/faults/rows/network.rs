@@ -138,7 +138,9 @@ fn flooded(stage: &mut Stage) -> Broken {
     stage.fault("N13", &format!("a flood of {again:?} after {first:?}"), &to);
     let watch = MemoryWatch::start(processes);
     let flooded_before: usize = ways.iter().map(|way| way.stats().flooded).sum();
-    ways.iter().for_each(|way| way.flood(first, again));
+    for way in &ways {
+        way.flood(first, again);
+    }
     Broken::until(after, move |stage| {
         ways.iter().for_each(ProxyHandle::pass);
         let flooded: usize = ways.iter().map(|way| way.stats().flooded).sum();

@@ -305,6 +305,44 @@ fn assert_agree(seed: u64, key: &str, replies: &[(Value, Value)], commands: &[St
     }
 }
 
+/// Writes foreign data in both servers, or deletes it, at random. Returns a description of a change.
+fn change_foreign(
+    foreign: &mut Option<&'static str>,
+    parameters: &mut Parameters,
+    stub: &mut Stub,
+    real: &mut Real,
+) -> Option<String> {
+    match *foreign {
+        Some(key) if parameters.chance(10) => {
+            real.ask(OTHERS, &pipeline(&["DEL", key]));
+            stub.redis.delete(key);
+            *foreign = None;
+            Some(format!("foreign data of {key}, deleted"))
+        }
+        None if parameters.chance(5) => {
+            let key = parameters.one_of(&KEYS);
+            write_foreign(key, parameters, stub, real);
+            *foreign = Some(key);
+            Some(format!("foreign data of {key}, written"))
+        }
+        _ => None,
+    }
+}
+
+/// Calls an unknown script in both servers, then loads all again. Returns the replies to the call.
+fn forget_scripts(stub: &mut Stub, real: &mut Real) -> (Value, Value) {
+    stub.redis.forget_scripts();
+    real.ask(OTHERS, &pipeline(&["SCRIPT", "FLUSH"]));
+    let [of_stub, of_real] = [stub as &mut dyn Server, real].map(|server| {
+        let load = Loaded::load(LockEncoding::Native);
+        let unknown = server.ask(COMMANDS, &pipeline(&["EVALSHA", &"0".repeat(40), "0"]));
+        server.send(COMMANDS, &load);
+        (0..load.len()).for_each(|_| drop(server.receive(COMMANDS)));
+        unknown
+    });
+    (of_stub, of_real)
+}
+
 /// Returns the effects of foreign data that were compared.
 fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
     let (mut parameters, namespaces) = (Parameters::new(seed, 7), Namespaces::new(NAMESPACE));
@@ -312,24 +350,18 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
     let mut tokens: Vec<_> = sources.iter().flat_map(|source| [source.next(), source.next()]).collect();
     let mut stub = Stub { redis: RedisStub::default(), connections: Vec::new() };
     let names = [stub.prepare(&sources), real.prepare(&sources)];
+    let encoded = |request: &Request, extra: Option<&str>, by_text: bool| {
+        names.each_ref().map(|names| {
+            let mut pipeline = redis::pipe();
+            let names = (!by_text).then_some(names);
+            LockEncoding::Native.encode(request, &namespaces, LEASE, names, extra, &mut pipeline);
+            pipeline
+        })
+    };
     let mut commands = Vec::new();
-    let mut foreign = None::<&str>;
+    let mut foreign = None;
     for step in 0..500 {
-        match foreign {
-            Some(key) if parameters.chance(10) => {
-                real.ask(OTHERS, &pipeline(&["DEL", key]));
-                stub.redis.delete(key);
-                commands.push(format!("{step}: deleted a foreign value of {key},"));
-                foreign = None;
-            }
-            None if parameters.chance(5) => {
-                let key = parameters.one_of(&KEYS);
-                write_foreign(key, &mut parameters, &mut stub, real);
-                commands.push(format!("{step}: wrote a foreign value of {key},"));
-                foreign = Some(key);
-            }
-            _ => {}
-        }
+        commands.extend(change_foreign(&mut foreign, &mut parameters, &mut stub, real));
         if parameters.chance(5) {
             let at = parameters.index(tokens.len());
             tokens[at] = sources[parameters.index(2)].next();
@@ -360,12 +392,7 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
         }
         let request = Request::new(key.into(), token, command);
         let by_text = parameters.chance(5);
-        let [of_stub, of_real] = names.each_ref().map(|names| {
-            let mut pipeline = redis::pipe();
-            let names = (!by_text).then_some(names);
-            LockEncoding::Native.encode(&request, &namespaces, LEASE, names, extra, &mut pipeline);
-            pipeline
-        });
+        let [of_stub, of_real] = encoded(&request, extra, by_text);
         commands.push(format!("{step}: over {at} of {key}, {token}: {command:?} {extra:?}"));
         let mut replies = vec![(stub.ask(at, &of_stub), real.ask(at, &of_real))];
         if ends {
@@ -382,17 +409,7 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
                 replies.push((stub.ask(TRACKED, &time), real.ask(TRACKED, &time)));
             }
             8 => {
-                stub.redis.forget_scripts();
-                real.ask(OTHERS, &pipeline(&["SCRIPT", "FLUSH"]));
-                let [of_stub, of_real] = [&mut stub as &mut dyn Server, &mut *real].map(|server| {
-                    let load = Loaded::load(LockEncoding::Native);
-                    // Calls an unknown script, then loads all again.
-                    let unknown = server.ask(COMMANDS, &pipeline(&["EVALSHA", &"0".repeat(40), "0"]));
-                    server.send(COMMANDS, &load);
-                    (0..load.len()).for_each(|_| drop(server.receive(COMMANDS)));
-                    unknown
-                });
-                replies.push((of_stub, of_real));
+                replies.push(forget_scripts(&mut stub, real));
             }
             9 => {
                 for at in SUBSCRIBERS {
@@ -407,18 +424,7 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
                 if parameters.chance(50) {
                     // No process subscribes for a while: waiters are passed over.
                     let release = Request::new(key.into(), token, Command::ForceRelease);
-                    let [of_stub, of_real] = names.each_ref().map(|names| {
-                        let mut pipeline = redis::pipe();
-                        LockEncoding::Native.encode(
-                            &release,
-                            &namespaces,
-                            LEASE,
-                            Some(names),
-                            None,
-                            &mut pipeline,
-                        );
-                        pipeline
-                    });
+                    let [of_stub, of_real] = encoded(&release, None, false);
                     replies.push((stub.ask(COMMANDS, &of_stub), real.ask(COMMANDS, &of_real)));
                     if foreign == Some(key) {
                         sleep(Duration::from_millis(20)); // a long value expires after 1 ms

@@ -27,7 +27,8 @@ impl Reasons {
     }
 
     /// Returns the reasons so far.
-    pub(super) fn taken(&self) -> Vec<String> {
+    pub(super) fn taken(self) -> Vec<String> {
+        drop(self);
         REASONS.take()
     }
 }

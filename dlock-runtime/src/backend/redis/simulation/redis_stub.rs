@@ -364,7 +364,7 @@ impl RedisStub {
             (Script::Fence, [life]) => {
                 let counter = (*keys.get(1)?, millis(life)?);
                 if self.foreign(key).is_some() {
-                    return self.on_foreign(client, key, Command::Fence, now);
+                    return Some(self.on_foreign(client, key, Command::Fence, now));
                 }
                 let reply = self.on_lock(client, key, token, Command::Fence, Duration::ZERO, now);
                 return Some(match reply {
@@ -376,7 +376,7 @@ impl RedisStub {
             _ => return None,
         };
         if self.foreign(key).is_some() {
-            return self.on_foreign(client, key, command, now);
+            return Some(self.on_foreign(client, key, command, now));
         }
         let holder = self.holder(key, now);
         let before = self.written(key);
@@ -417,20 +417,14 @@ impl RedisStub {
     }
 
     /// Replies to a script whose key has foreign data. Only a forced release changes it.
-    fn on_foreign(
-        &mut self,
-        client: u64,
-        key: &str,
-        command: Command,
-        now: BootInstant,
-    ) -> Option<RespValue> {
+    fn on_foreign(&mut self, client: u64, key: &str, command: Command, now: BootInstant) -> RespValue {
         self.is_read(client, key);
         let Some(Entry::Foreign { data: ForeignData::Text(text), ends }) = self.keys.get_mut(key) else {
             self.meet(Self::REFUSED_TYPE);
-            return Some(WRONG_TYPE);
+            return WRONG_TYPE;
         };
         let time = Some(ends.since(now));
-        Some(match command {
+        match command {
             Command::Enqueue { mode: EnqueueMode::Recheck, .. } => pair(0, Some(Duration::ZERO)),
             Command::Enqueue { .. } => {
                 self.meet(Self::REFUSED_IN_QUEUE);
@@ -454,7 +448,7 @@ impl RedisStub {
                 RespValue::Int(0)
             }
             _ => RespValue::Int(0),
-        })
+        }
     }
 
     fn meet(&mut self, effect: &'static str) {

@@ -63,16 +63,14 @@ impl Cluster {
                 }
             }
             let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
-            let number = match left.iter_mut().find(|(other, ..)| Arc::ptr_eq(other, &old)) {
-                Some((_, number, slots)) => {
-                    slots.insert(slot);
-                    *number
-                }
-                None => {
-                    state.migration_epoch += 1;
-                    left.push((old, state.migration_epoch, HashSet::from([slot])));
-                    state.migration_epoch
-                }
+            let known = left.iter_mut().find(|(other, ..)| Arc::ptr_eq(other, &old));
+            let number = if let Some((_, number, slots)) = known {
+                slots.insert(slot);
+                *number
+            } else {
+                state.migration_epoch += 1;
+                left.push((old, state.migration_epoch, HashSet::from([slot])));
+                state.migration_epoch
             };
             state.migrating.insert(slot, number);
         }
