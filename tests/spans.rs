@@ -11,7 +11,7 @@ use std::time::Duration;
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::world::name;
-use dlock_tests::{Proxy, RedisServer, within};
+use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, within};
 use futures_util::FutureExt;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -396,4 +396,46 @@ async fn overlapping_namespaces_are_named_once_per_manager() {
     place_order(&apart, 1).await.expect("the lock is free");
     in_a_namespace_of_its_own(&apart, 1).await.expect("the lock is free");
     assert_eq!(events().len(), 2);
+}
+
+#[distributed_lock(key = "order:<id>", namespace = "refused:eu", manager = locks)]
+async fn in_a_refused_namespace(locks: &LockManager, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_refused_channel_is_logged_once_per_namespace() {
+    drop(logged());
+    let server = HostileServer::answering(&["SUBSCRIBE"], &Answer::Error("NOPERM no access to the channel"));
+    let proxy = Proxy::start(server.port());
+    let url = proxy.url_with("?namespace=refused");
+    let locks = LockManager::connect(&url).await.expect("the handshake succeeds");
+    let refused = || -> Vec<_> {
+        let logged = logged();
+        let of_this = logged.iter().filter(|fields| {
+            fields["name"] == "dlock.subscribe_failed" && fields["namespace"].starts_with("refused")
+        });
+        of_this.map(|fields| (fields["level"].clone(), fields["namespace"].clone())).collect()
+    };
+
+    for connections in 1..=3 {
+        in_a_refused_namespace(&locks, 1).await.expect("the server grants every lock");
+        // Both namespaces are tried on each connection.
+        let tried = async {
+            while server.count("SUBSCRIBE") < 2 * connections || refused().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(Duration::from_secs(20), "both subscriptions", tried).await;
+        proxy.reset_all();
+        let lost = async {
+            while locks.ready().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(Duration::from_secs(20), "a new connection", lost).await;
+    }
+
+    let of = |name: &str| ("INFO".to_owned(), name.to_owned());
+    assert_eq!(refused(), [of("refused"), of("refused:eu")]);
 }

@@ -22,3 +22,41 @@ pub(crate) const LAST_FENCE: u64 = (1 << 53) - 1;
 
 /// The maximum fencing token with `layout=redisson`, 2^63 - 1: there, Java counts with `INCR`.
 pub(crate) const LAST_FENCE_OF_REDISSON: u64 = i64::MAX.unsigned_abs();
+
+/// Asserts that the table "Bounds" of the guide on operating has a row that begins with `row` and
+/// names `bound`.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn assert_listed(row: &str, bound: &str) {
+    let guide = include_str!("docs/operating.md");
+    let section = guide.split("\n# ").find(|section| section.starts_with("Bounds\n"));
+    let rows = section.expect("the guide has this section").lines();
+    let rows: Vec<_> =
+        rows.filter(|line| line.strip_prefix("| ").is_some_and(|of| of.starts_with(row))).collect();
+    let [found] = rows[..] else { panic!("{row:?}: the guide has {} such rows", rows.len()) };
+    let value = found.split(" | ").nth(1).unwrap_or_default();
+    assert!(value.contains(bound), "{row:?}: {value:?} does not name {bound:?}");
+}
+
+/// Returns a number as the guides write it: `131,072`.
+#[cfg(test)]
+pub(crate) fn written(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_lists_the_bounds_of_a_lock() {
+        assert_eq!([written(7), written(1_000), written(131_072)], ["7", "1,000", "131,072"]);
+        assert_listed("waiters in the server's queue", &written(MAX_WAITERS));
+        assert_listed("value that is read", &format!("{} bytes", written(LONGEST_VALUE)));
+        assert_listed("name, with its namespace", &format!("{} bytes", written(LONGEST_NAME)));
+        assert_listed("fencing token", "2⁵³ - 1; with `layout=redisson` 2⁶³ - 1");
+        assert_eq!((LAST_FENCE, LAST_FENCE_OF_REDISSON), (9_007_199_254_740_991, 9_223_372_036_854_775_807));
+    }
+}

@@ -114,3 +114,30 @@ impl fmt::Debug for CredentialsProvider {
         f.write_str("CredentialsProvider(..)")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::bounds::{assert_listed, written};
+
+    #[tokio::test]
+    async fn blocked_callbacks_take_a_bounded_number_of_threads() {
+        let (started, (release, blocked)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel::<()>());
+        let (counts, blocked) = (Arc::clone(&started), Arc::new(std::sync::Mutex::new(blocked)));
+        let provider = CredentialsProvider::new(move || {
+            counts.fetch_add(1, Ordering::SeqCst);
+            let _ = blocked.lock().map(|blocked| blocked.recv()); // until the sender is dropped
+            async { Ok(Credentials::new("user", "password")) }
+        });
+
+        let calls = (0..MOST_THREADS + 8).map(|_| provider.ask(Duration::from_secs(2)));
+        let answers = futures_util::future::join_all(calls).await;
+
+        assert!(answers.iter().all(Result::is_err), "each waits until its limit");
+        assert_eq!(started.load(Ordering::SeqCst), MOST_THREADS);
+        assert_listed("calls of a `credentials` callback", &written(MOST_THREADS));
+        drop(release);
+    }
+}

@@ -16,7 +16,7 @@
 //! | `dlock.connected` | info | a connection is open, the first or a new one; fields `server` and `manager`, the id by which `inspect` names its holds |
 //! | `dlock.disconnected` | warn | a connection failed, or was closed because the server exceeded the [bounds](crate::docs::operating#bounds); the manager reconnects |
 //! | `dlock.command_unsupported` | info | the server lacks an optional command, such as `SCRIPT LOAD`; once for each command; fields `server`, `command`, `reason` |
-//! | `dlock.subscribe_failed` | info | the server rejected the subscription to the channel of a namespace; once; waiters of that namespace check their locks every `poll_interval` instead |
+//! | `dlock.subscribe_failed` | info | the server rejected the subscription to the channel of a namespace; once per namespace until the server accepts it; fields `namespace` and `reason`; waiters of that namespace check their locks every `poll_interval` instead |
 //! | `dlock.namespaces_overlap` | info | two namespaces in use can have the same key, such as `shop` and `shop:eu`; fields `namespace` and `other`; once per manager and pair. See [`keys`](crate::docs::keys#the-name-in-redis) |
 //! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
 //! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
@@ -333,11 +333,17 @@ pub(crate) fn command_unsupported(
     });
 }
 
-/// Records that the server sends no notifications of grants.
-pub(crate) fn not_listening(reason: &str) {
-    from_the_actor(
-        || tracing::info!(name: "dlock.subscribe_failed", target: "dlock", reason, "dlock.subscribe_failed"),
-    );
+/// Records that the server sends no notifications of grants of a namespace.
+pub(crate) fn not_listening(namespace: &str, reason: &str) {
+    from_the_actor(|| {
+        tracing::info!(
+            name: "dlock.subscribe_failed",
+            target: "dlock",
+            namespace,
+            reason,
+            "dlock.subscribe_failed"
+        );
+    });
 }
 
 /// Records that two namespaces in use can have a key in common.

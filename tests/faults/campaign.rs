@@ -107,6 +107,7 @@ struct Totals {
     after_releases: Vec<Duration>,
     excused: Vec<String>,
     long_stops: usize,
+    observed: BTreeMap<&'static str, usize>,
 }
 
 impl Totals {
@@ -117,6 +118,9 @@ impl Totals {
         }
         for (row, count) in &report.overlaps {
             *self.overlaps.entry(row.clone()).or_default() += count;
+        }
+        for (what, count) in &report.observed {
+            *self.observed.entry(what).or_default() += count;
         }
         self.holds += report.holds;
         self.attempted += report.stale.attempted;
@@ -142,13 +146,14 @@ impl Totals {
     fn tell(&self, version: &str, took: Duration, (from, to): (u64, u64)) {
         let each: Vec<_> = self.faults.iter().map(|(row, count)| format!("{row} {count}")).collect();
         let overlaps: Vec<_> = self.overlaps.iter().map(|(row, count)| format!("{row} {count}")).collect();
+        let observed: Vec<_> = self.observed.iter().map(|(what, count)| format!("{count} {what}")).collect();
         let ctl: usize =
             self.faults.iter().filter(|(row, _)| row.ends_with('c')).map(|(_, count)| count).sum();
         let Self { scenes, holds, attempted, refused, excused, long_stops, .. } = self;
         println!(
             "campaign: faults: {} faults on {version}, seeds {from}..{to}, {} violations, {:.0} s; {scenes} scenes, {holds} holds; {}; \
              overlaps in {ctl} faults that may lose locks: {}; crash to next entry {}; release to next entry {}; stale writes refused {refused} of {attempted}; \
-             late polls after {long_stops} long stops {}",
+             late polls after {long_stops} long stops {}; {}",
             self.count(),
             self.violations(),
             took.as_secs_f64(),
@@ -157,6 +162,7 @@ impl Totals {
             figures(&self.after_crashes),
             figures(&self.after_releases),
             excused.len(),
+            if observed.is_empty() { "nothing observed".to_owned() } else { observed.join(", ") },
         );
     }
 
@@ -174,6 +180,11 @@ impl Totals {
         // Consecutive seeds start with consecutive rows.
         let never: Vec<_> = rows.iter().filter(|row| !self.faults.contains_key(**row)).collect();
         assert!(self.scenes < rows.len() || never.is_empty(), "rows that were never played: {never:?}");
+        for (row, what) in rows::OBSERVATIONS {
+            let played = self.faults.get(row).copied().unwrap_or_default();
+            let observed = self.observed.get(what).copied().unwrap_or_default();
+            assert!(played < REACHED_IN || observed > 0, "{row} was played {played} times: 0 {what}");
+        }
         // More late polls would mean that the body is polled without a check of the clock.
         let excused = self.excused.len();
         assert!(excused <= 1 + self.long_stops / 10, "late polls after stops: {:?}", self.excused);
@@ -253,5 +264,7 @@ const LATE: Duration = Duration::from_millis(200);
 /// After this many faults of a row that may lose locks, one must have lost a lock. At least one in
 /// ten does.
 const SEEN_IN: usize = 80;
+/// After this many faults of a row, one must have reached its target.
+const REACHED_IN: usize = 3;
 /// After this many faults of all such rows, one must have lost a lock. One in three does.
 const SEEN_IN_ANY: usize = 20;

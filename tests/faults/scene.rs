@@ -44,6 +44,8 @@ pub(crate) struct Report {
     /// Polls after their deadline that a stop excuses.
     pub(crate) excused: Vec<String>,
     pub(crate) long_stops: usize,
+    /// How often faults reached their targets.
+    pub(crate) observed: BTreeMap<&'static str, usize>,
 }
 
 /// Plays the scene of a seed.
@@ -183,6 +185,7 @@ fn end(stage: &mut Stage) {
 fn look(stage: Stage, seed: u64, shared: &Shared, report: &mut Report) {
     let folder = stage.common.folder.clone();
     let complaints = stage.complaints.clone();
+    report.observed.clone_from(&stage.observed);
     drop(stage);
     let history = History::read(&folder).expect("the history can be read");
     let secrets = vec![PASSWORD.to_owned()];

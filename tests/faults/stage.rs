@@ -3,6 +3,7 @@
 //! Two faults may be active at once. An action on a server that the other fault has killed has no
 //! effect, and is not an error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Stage {
     dead: Vec<usize>,
     /// The errors that the scene itself detected.
     pub(crate) complaints: Vec<String>,
+    /// How often faults reached their targets.
+    pub(crate) observed: BTreeMap<&'static str, usize>,
 }
 
 impl Stage {
@@ -49,6 +52,7 @@ impl Stage {
             admins,
             dead: Vec::new(),
             complaints: Vec::new(),
+            observed: BTreeMap::new(),
         };
         for at in 0..stage.servers.len() {
             stage.ask(at, &["PING"]);
@@ -80,6 +84,11 @@ impl Stage {
         {
             self.complaints.push(format!("server {at} rejects {}: {text}", words.join(" ")));
         }
+    }
+
+    /// Counts how often a fault reached its targets.
+    pub(crate) fn observe(&mut self, what: &'static str, count: usize) {
+        *self.observed.entry(what).or_default() += count;
     }
 
     /// Records that a fault begins.

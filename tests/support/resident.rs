@@ -1,4 +1,4 @@
-//! The resident memory of this process.
+//! The resident memory of processes.
 
 /// Returns the number of bytes of this process that are in memory.
 ///
@@ -7,11 +7,16 @@
 /// Panics if the system does not provide this number.
 #[must_use]
 pub fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux provides the status");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .expect("the status has the resident size");
-    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().expect("it is a number");
-    kilobytes * 1024
+    resident_bytes_of("self").expect("Linux provides the status, with the resident size")
+}
+
+/// Returns the number of bytes of a process that are in memory, or `None` if it has ended.
+///
+/// `process` is its id.
+#[must_use]
+pub fn resident_bytes_of(process: &str) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kilobytes * 1024)
 }

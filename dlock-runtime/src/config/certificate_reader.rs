@@ -134,6 +134,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::bounds::assert_listed;
 
     /// A directory that is deleted when dropped.
     struct Folder(std::path::PathBuf);
@@ -175,6 +176,7 @@ mod tests {
 
         assert_eq!(read(&folder.file("largest", LARGEST_FILE)).map(|read| read.len()).ok(), Some(1_048_576));
         assert_refused(&folder.file("too-large", LARGEST_FILE + 1), "larger than 1024 KiB");
+        assert_listed("largest file with certificates", &format!("{} MiB", LARGEST_FILE >> 20));
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Broken {
     }
 }
 
+/// What rows must have observed at least once if they were played several times, so that the fault
+/// reaches its target.
+pub(crate) const OBSERVATIONS: [(&str, &str); 3] =
+    [("S23", server::LONG), ("S24", server::MESSAGES), ("N13", network::FLOODED)];
+
 /// Returns all rows.
 pub(crate) fn all() -> Vec<Row> {
     [server::ROWS, clocks::ROWS, quorum::ROWS, network::ROWS, process::ROWS].concat()

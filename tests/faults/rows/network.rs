@@ -1,7 +1,11 @@
 //! Rows that affect the network between the servers and one process, or all processes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dlock_tests::resident::resident_bytes_of;
 use dlock_tests::{Proxy, ProxyHandle};
 
 use super::{Broken, Kind, Row};
@@ -22,6 +26,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("N7", byte_by_byte),
     row("N10", subscriptions_cut),
     row("N11", half_open),
+    row("N13", flooded),
 ];
 
 /// Returns the proxies of one process or, in 30 % of the cases, of all processes.
@@ -123,3 +128,75 @@ fn half_open(stage: &mut Stage) -> Broken {
     }
     broken
 }
+
+/// Replies without end, on all connections. The memory of the processes is measured meanwhile.
+fn flooded(stage: &mut Stage) -> Broken {
+    let (first, again) = *stage.dice.pick(&FLOODS);
+    let after = stage.dice.millis(100, 800);
+    let (ways, to) = ways(stage);
+    let processes: Vec<_> = stage.crew.iter().map(|member| member.pid().to_string()).collect();
+    stage.fault("N13", &format!("a flood of {again:?} after {first:?}"), &to);
+    let watch = MemoryWatch::start(processes);
+    let flooded_before: usize = ways.iter().map(|way| way.stats().flooded).sum();
+    for way in &ways {
+        way.flood(first, again);
+    }
+    Broken::until(after, move |stage| {
+        ways.iter().for_each(ProxyHandle::pass);
+        let flooded: usize = ways.iter().map(|way| way.stats().flooded).sum();
+        stage.observe(FLOODED, flooded - flooded_before);
+        stage.complaints.extend(watch.stop().map(|complaint| format!("N13: {complaint}")));
+    })
+}
+
+/// Measures the memory of processes on a thread.
+struct MemoryWatch {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Option<String>>,
+}
+
+impl MemoryWatch {
+    fn start(processes: Vec<String>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let before: Vec<_> = processes.iter().map(|process| resident_bytes_of(process)).collect();
+        let thread = std::thread::spawn(move || {
+            let mut complaint = None;
+            while !ends.load(Ordering::SeqCst) {
+                for (process, before) in processes.iter().zip(&before) {
+                    let (Some(before), Some(now)) = (before, resident_bytes_of(process)) else { continue };
+                    let grown = now.saturating_sub(*before);
+                    if grown > MOST_MEMORY {
+                        complaint = Some(format!("process {process} takes {} MiB more", grown >> 20));
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            complaint
+        });
+        Self { is_over, thread }
+    }
+
+    /// Returns a complaint if a process took too much memory.
+    fn stop(self) -> Option<String> {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().expect("the memory can be measured")
+    }
+}
+
+/// The observation of row N13: the number of flooded connections.
+pub(super) const FLOODED: &str = "flooded connections";
+
+/// The memory that a flood may take in a process.
+const MOST_MEMORY: usize = 64 << 20;
+
+/// The first bytes of a flood, and its repeated bytes. Each violates a bound of the guide on
+/// operating. A well-formed reply would be taken for the reply to a request.
+const FLOODS: [(&str, &str); 6] = [
+    ("$536870911\r\n", "a"),
+    ("+", "a"),
+    ("", "*1\r\n"),
+    ("*1000000000\r\n", ":1\r\n"),
+    ("*1000\r\n", "$64\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n"),
+    ("", "x"),
+];

@@ -33,6 +33,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("S20", ON_DISK, full_of_clients),
     row("S21", Ground::SINGLE, locked_out),
     row("S22", MEMORY, list_on_the_name),
+    row("S23", MEMORY, long_value),
+    row("S24", Ground::SINGLE, flood_of_messages),
 ];
 
 fn restarted_empty(stage: &mut Stage) -> Broken {
@@ -181,6 +183,86 @@ fn list_on_the_name(stage: &mut Stage) -> Broken {
         stage.order(0, &["DEL", name]);
     })
 }
+
+/// The key of a lock holds more than a full queue: bytes behind the value of the lock, which keep
+/// its time to live, or a long list or hash, for longer than the lease.
+fn long_value(stage: &mut Stage) -> Broken {
+    let name = *stage.dice.pick(&["dlock:often", "dlock:long"]);
+    let (what, write) = *stage.dice.pick(&LONG_VALUES);
+    stage.fault("S23", what, name);
+    stage.order(0, &["EVAL", write, "1", name]);
+    // The value of a lock may have expired before this command.
+    let long = stage.ask(0, &["EVAL", IS_LONG, "1", name]).and_then(|reply| reply.integer());
+    stage.observe(LONG, usize::from(long == Some(1)));
+    Broken::until(LEASE * 3 / 2, move |stage| {
+        stage.order(
+            0,
+            &["EVAL", &IS_LONG.replace("return 1", "return redis.call('DEL', KEYS[1])"), "1", name],
+        );
+    })
+}
+
+/// The observation of row S23: the number of values that were still there after they were written.
+pub(super) const LONG: &str = "long values";
+
+const LONG_VALUES: [(&str, &str); 6] = [
+    (
+        "ten thousand tokens behind the holder's",
+        "return redis.call('APPEND', KEYS[1], string.rep('dl2-00112233445566778899aabbccdd', 10000))",
+    ),
+    ("a byte more than a full queue", "return redis.call('SETRANGE', KEYS[1], '4128', 'x')"),
+    ("a value of 1 MB", "return redis.call('SETRANGE', KEYS[1], '1048575', 'x')"),
+    ("a value of 32 MB", "return redis.call('SETRANGE', KEYS[1], '33554431', 'x')"),
+    (
+        "a list of ten thousand strings",
+        "redis.call('DEL', KEYS[1]) for i = 1, 10000 do redis.call('RPUSH', KEYS[1], 'theirs') end",
+    ),
+    (
+        "a hash of ten thousand fields",
+        "redis.call('DEL', KEYS[1]) for i = 1, 10000 do redis.call('HSET', KEYS[1], i, 'theirs') end",
+    ),
+];
+
+/// Whether the key has a value that no lock has.
+const IS_LONG: &str = "local kind = redis.call('TYPE', KEYS[1]).ok \
+    if kind == 'none' or kind == 'string' and redis.call('STRLEN', KEYS[1]) <= 4128 then return 0 end return 1";
+
+/// Another client publishes on the channels of all processes.
+///
+/// The rate is limited: many scenes share the processors, and an unoptimized process needs up to
+/// 50 µs for a message. A flood without a limit is in `tests/floods`.
+fn flood_of_messages(stage: &mut Stage) -> Broken {
+    stage.fault("S24", "messages on the channels of all processes", "all processes");
+    let (port, lasts) = (stage.servers[0].port(), stage.dice.millis(100, 500));
+    let flood = std::thread::spawn(move || {
+        let began = std::time::Instant::now();
+        let mut received = 0;
+        while began.elapsed() < lasts {
+            let Ok(mut client) = Client::connect(port, Duration::from_secs(1)) else { break };
+            while began.elapsed() < lasts
+                && let Ok(reply) = client.call(&["EVAL", PUBLISH, "0", NO_GRANT])
+            {
+                received += reply.integer().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        received
+    });
+    Broken::until(lasts, move |stage| {
+        let received = flood.join().expect("the flood ends with its time");
+        stage.observe(MESSAGES, received);
+    })
+}
+
+/// The observation of row S24: the number of messages that were delivered to processes.
+pub(super) const MESSAGES: &str = "messages of a flood";
+
+/// Publishes forty messages on each channel, and returns how many were delivered.
+const PUBLISH: &str = "local received = 0 for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', 'dlock:grant:*')) do \
+    for i = 1, 40 do received = received + redis.call('PUBLISH', channel, ARGV[1]) end end return received";
+
+/// Has the length of a grant, and names no token.
+const NO_GRANT: &str = "xl2-00112233445566778899aabbccdd400|dlock:often";
 
 /// Returns the file to which writes are appended. Since Redis 7, it is in a separate folder.
 fn append_only_file(server: &RedisServer) -> PathBuf {

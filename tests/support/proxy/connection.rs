@@ -81,7 +81,16 @@ fn next_parcel(way: Way, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)
 async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Parcel<'_>>, shared: &Shared) {
     let mut plan = shared.plan.subscribe();
     let mut has_lost_bytes = false;
-    while let Some(Parcel { due, bytes, _on_its_way }) = parcels.recv().await {
+    loop {
+        let parcel = tokio::select! {
+            parcel = parcels.recv() => parcel,
+            (first, again) = flood_begins(way, shared), if !has_lost_bytes => {
+                send_flood(first, again, &mut to, shared).await;
+                let _ = to.shutdown().await; // the client is within a reply that never ends
+                return;
+            }
+        };
+        let Some(Parcel { due, bytes, _on_its_way }) = parcel else { break };
         sleep_until(due).await;
         if way == Way::Requests {
             shared.begin_hold_that_is_due();
@@ -105,6 +114,34 @@ async fn deliver(way: Way, mut to: WriteHalf<'_>, mut parcels: mpsc::Receiver<Pa
     if !has_lost_bytes {
         let _ = to.shutdown().await;
     }
+}
+
+/// Waits until a flood of replies begins, and returns it.
+async fn flood_begins(way: Way, shared: &Shared) -> (&'static str, &'static str) {
+    let mut plan = shared.plan.subscribe();
+    let begun = plan.wait_for(|plan| way == Way::Replies && plan.flood.is_some()).await;
+    match begun.ok().and_then(|plan| plan.flood) {
+        Some(flood) => flood,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends a flood until it ends or the client disconnects.
+async fn send_flood(first: &str, again: &str, to: &mut WriteHalf<'_>, shared: &Shared) {
+    shared.flooded.fetch_add(1, Ordering::SeqCst);
+    let mut plan = shared.plan.subscribe();
+    let again = again.repeat((64 << 10) / again.len().max(1));
+    let flood = async {
+        to.write_all(first.as_bytes()).await?;
+        loop {
+            to.write_all(again.as_bytes()).await?;
+        }
+    };
+    let flood: std::io::Result<()> = tokio::select! {
+        _ = plan.wait_for(|plan| plan.flood.is_none()) => Ok(()),
+        ended = flood => ended,
+    };
+    drop(flood); // how the connection of a client ends does not matter
 }
 
 async fn write(to: &mut WriteHalf<'_>, bytes: &[u8], one_byte: bool) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! A network in front of a server that loses, holds, delays, and cuts on demand.
+//! A network in front of a server that loses, holds, delays, cuts, and floods on demand.
 //!
 //! The proxy runs on a separate thread, so that a test may pause its clock or block its runtime.
 //! Like TCP, it never skips bytes. A connection that has *lost* bytes in a direction carries
@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  client --requests--> [delay] -> [pass | hold | swallow, drop the next n] -> server
-//!  client <--replies--- [delay] <- [pass | hold | swallow]                 <- server
+//!  client <--replies--- [delay] <- [pass | hold | swallow | flood]         <- server
 //! ```
 //!
 //! Requests are parsed only so that they can be counted, recorded by name, and dropped one by one.
@@ -83,6 +83,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             on_their_way: AtomicUsize::new(0),
+            flooded: AtomicUsize::new(0),
             request_bytes: AtomicU64::new(0),
             reply_bytes: AtomicU64::new(0),
         });
@@ -210,6 +211,12 @@ impl ProxyHandle {
         self.shared.plan.send_modify(|plan| plan.one_byte = true);
     }
 
+    /// Sends `first` once, and then `again` without end, to each open and new connection, until
+    /// [`pass`](Self::pass). Then these connections are closed.
+    pub fn flood(&self, first: &'static str, again: &'static str) {
+        self.shared.plan.send_modify(|plan| plan.flood = Some((first, again)));
+    }
+
     /// Resets all open connections (with RST instead of FIN). New ones are accepted.
     pub fn reset_all(&self) {
         self.shared.plan.send_modify(|plan| plan.resets += 1);
@@ -265,6 +272,7 @@ impl ProxyHandle {
             connections: self.shared.connections.load(Ordering::SeqCst),
             open: self.shared.open.load(Ordering::SeqCst),
             on_their_way: self.shared.on_their_way.load(Ordering::SeqCst),
+            flooded: self.shared.flooded.load(Ordering::SeqCst),
             request_bytes: self.shared.request_bytes.load(Ordering::SeqCst),
             reply_bytes: self.shared.reply_bytes.load(Ordering::SeqCst),
         }
@@ -290,6 +298,8 @@ pub struct ProxyStats {
     ///
     /// This includes connections that their clients have closed.
     pub on_their_way: usize,
+    /// The number of connections that were flooded.
+    pub flooded: usize,
     /// The number of bytes that clients have sent, including dropped ones.
     pub request_bytes: u64,
     /// The number of bytes that the server has sent, including dropped ones.
@@ -307,6 +317,7 @@ struct Shared {
     connections: AtomicUsize,
     open: AtomicUsize,
     on_their_way: AtomicUsize,
+    flooded: AtomicUsize,
     request_bytes: AtomicU64,
     reply_bytes: AtomicU64,
 }

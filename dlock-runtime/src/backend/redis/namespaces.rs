@@ -155,6 +155,7 @@ const MOST_NAMESPACES: usize = 1_024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::{assert_listed, written};
     use crate::token::TokenSource;
 
     fn named(own: &str, others: &[&str]) -> Namespaces {
@@ -219,6 +220,7 @@ mod tests {
         }
 
         assert_eq!(namespaces.all().len(), MOST_NAMESPACES + 1);
+        assert_listed("namespaces of one manager", &written(MOST_NAMESPACES));
     }
 
     #[test]

@@ -311,7 +311,7 @@ mod tests {
             let mut test = TestNode::new(LONG).await;
             let is_dropped = Arc::new(AtomicBool::new(false));
             let answers = ["a", "b"].map(|key| start_batch(&test, key).1);
-            test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
+            test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)), |_| true);
             let (last, seen) = (Arc::clone(&is_dropped), Arc::new(Mutex::new(Vec::new())));
             let before = Arc::clone(&seen);
             test.on_reply(move |_, _| lock(&before).push(last.load(Ordering::SeqCst)));

@@ -417,6 +417,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::bounds::{assert_listed, written};
 
     /// Scans bytes in pieces of one length. Returns the sizes of complete replies, and the
     /// rejection.
@@ -532,6 +533,32 @@ mod tests {
         ] {
             assert_eq!(scan(reply.as_bytes(), 7, None), (Vec::new(), Some(violation)), "{reply}");
         }
+    }
+
+    #[test]
+    fn replies_at_a_bound_are_accepted() {
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
+        let body = bytes - "$65528\r\n\r\n".len();
+        for reply in [
+            format!("${body}\r\n{}\r\n", "a".repeat(body)),
+            format!("*{}\r\n{}", values - 1, ":1\r\n".repeat(values - 1)),
+            format!("{}:1\r\n", "*1\r\n".repeat(MAX_DEPTH)),
+        ] {
+            let (sizes, violation) = scan(reply.as_bytes(), 4096, None);
+            assert_eq!((sizes.len(), violation), (1, None), "{}", &reply[..20]);
+        }
+    }
+
+    #[test]
+    fn the_guide_lists_the_bounds_of_replies() {
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
+        assert_listed("one reply of a server", &format!("{} KiB", bytes >> 10));
+        assert_listed("one reply of a server", &format!("{} values", written(values)));
+        assert_listed("one reply of a server", &format!("at most {MAX_DEPTH} nested lists"));
+        let ReplyLimits { bytes, values } = ReplyLimits::DESCRIPTION;
+        assert_listed("a reply that describes servers", &format!("{} MiB", bytes >> 20));
+        assert_listed("a reply that describes servers", &format!("{} values", written(values)));
+        assert_listed("a reply that describes servers", &format!("one line at most {} KiB", LINE >> 10));
     }
 
     #[test]

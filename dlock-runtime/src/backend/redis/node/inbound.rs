@@ -568,6 +568,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_guide_lists_the_bound_of_messages() {
+        let bound = format!("{} MiB", MOST_WAITING >> 20);
+        crate::bounds::assert_listed("messages of one connection that wait", &bound);
+    }
+
     #[tokio::test]
     async fn handled_messages_are_not_counted() {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";

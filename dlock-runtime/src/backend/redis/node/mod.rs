@@ -91,8 +91,8 @@ pub(crate) struct Node {
     state: Mutex<NodeState>,
     /// Whether there is a pub/sub connection.
     pub(crate) listening: AtomicBool,
-    /// Whether `dlock.subscribe_failed` has been reported since the last subscription.
-    has_reported_no_subscription: AtomicBool,
+    /// The namespaces for which `dlock.subscribe_failed` was reported since their last subscription.
+    refused: Mutex<HashSet<Arc<str>>>,
     /// The namespaces whose grants are received over it.
     subscribed: Mutex<HashSet<Arc<str>>>,
     /// Notified to reconnect without waiting for the backoff.
@@ -120,6 +120,9 @@ struct Reconnecting {
     response_timeout: Duration,
     /// The lost connection, until its requests in flight are completed.
     lost: Option<Arc<NodeConnection>>,
+    /// What to drop behind the requests that are being sent over the new connection; `None` until
+    /// there is one.
+    behind: Option<Vec<Box<dyn Send>>>,
 }
 
 /// How a node handles requests.
@@ -154,7 +157,7 @@ impl Node {
             discovery,
             state,
             listening,
-            has_reported_no_subscription: AtomicBool::new(false),
+            refused: Mutex::default(),
             subscribed: Mutex::default(),
             reconnect_now: Notify::new(),
             release_channels,
@@ -232,22 +235,26 @@ impl Node {
     /// Drops `what` once the requests in flight on the connection for commands are completed; at
     /// once if there are none.
     ///
-    /// Requests that wait for a connection are rejected: another server may own their slots, and a
-    /// request to that server must not run before them.
-    pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
-        let waiting = match &mut *lock(&self.state) {
-            NodeState::Reconnecting(Reconnecting { failure, waiting, lost, .. }) => {
-                Some((failure.clone(), waiting.take(), lost.clone()))
+    /// Of the requests that wait for a connection, those for which `has_moved` returns `true` are
+    /// rejected: another server owns their slots, and a request to that server must not run before
+    /// them.
+    pub(crate) fn drop_behind(&self, what: impl Send + 'static, has_moved: impl Fn(&Request) -> bool) {
+        let mut what: Option<Box<dyn Send>> = Some(Box::new(what));
+        let (connection, rejected) = match &mut *lock(&self.state) {
+            NodeState::Ready(connection) => (Some(Arc::clone(connection)), None),
+            NodeState::Reconnecting(Reconnecting { failure, waiting, lost, behind, .. }) => {
+                if let Some(behind) = behind {
+                    behind.extend(what.take()); // requests that have left `waiting` are being sent
+                }
+                (lost.clone(), Some((waiting.take_if(has_moved), failure.clone())))
             }
-            _ => None,
+            NodeState::Down(_) => (None, None),
         };
-        if let Some((failure, waiting, lost)) = waiting {
-            self.reject(waiting.flat_map(|(requests, _)| requests).collect(), &failure);
-            if let Some(connection) = lost {
-                connection.in_flight.drop_behind(&connection, Box::new(what)); // its replies may not be completed yet
-            }
-        } else if let Ok(connection) = self.connection() {
-            connection.in_flight.drop_behind(&connection, Box::new(what));
+        if let Some((rejected, failure)) = rejected {
+            self.reject(rejected, &failure); // holds no lock
+        }
+        if let (Some(connection), Some(what)) = (connection, what) {
+            connection.in_flight.drop_behind(&connection, what); // of a lost one, its replies may not be completed yet
         }
     }
 
@@ -429,7 +436,8 @@ impl NodeState {
     fn reconnecting(connection: Arc<NodeConnection>) -> Self {
         let (failure, waiting) = (connection.failure(), WaitingRequests::default());
         let response_timeout = connection.target.response_timeout;
-        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: Some(connection) })
+        let lost = Some(connection);
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost, behind: None })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Receives grants and releases over a pub/sub connection, and replaces the connection when it
 //! breaks.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,7 +63,9 @@ impl Node {
                 .await
             {
                 Ok(opened) => subscriber = Some(opened),
-                Err(failure) => self.report_no_subscription(&failure),
+                Err(failure) => {
+                    self.report_no_subscription(self.shared.namespaces.own().name(), &failure);
+                }
             }
         }
     }
@@ -76,15 +77,16 @@ impl Node {
         let is_subscribed = subscriber.refused.is_none();
         *lock(&self.subscribed) = is_subscribed.then(|| Arc::clone(own.name())).into_iter().collect();
         match &subscriber.refused {
-            Some(failure) => self.report_no_subscription(failure),
-            None => self.has_reported_no_subscription.store(false, Ordering::Relaxed),
+            Some(failure) => self.report_no_subscription(own.name(), failure),
+            None => _ = lock(&self.refused).remove(own.name()),
         }
     }
 
-    /// Reports a refused subscription, once until one succeeds.
-    pub(super) fn report_no_subscription(&self, failure: &Failure) {
-        if !self.has_reported_no_subscription.swap(true, Ordering::Relaxed) {
-            telemetry::not_listening(&failure.reason);
+    /// Reports a refused subscription, once for each namespace until one succeeds.
+    pub(super) fn report_no_subscription(&self, namespace: &Arc<str>, failure: &Failure) {
+        let is_new = lock(&self.refused).insert(Arc::clone(namespace));
+        if is_new {
+            telemetry::not_listening(namespace, &failure.reason);
         }
     }
 
@@ -96,7 +98,6 @@ impl Node {
         if self.layout() != LockEncoding::Native {
             return std::future::pending().await; // no grant is published
         }
-        let mut refused = HashSet::from([Arc::clone(self.shared.namespaces.own().name())]); // has been reported already
         loop {
             let added = self.shared.namespaces.added.notified();
             let (mut is_missing, mut is_new) = (false, false);
@@ -106,13 +107,16 @@ impl Node {
                 }
                 let channel = namespace.grant_channel(self.process);
                 match tokio::time::timeout(target.response_timeout, sink.subscribe(&channel)).await {
-                    Ok(Ok(())) => is_new |= lock(&self.subscribed).insert(Arc::clone(namespace.name())),
+                    Ok(Ok(())) => {
+                        is_new |= lock(&self.subscribed).insert(Arc::clone(namespace.name()));
+                        lock(&self.refused).remove(namespace.name());
+                    }
                     Ok(Err(error)) => {
                         is_missing = true;
                         // An error without a code is one of the connection, which its reader finds,
                         // too.
-                        if error.code().is_some() && refused.insert(Arc::clone(namespace.name())) {
-                            telemetry::not_listening(&target.failure(error).reason);
+                        if error.code().is_some() {
+                            self.report_no_subscription(namespace.name(), &target.failure(error));
                         }
                     }
                     Err(_) => is_missing = true, // the next PING shows whether the connection works

@@ -123,7 +123,7 @@ impl Node {
             tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channel));
         let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &subscriber {
-            self.report_no_subscription(failure);
+            self.report_no_subscription(self.shared.namespaces.own().name(), failure);
         }
         let acks = acks.map(|connection| {
             let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
@@ -150,7 +150,8 @@ impl Node {
     fn send_waiting(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
         loop {
             let waiting = match &mut *lock(&self.state) {
-                NodeState::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
+                NodeState::Reconnecting(Reconnecting { waiting, behind, .. }) if !waiting.is_empty() => {
+                    behind.get_or_insert_default();
                     Some(waiting.take())
                 }
                 _ => None,
@@ -179,7 +180,11 @@ impl Node {
         }
         let before = std::mem::replace(&mut *state, NodeState::Ready(Arc::clone(connection)));
         drop(state);
-        drop(before);
+        if let NodeState::Reconnecting(Reconnecting { behind: Some(behind), .. }) = before {
+            for what in behind {
+                connection.in_flight.drop_behind(connection, what);
+            }
+        }
         true
     }
 
@@ -196,15 +201,16 @@ impl Node {
             if let NodeState::Ready(_) = &*state {
                 *state = NodeState::reconnecting(Arc::clone(connection));
             }
-            if let NodeState::Reconnecting(Reconnecting { waiting, response_timeout, lost, .. }) = &mut *state
+            if let NodeState::Reconnecting(Reconnecting { waiting, response_timeout, .. }) = &mut *state
+                && let Some(acks) = &connection.acks
             {
-                *lost = None; // closed below
-                if let Some(acks) = &connection.acks {
-                    waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
-                }
+                waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
             }
         }
         connection.in_flight.close(); // holds no lock
+        if let NodeState::Reconnecting(Reconnecting { lost, .. }) = &mut *lock(&self.state) {
+            *lost = None;
+        }
         self.waiting_changed.notify_one();
         self.answers.disconnected();
     }
@@ -274,5 +280,74 @@ impl Drop for DownOnDrop<'_> {
     fn drop(&mut self) {
         let text = format!("the connection to {} is being replaced", self.0.discovery);
         self.0.set_down(&Failure::new(FailureKind::Passing, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::backend::redis::node::pipeline::RouteHistory;
+    use crate::backend::redis::node::test_node::{TestNode, acquire};
+
+    struct SetOnDrop(Arc<AtomicBool>);
+
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns a node that has lost its connection, with two waiting requests, and the connection.
+    async fn reconnecting() -> (TestNode, Arc<NodeConnection>) {
+        let test = TestNode::new(Duration::from_secs(30)).await;
+        let connection = test.connection();
+        let mut state = NodeState::reconnecting(Arc::clone(&connection));
+        if let NodeState::Reconnecting(Reconnecting { lost, .. }) = &mut state {
+            *lost = None;
+        }
+        *lock(&test.node.state) = state;
+        for key in ["{7}a", "{8}b"] {
+            test.node.take(vec![acquire(key)], RouteHistory::default());
+        }
+        (test, connection)
+    }
+
+    #[tokio::test]
+    async fn only_waiting_requests_of_moved_slots_are_rejected() {
+        let (test, _connection) = reconnecting().await;
+        let is_dropped = Arc::new(AtomicBool::new(false));
+
+        let what = SetOnDrop(Arc::clone(&is_dropped));
+        test.node.drop_behind(what, |request| request.key.starts_with("{7}"));
+
+        assert_eq!(test.told(), [("{7}a".to_owned(), false)]);
+        assert!(is_dropped.load(Ordering::SeqCst), "no request is in flight");
+        let NodeState::Reconnecting(Reconnecting { waiting, .. }) = &mut *lock(&test.node.state) else {
+            panic!("it still reconnects");
+        };
+        let left: Vec<_> = waiting.take().flat_map(|(requests, _)| requests).map(|of| of.key).collect();
+        assert_eq!(left.iter().map(|key| &**key).collect::<Vec<_>>(), ["{8}b"]);
+    }
+
+    #[tokio::test]
+    async fn a_barrier_waits_for_requests_that_are_being_sent() {
+        let (test, connection) = reconnecting().await;
+        connection.in_flight.close(); // completes each request when it is sent
+        let (is_dropped, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (node, barrier, order) = (Arc::clone(&test.node), Arc::clone(&is_dropped), Arc::clone(&seen));
+        test.on_reply(move |key, _| {
+            if key == "{7}a" {
+                node.drop_behind(SetOnDrop(Arc::clone(&barrier)), |_| true);
+            }
+            lock(&order).push((key.to_owned(), barrier.load(Ordering::SeqCst)));
+        });
+
+        test.node.send_waiting(&connection);
+
+        assert_eq!(*lock(&seen), [("{7}a".to_owned(), false), ("{8}b".to_owned(), false)]);
+        assert!(is_dropped.load(Ordering::SeqCst));
     }
 }

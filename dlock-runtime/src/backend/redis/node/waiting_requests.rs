@@ -63,6 +63,17 @@ impl WaitingRequests {
         expired
     }
 
+    /// Removes the requests for which `is_taken` returns `true`, in order.
+    pub(crate) fn take_if(&mut self, is_taken: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut taken = Vec::new();
+        self.queue.retain_mut(|(_, requests, _)| {
+            taken.extend(requests.extract_if(.., |request| is_taken(request)));
+            !requests.is_empty()
+        });
+        self.count -= taken.len();
+        taken
+    }
+
     /// Returns when the first requests expire; `None` if none wait.
     pub(crate) fn next_expiry(&self) -> Option<BootInstant> {
         self.queue.front().map(|(until, ..)| *until)
@@ -96,6 +107,7 @@ const MAX_WAITING: usize = 65_536;
 mod tests {
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::bounds::{assert_listed, written};
 
     fn at(ms: u64) -> BootInstant {
         BootInstant::from_nanos(ms * 1_000_000)
@@ -117,12 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn some_requests_are_taken_in_order() {
+        let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
+        for keys in [&["a1", "b1", "a2"][..], &["a3"], &["b2"]] {
+            let requests = keys.iter().map(|key| acquire(key)).collect();
+            assert!(waiting.push(requests, RouteHistory::default(), at(0), timeout).is_ok());
+        }
+        let keys = |requests: Vec<Request>| requests.iter().map(|of| of.key.to_string()).collect::<Vec<_>>();
+
+        assert_eq!(keys(waiting.take_if(|request| request.key.starts_with('a'))), ["a1", "a2", "a3"]);
+
+        assert_eq!((waiting.count, waiting.queue.len()), (2, 2));
+        assert_eq!(keys(waiting.take().flat_map(|(requests, _)| requests).collect()), ["b1", "b2"]);
+    }
+
+    #[test]
     fn requests_beyond_the_limit_are_returned() {
         let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
         let many = (0..MAX_WAITING).map(|_| acquire("a")).collect();
         assert!(waiting.push(many, RouteHistory::default(), at(0), timeout).is_ok());
 
         let refused = waiting.push(vec![acquire("b")], RouteHistory::default(), at(0), timeout);
+
+        assert_listed("requests that wait for a new connection", &written(MAX_WAITING));
 
         assert_eq!(refused.map_err(|requests| requests.len()), Err(1));
         assert_eq!(waiting.take_expired(at(150)).len(), MAX_WAITING);

@@ -7,10 +7,14 @@ use std::time::Duration;
 
 use turmoil::Sim;
 
+use crate::backend::redis::simulation::floods::{Flood, Flooded};
 use crate::backend::redis::simulation::host::{Cut, Host};
-use crate::backend::redis::simulation::model::{SERVER, TICK, name};
+use crate::backend::redis::simulation::model::{FAULTS_END, SERVER, TICK, name, sim_time};
 use crate::backend::redis::simulation::parameters::Parameters;
+use crate::backend::redis::simulation::redis_stub::{ForeignData, NAMESPACE};
+use crate::bounds::LONGEST_VALUE;
 use crate::clock::boot_time;
+use crate::protocol::deadline::BootInstant;
 
 /// A fault, temporary or instantaneous.
 #[derive(Clone, Debug)]
@@ -67,6 +71,26 @@ pub(super) enum Fault {
         at: Cut,
     },
     ForgetScripts,
+    /// Another client writes data under the name of a lock.
+    Foreign {
+        key: u64,
+        data: Foreign,
+    },
+    /// The server sends without end.
+    Flood {
+        flood: Flood,
+        flooded: Flooded,
+    },
+}
+
+/// The data that another client writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Foreign {
+    /// The present value, with bytes appended up to this length.
+    Appended(usize),
+    /// A string of this length.
+    Text(usize),
+    OtherType,
 }
 
 /// How often each fault occurred, by name.
@@ -91,9 +115,13 @@ impl Fault {
     pub(super) const CUT_AFTER: &str = "cut off before a reply";
     pub(super) const ERR: &str = "rejected with an error";
     pub(super) const NO_SCRIPT: &str = "called a script that was not loaded";
+    const APPENDED: &str = "a value longer than a queue: appended to a lock";
+    const LONG_TEXT: &str = "a value longer than a queue";
+    const SHORT_TEXT: &str = "a value of another client";
+    const OTHER_TYPE: &str = "a key of another type";
 
     /// The names of all faults.
-    pub(super) const NAMES: [&str; 20] = [
+    pub(super) const NAMES: [&str; 24] = [
         "partition",
         "one way to the server",
         "one way from the server",
@@ -114,16 +142,24 @@ impl Fault {
         Self::CUT_AFTER,
         Self::ERR,
         Self::NO_SCRIPT,
+        Self::APPENDED,
+        Self::LONG_TEXT,
+        Self::SHORT_TEXT,
+        Self::OTHER_TYPE,
     ];
 
     /// The bit of the kind that leaves locks behind which cannot be cleaned up.
     pub(super) const CLIENT_CRASHES: u64 = 1 << 5;
 
     /// The number of kinds.
-    const KINDS: u64 = 17;
+    const KINDS: u64 = 19;
 
     /// Returns a random fault of the enabled kinds.
-    pub(super) fn draw(parameters: &mut Parameters, chosen: u64, clients: usize) -> Option<Self> {
+    pub(super) fn draw(
+        parameters: &mut Parameters,
+        chosen: u64,
+        (clients, keys): (usize, u64),
+    ) -> Option<Self> {
         let kind = parameters.below(Self::KINDS);
         if chosen & (1 << kind) == 0 {
             return None;
@@ -155,7 +191,21 @@ impl Fault {
             13 => Self::CutAll,
             14 => Self::CutSubscriptions,
             15 => Self::CutAt { at: if parameters.chance(50) { Cut::Before } else { Cut::After } },
-            _ => Self::ForgetScripts,
+            16 => Self::ForgetScripts,
+            17 => {
+                let length = LONGEST_VALUE + parameters.one_of(&[1, 32, 6_000, 100_000, 1 << 20]);
+                let data = match parameters.below(8) {
+                    0..4 => Foreign::Appended(length),
+                    4..6 => Foreign::Text(length),
+                    6 => Foreign::Text(parameters.index(LONGEST_VALUE)),
+                    _ => Foreign::OtherType,
+                };
+                Self::Foreign { key: parameters.below(keys), data }
+            }
+            _ => {
+                let (flood, flooded) = Flood::draw(parameters);
+                Self::Flood { flood, flooded }
+            }
         })
     }
 
@@ -179,14 +229,36 @@ impl Fault {
             Self::RefuseAll => "no connections",
             Self::CutAll => "all connections cut",
             Self::CutSubscriptions => "subscriptions cut",
-            Self::Err { .. } | Self::CutAt { .. } | Self::ForgetScripts => return None,
+            Self::Foreign { data: Foreign::Text(length), .. } if *length <= LONGEST_VALUE => Self::SHORT_TEXT,
+            Self::Foreign { data: Foreign::Text(_), .. } => Self::LONG_TEXT,
+            Self::Foreign { data: Foreign::OtherType, .. } => Self::OTHER_TYPE,
+            Self::Foreign { data: Foreign::Appended(_), .. } => Self::APPENDED,
+            Self::Err { .. } | Self::CutAt { .. } | Self::ForgetScripts | Self::Flood { .. } => return None,
         })
+    }
+
+    /// Returns how long after its end a fault may delay the end of a connection, if it does.
+    fn disturbance(&self) -> Option<Duration> {
+        match self {
+            Self::Partition { .. }
+            | Self::OneWay { .. }
+            | Self::Hold { .. }
+            | Self::HalfOpen { .. }
+            | Self::ClientCrash { .. }
+            | Self::ServerCrash { .. }
+            | Self::Stall => Some(TICK * 2),
+            Self::HighLatency { latency, .. } => Some(*latency + TICK * 2),
+            _ => None,
+        }
     }
 
     /// Starts the fault. A temporary fault lasts for `length`.
     pub(super) fn begin(&self, sim: &mut Sim<'_>, host: &Host, length: Duration) {
         let until = boot_time().plus(length);
         let mut happened = true;
+        if let Some(late) = self.disturbance() {
+            host.disturbances.borrow_mut().push((boot_time(), until.plus(late)));
+        }
         match self {
             Self::Partition { client } => sim.partition(name(*client), SERVER),
             Self::OneWay { client, from_server: true } => sim.partition_oneway(SERVER, name(*client)),
@@ -218,6 +290,8 @@ impl Fault {
             Self::CutSubscriptions => happened = host.cut_subscriptions() > 0,
             Self::CutAt { at } => host.active_faults.cuts.set(Some(*at)),
             Self::ForgetScripts => host.redis.borrow_mut().forget_scripts(),
+            Self::Foreign { key, data } => happened = data.write(&format!("{NAMESPACE}:k{key}"), host, until),
+            Self::Flood { flood, flooded } => host.flood(*flood, *flooded, until),
         }
         if let Some(name) = self.name().filter(|_| happened) {
             host.counts.borrow_mut().add(name);
@@ -238,5 +312,27 @@ impl Fault {
             Self::ServerCrash { .. } if !sim.is_host_running(SERVER) => sim.bounce(SERVER),
             _ => {}
         }
+    }
+}
+
+impl Foreign {
+    /// Writes the data until `until`. Returns `false` if nothing was written.
+    fn write(self, key: &str, host: &Host, until: BootInstant) -> bool {
+        let (now, mut redis) = (boot_time(), host.redis.borrow_mut());
+        let data = match self {
+            Self::OtherType => ForeignData::OtherType,
+            Self::Text(length) => ForeignData::Text("x".repeat(length)),
+            Self::Appended(length) => {
+                let mut text = redis.text(key, now);
+                if text.is_empty() {
+                    return false;
+                }
+                text.push_str(&"x".repeat(length.saturating_sub(text.len())));
+                ForeignData::Text(text)
+            }
+        };
+        // In the last round, every name is free.
+        let latest = now.plus(FAULTS_END.saturating_sub(sim_time()));
+        redis.write_foreign(key, data, until, (now, latest)).is_some()
     }
 }

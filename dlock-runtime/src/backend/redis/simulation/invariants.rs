@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::LockGuard;
 use crate::backend::redis::simulation::faults::Fault;
+use crate::backend::redis::simulation::floods::{Flood, FloodRecord};
 use crate::backend::redis::simulation::model::{RedisSimulation, in_true_time, name, sim_time};
 use crate::clock::boot_time;
 
@@ -119,14 +120,41 @@ pub(super) fn check(simulation: &RedisSimulation, holds: &[Hold]) {
             simulation.violated(format!("J6: {key} is left for {left:?}"));
         }
     }
+    check_floods(simulation);
     for command in &redis.unexpected {
         simulation.violated(format!("P4: the backend sent an unexpected command: {command}"));
+    }
+}
+
+/// Checks that each flooded connection was closed in time, and that clients named the reason.
+///
+/// A fault may have stopped the connection before the flood: lost segments are not sent again.
+fn check_floods(simulation: &RedisSimulation) {
+    let (host, mut is_named) = (&simulation.host, true);
+    let disturbances = host.disturbances.borrow();
+    for record in &*host.floods.borrow() {
+        let FloodRecord { client, flood, opened, until, .. } = record;
+        if disturbances.iter().any(|(since, end)| since <= until && end >= opened) {
+            continue;
+        }
+        match record.is_closed_in_time(simulation.profile.latency.1) {
+            Some(true) => {
+                host.counts.borrow_mut().add(Flood::CLOSED);
+                is_named &= !record.is_used || host.has_named_a_flood();
+            }
+            Some(false) => simulation.violated(format!("J11: {client} does not close {flood:?}: {record:?}")),
+            None => {}
+        }
+    }
+    if !is_named {
+        simulation.violated("J11: no client names the flood for which it closed a connection".to_owned());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::deadline::BootInstant;
 
     fn hold(client: usize, from: u64, until: u64, token: Option<u64>) -> Hold {
         let ms = Duration::from_millis;
@@ -141,6 +169,33 @@ mod tests {
             .iter()
             .map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
             .collect()
+    }
+
+    fn violations_after(until: u64, is_closed: bool, disturbance: u64) -> Vec<String> {
+        let (simulation, at) = (RedisSimulation::new(0, false), |ms| BootInstant::from_nanos(ms * 1_000_000));
+        let record = FloodRecord {
+            flood: Flood::Body,
+            client: "a".to_owned(),
+            opened: at(100),
+            is_used: true,
+            since: at(1_000),
+            until: at(until),
+            is_closed,
+        };
+        simulation.host.floods.borrow_mut().push(record);
+        simulation.host.disturbances.borrow_mut().push((at(disturbance), at(disturbance + 10)));
+        simulation.host.note_effects(&["redis at h:1 sent a reply of more than 64 KiB".to_owned()]);
+        check(&simulation, &[]);
+        simulation.violations.take()
+    }
+
+    #[test]
+    fn a_flood_that_is_not_closed_is_reported() {
+        assert!(violations_after(1_050, true, 50).is_empty());
+        assert_eq!(violations_after(1_600, true, 50).len(), 1, "closed too late");
+        assert_eq!(violations_after(1_600, false, 50).len(), 1, "not closed");
+        assert!(violations_after(1_600, false, 500).is_empty(), "the connection was cut before");
+        assert!(violations_after(1_050, false, 50).is_empty(), "the flood was too short");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | `model` | one run: its network, its time, its parameters |
 //! | `clients`, `invariants` | the clients that use locks, and what must always hold |
 //! | `faults`, `host` | the faults, and the connections that they affect |
+//! | `floods`, `disconnects` | servers that send without end, and why clients closed connections |
 //! | `redis_stub`, `resp` | the server, and its wire protocol |
 //! | `contract` | compares the stub with a real server |
 //! | `foreign_values` | measures a real server on values that other clients can write |
@@ -22,7 +23,9 @@
 
 mod clients;
 mod contract;
+mod disconnects;
 mod faults;
+mod floods;
 mod foreign_values;
 mod host;
 mod invariants;
@@ -37,7 +40,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::simulation::faults::{Counts, Fault};
+use crate::backend::redis::simulation::floods::Flood;
 use crate::backend::redis::simulation::model::{Outcome, run};
+use crate::backend::redis::simulation::redis_stub::RedisStub;
 use crate::simulated::number;
 use crate::sync::lock;
 
@@ -85,7 +90,8 @@ fn no_seed_breaks_a_promise() {
     );
     if count >= 1_000 {
         assert!(holds as u64 > count, "{holds} holds in {count} runs prove little");
-        for name in Fault::NAMES {
+        let floods = Flood::NAMES.into_iter().chain(Flood::REASONS).chain([Flood::CLOSED]);
+        for name in Fault::NAMES.into_iter().chain(floods).chain(RedisStub::EFFECTS) {
             assert!(counts.0.contains_key(name), "a fault never occurred: {name}");
         }
     }

@@ -10,6 +10,7 @@ use tokio::runtime;
 use turmoil::Sim;
 
 use crate::backend::redis::simulation::clients::client;
+use crate::backend::redis::simulation::disconnects::Reasons;
 use crate::backend::redis::simulation::faults::{Counts, Fault};
 use crate::backend::redis::simulation::host::{Host, PORT};
 use crate::backend::redis::simulation::invariants::{self, Hold};
@@ -45,7 +46,7 @@ pub(super) struct Profile {
     pub(super) connect_timeout: Duration,
     /// The clock drift of each client in parts per million.
     drift: [i32; 3],
-    latency: (Duration, Duration),
+    pub(super) latency: (Duration, Duration),
     /// The kinds of faults, one bit each.
     faults: u64,
     /// The longest time in ms between two faults, and the longest fault.
@@ -204,9 +205,11 @@ pub(super) fn run(seed: u64, traced: bool) -> Outcome {
     DRIFTS.take();
     let _simulated = simulated::begin(clock);
     let _watch = panics::watch();
+    let reasons = Reasons::record();
     let simulation = Rc::new(RedisSimulation::new(seed, traced));
     simulation.note(|| format!("{:?}", simulation.profile));
     steps(&simulation);
+    simulation.host.note_effects(&reasons.taken());
     let holds = std::mem::take(&mut *simulation.holds.borrow_mut());
     let had_holds = holds.len();
     invariants::check(&simulation, &holds);
@@ -279,12 +282,13 @@ fn network<'a>(simulation: &Rc<RedisSimulation>) -> Sim<'a> {
 
 /// Returns the start, duration, and kind of each fault, in reverse order.
 fn schedule(simulation: &RedisSimulation) -> Vec<(Duration, Duration, Fault)> {
-    let Profile { clients, faults: chosen, between, lasting, .. } = simulation.profile;
+    let Profile { clients, keys, faults: chosen, between, lasting, .. } = simulation.profile;
     let mut parameters = Parameters::new(simulation.seed, 1);
     let (mut schedule, mut at) = (Vec::new(), parameters.millis(20, 150));
     while at < FAULTS_END {
         let length = parameters.millis(10, lasting).min(FAULTS_END.saturating_sub(at));
-        schedule.extend(Fault::draw(&mut parameters, chosen, clients).map(|fault| (at, length, fault)));
+        let fault = Fault::draw(&mut parameters, chosen, (clients, keys));
+        schedule.extend(fault.map(|fault| (at, length, fault)));
         at += parameters.millis(1, between);
     }
     schedule.reverse();

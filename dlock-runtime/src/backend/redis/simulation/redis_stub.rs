@@ -2,7 +2,8 @@
 //!
 //! `protocol::record` implements the effect of commands on a lock. This module adds the encoding,
 //! subscriptions, and client tracking. A command that the backend has no reason to send is recorded
-//! as [unexpected](RedisStub::unexpected), so no key can lack a time to live.
+//! as [unexpected](RedisStub::unexpected), so no key can lack a time to live. Other clients may write
+//! [foreign data](ForeignData) under the name of a lock.
 //!
 //! See also `contract`, which compares the stub with a real server.
 
@@ -15,6 +16,7 @@ use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::scripts::Script;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::resp::RespValue;
+use crate::bounds::LONGEST_VALUE;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
@@ -37,12 +39,25 @@ pub(super) struct RedisStub {
     pub(super) issued: Vec<(String, u64)>,
     /// Commands that the backend has no reason to send.
     pub(super) unexpected: Vec<String>,
+    /// How often commands met foreign data, by effect.
+    pub(super) met: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Clone, Debug)]
 enum Entry {
     Lock(Record),
     Counter { last: u64, ends: BootInstant },
+    Foreign { data: ForeignData, ends: BootInstant },
+}
+
+/// Data that another client wrote under the name of a lock.
+#[derive(Clone, Debug)]
+pub(super) enum ForeignData {
+    /// A string that no client of this library writes: longer than a full queue, or without the
+    /// prefix of tokens.
+    Text(String),
+    /// A list, a hash, or another type that is not a string.
+    OtherType,
 }
 
 struct Client {
@@ -77,11 +92,66 @@ impl Default for RedisStub {
             namespaces: Namespaces::new(NAMESPACE),
             issued: Vec::new(),
             unexpected: Vec::new(),
+            met: BTreeMap::new(),
         }
     }
 }
 
 impl RedisStub {
+    pub(super) const REFUSED_IN_QUEUE: &str = "foreign data: not queued";
+    pub(super) const REFUSED_TYPE: &str = "foreign data: another type";
+    pub(super) const NOT_THE_OWNER: &str = "foreign data: a holder lost its lock";
+    pub(super) const TRACKED: &str = "foreign data: tracked";
+
+    /// The effects of foreign data that are counted.
+    pub(super) const EFFECTS: [&str; 4] =
+        [Self::REFUSED_IN_QUEUE, Self::REFUSED_TYPE, Self::NOT_THE_OWNER, Self::TRACKED];
+
+    /// Writes the data of another client until `ends`, or until the lock that it replaces would
+    /// have expired if that is later. Returns whether it replaced a lock.
+    ///
+    /// Nothing is written, and `None` returned, if that lock expires after `latest`.
+    pub(super) fn write_foreign(
+        &mut self,
+        key: &str,
+        data: ForeignData,
+        ends: BootInstant,
+        (now, latest): (BootInstant, BootInstant),
+    ) -> Option<bool> {
+        self.sweep(now);
+        let of_lock = match self.keys.get(key) {
+            Some(Entry::Lock(record)) => record.ends(),
+            Some(Entry::Foreign { ends, .. }) => Some(*ends),
+            _ => None,
+        };
+        if of_lock.is_some_and(|of_lock| of_lock > latest) {
+            return None;
+        }
+        // If the name were free earlier, a client could acquire the lock while its holder considers
+        // it valid.
+        let ends = of_lock.map_or(ends, |of_lock| of_lock.max(ends));
+        let replaced = self.keys.insert(key.to_owned(), Entry::Foreign { data, ends });
+        self.has_changed(key, None);
+        Some(matches!(replaced, Some(Entry::Lock(_))))
+    }
+
+    /// Deletes a key, as another client.
+    pub(super) fn delete(&mut self, key: &str) {
+        if self.keys.remove(key).is_some() {
+            self.has_changed(key, None);
+        }
+    }
+
+    /// Returns the value of a key as text.
+    pub(super) fn text(&self, key: &str, now: BootInstant) -> String {
+        match self.keys.get(key) {
+            Some(Entry::Lock(record)) => record.tokens(now).iter().map(Token::to_string).collect(),
+            Some(Entry::Counter { last, .. }) => last.to_string(),
+            Some(Entry::Foreign { data: ForeignData::Text(text), .. }) => text.clone(),
+            Some(Entry::Foreign { data: ForeignData::OtherType, .. }) | None => String::new(),
+        }
+    }
+
     /// Connects a client whose replies go to `out`.
     pub(super) fn connect(&mut self, out: UnboundedSender<Vec<u8>>) -> u64 {
         self.last_client += 1;
@@ -120,6 +190,16 @@ impl RedisStub {
     /// Returns `true` if a client has a subscription.
     pub(super) fn listens(&self, client: u64) -> bool {
         self.clients.get(&client).is_some_and(|client| !client.channels.is_empty())
+    }
+
+    /// Returns a channel that a client is subscribed to.
+    pub(super) fn channel(&self, client: u64) -> Option<String> {
+        self.clients.get(&client)?.channels.first().cloned()
+    }
+
+    /// Returns `true` if a client receives invalidations.
+    pub(super) fn tracks(&self, client: u64) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.tracks)
     }
 
     /// Returns the locks at `now`, each with its expiry.
@@ -180,6 +260,7 @@ impl RedisStub {
                 self.loaded.insert(at);
                 RespValue::Text(name(at))
             }
+            ["SET", key, _, "NX", "PX", _] if self.foreign(key).is_some() => RespValue::Nil,
             ["SET", key, token, "NX", "PX", lease] => {
                 let command = Command::Acquire { lease: millis(lease)? };
                 match self.on_lock(client, key, Token::parse(token)?, command, Duration::ZERO, now) {
@@ -188,14 +269,23 @@ impl RedisStub {
                     _ => return None,
                 }
             }
-            ["GETRANGE", key, "0", end] => {
+            ["PTTL", key] => {
                 self.is_read(client, key);
-                let mut text = match self.keys.get(key) {
-                    Some(Entry::Lock(record)) => record.tokens(now).iter().map(Token::to_string).collect(),
-                    Some(Entry::Counter { last, .. }) => last.to_string(),
-                    None => String::new(),
+                let ends = match self.keys.get(key) {
+                    Some(Entry::Lock(record)) => record.ends(),
+                    Some(Entry::Counter { ends, .. } | Entry::Foreign { ends, .. }) => Some(*ends),
+                    None => None,
                 };
-                text.truncate(end.parse::<usize>().ok()? + 1);
+                ends.map_or(RespValue::Int(-2), |ends| ttl(Some(ends.since(now))))
+            }
+            // No command reads more: one byte behind a full queue shows that a value is foreign.
+            ["GETRANGE", key, "0", "4128"] => {
+                self.is_read(client, key);
+                if let Some(ForeignData::OtherType) = self.foreign(key) {
+                    return Some(WRONG_TYPE);
+                }
+                let mut text = self.text(key, now);
+                text.truncate(LONGEST_VALUE + 1);
                 RespValue::Text(text)
             }
             ["EVALSHA", script, keys, ref rest @ ..] => {
@@ -279,6 +369,9 @@ impl RedisStub {
             }
             (Script::Fence, [life]) => {
                 let counter = (*keys.get(1)?, millis(life)?);
+                if self.foreign(key).is_some() {
+                    return Some(self.on_foreign(client, key, Command::Fence, now));
+                }
                 let reply = self.on_lock(client, key, token, Command::Fence, Duration::ZERO, now);
                 return Some(match reply {
                     Reply::Owner => RespValue::Text(self.issue(key, counter, now).to_string()),
@@ -288,6 +381,9 @@ impl RedisStub {
             (Script::Inspect, []) => Command::Inspect,
             _ => return None,
         };
+        if self.foreign(key).is_some() {
+            return Some(self.on_foreign(client, key, command, now));
+        }
         let holder = self.holder(key, now);
         let before = self.written(key);
         let reply = self.on_lock(client, key, token, command, grant_lease, now);
@@ -317,6 +413,52 @@ impl RedisStub {
             (_, Reply::Owner) => RespValue::Int(1),
             _ => return None,
         })
+    }
+
+    fn foreign(&self, key: &str) -> Option<&ForeignData> {
+        match self.keys.get(key)? {
+            Entry::Foreign { data, .. } => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Replies to a script whose key has foreign data. Only a forced release changes it.
+    fn on_foreign(&mut self, client: u64, key: &str, command: Command, now: BootInstant) -> RespValue {
+        self.is_read(client, key);
+        let Some(Entry::Foreign { data: ForeignData::Text(text), ends }) = self.keys.get_mut(key) else {
+            self.meet(Self::REFUSED_TYPE);
+            return WRONG_TYPE;
+        };
+        let time = Some(ends.since(now));
+        match command {
+            Command::Enqueue { mode: EnqueueMode::Recheck, .. } => pair(0, Some(Duration::ZERO)),
+            Command::Enqueue { .. } => {
+                self.meet(Self::REFUSED_IN_QUEUE);
+                pair(3, time)
+            }
+            Command::Inspect => {
+                RespValue::List(vec![RespValue::Text(String::new()), RespValue::Int(0), ttl(time)])
+            }
+            Command::ForceRelease => {
+                if text.len() > LONGEST_VALUE {
+                    *ends = now.plus(Duration::from_millis(1));
+                    self.has_changed(key, Some(client));
+                } else {
+                    self.keys.remove(key);
+                    self.has_changed(key, Some(client));
+                }
+                RespValue::Int(1)
+            }
+            Command::Renew { .. } => {
+                self.meet(Self::NOT_THE_OWNER);
+                RespValue::Int(0)
+            }
+            _ => RespValue::Int(0),
+        }
+    }
+
+    fn meet(&mut self, effect: &'static str) {
+        *self.met.entry(effect).or_default() += 1;
     }
 
     /// Runs a command on a lock, and notifies granted waiters and clients that track the key.
@@ -372,7 +514,7 @@ impl RedisStub {
     fn sweep(&mut self, now: BootInstant) {
         let has_ended = |entry: &Entry| match entry {
             Entry::Lock(record) => record.is_empty(now),
-            Entry::Counter { ends, .. } => *ends <= now,
+            Entry::Counter { ends, .. } | Entry::Foreign { ends, .. } => *ends <= now,
         };
         let ended: Vec<_> =
             self.keys.iter().filter(|(_, entry)| has_ended(entry)).map(|(key, _)| key.clone()).collect();
@@ -385,7 +527,7 @@ impl RedisStub {
     fn holder(&self, key: &str, now: BootInstant) -> Option<Token> {
         match self.keys.get(key)? {
             Entry::Lock(record) => record.tokens(now).first().copied(),
-            Entry::Counter { .. } => None,
+            Entry::Counter { .. } | Entry::Foreign { .. } => None,
         }
     }
 
@@ -393,12 +535,15 @@ impl RedisStub {
     fn written(&self, key: &str) -> Option<(Vec<Token>, Option<BootInstant>)> {
         match self.keys.get(key)? {
             Entry::Lock(record) => Some((record.tokens(BootInstant::START), record.ends())),
-            Entry::Counter { .. } => None,
+            Entry::Counter { .. } | Entry::Foreign { .. } => None,
         }
     }
 
     fn is_read(&mut self, client: u64, key: &str) {
         if self.clients.get(&client).is_some_and(|client| client.tracks) {
+            if self.foreign(key).is_some() {
+                self.meet(Self::TRACKED);
+            }
             self.readers.entry(key.to_owned()).or_default().insert(client);
         }
     }
@@ -413,6 +558,10 @@ impl RedisStub {
         }
     }
 }
+
+/// The reply to a command for a string whose key has another type.
+const WRONG_TYPE: RespValue =
+    RespValue::Error("WRONGTYPE Operation against a key holding the wrong kind of value");
 
 /// The namespace of every client: the default.
 pub(super) const NAMESPACE: &str = "dlock";

@@ -172,6 +172,7 @@ fn address(value: &Value, asked: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::{assert_listed, written};
     use crate::config::Settings;
     use crate::config::node_spec::NodeSpec;
 
@@ -241,6 +242,7 @@ mod tests {
             )
         };
 
+        assert_listed("masters of a cluster", &written(MAX_PRIMARIES));
         let most = i64::try_from(MAX_PRIMARIES).expect("it is a number of servers");
         assert!(naming(most).is_ok_and(|view| view.primaries().len() == MAX_PRIMARIES));
         for beyond in [most + 1, 16_384] {

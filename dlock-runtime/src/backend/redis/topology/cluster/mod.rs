@@ -108,8 +108,8 @@ struct ClusterState {
 /// The next item to send.
 enum QueuedSend {
     Requests(FanOut<Destination>),
-    /// A barrier behind all requests to a server.
-    Behind(Arc<Primary>, MigrationBarrier),
+    /// A barrier behind all requests to a server, and the slots that it has lost.
+    Behind(Arc<Primary>, MigrationBarrier, HashSet<Slot>),
 }
 
 /// The receiver of a request and the route that the request has taken.
@@ -314,7 +314,9 @@ impl Cluster {
                     member.node.take(requests, history);
                 }
             }
-            QueuedSend::Behind(member, settles) => member.node.drop_behind(settles),
+            QueuedSend::Behind(member, settles, slots) => {
+                member.node.drop_behind(settles, |request| slots.contains(&Slot::of(&request.key)));
+            }
         });
     }
 

@@ -35,7 +35,7 @@ impl Cluster {
         source: OwnershipSource,
     ) -> HashSet<Slot> {
         let mut moved = HashSet::new();
-        let mut left: Vec<(Arc<Primary>, u64)> = Vec::new();
+        let mut left: Vec<(Arc<Primary>, u64, HashSet<Slot>)> = Vec::new();
         for (slot, address) in owners {
             let Some(member) = self.member_at(state, &address) else { continue };
             match source {
@@ -63,18 +63,21 @@ impl Cluster {
                 }
             }
             let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
-            let known = left.iter().find(|(other, _)| Arc::ptr_eq(other, &old)).map(|(_, number)| *number);
-            let number = known.unwrap_or(state.migration_epoch + 1);
-            state.migration_epoch = state.migration_epoch.max(number);
+            let known = left.iter_mut().find(|(other, ..)| Arc::ptr_eq(other, &old));
+            let number = if let Some((_, number, slots)) = known {
+                slots.insert(slot);
+                *number
+            } else {
+                state.migration_epoch += 1;
+                left.push((old, state.migration_epoch, HashSet::from([slot])));
+                state.migration_epoch
+            };
             state.migrating.insert(slot, number);
-            if known.is_none() {
-                left.push((old, number));
-            }
         }
-        for (old, number) in left {
+        for (old, number, slots) in left {
             // Behind all requests that are queued for it.
             let settles = MigrationBarrier { cluster: Weak::clone(&self.me), number };
-            self.outgoing.push(QueuedSend::Behind(old, settles));
+            self.outgoing.push(QueuedSend::Behind(old, settles, slots));
         }
         moved
     }
@@ -135,6 +138,7 @@ mod tests {
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{FakeServer, acquire};
     use crate::backend::redis::reply_sink::EngineSink;
+    use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::config::Settings;
     use crate::config::cluster::ClusterEndpoint;
@@ -215,6 +219,22 @@ mod tests {
         cluster.start_refresh();
         assign(slot, 3, OwnershipSource::Map);
         assert_eq!(owner(slot), Some(3), "a newer view is adopted");
+    }
+
+    #[test]
+    fn a_redirect_beyond_the_bound_of_primaries_is_not_followed() {
+        let cluster = cluster();
+        let address = |number: usize| at("10.0.0.1", u16::try_from(number).expect("it is a port"));
+        let member_at = |number| cluster.member_at(&mut lock(&cluster.state), &address(number));
+        for number in 1..=MAX_PRIMARIES {
+            assert!(member_at(number).is_some(), "{number}");
+        }
+
+        let assigned =
+            |number| assign(&cluster, Slot::of("order:7"), &address(number), OwnershipSource::Redirect);
+
+        assert_eq!((assigned(MAX_PRIMARIES + 1), assigned(MAX_PRIMARIES)), (0, 1));
+        assert!(member_at(MAX_PRIMARIES + 1).is_none());
     }
 
     #[tokio::test]
