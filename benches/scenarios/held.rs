@@ -48,10 +48,7 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     let own = if count > 100_000 {
         bench.own(&["ours"])?
     } else {
-        bench.contenders(&[
-            "ours",
-            "ours, tracking=off",
-        ])?
+        bench.contenders(&["ours", "ours, tracking=off"])?
     };
     let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
     let slice = async |contender: &Contender| Held::measure(contender, count, lease, span).await;

@@ -36,7 +36,16 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         bench.each(&What::more(row("pairs"), "/s").at(tasks), &runs, speed);
         let mut ratio = What::more(row("pairs, to raw"), "x").at(tasks);
         let mut cost = What::less(row("processor time, to raw"), "x").at(tasks);
-        ratio = ratio.goal("ours", AtLeast(if tasks == 1 { 0.9 } else if tasks == 64 { 1.25 } else { 1.1 }));
+        ratio = ratio.goal(
+            "ours",
+            AtLeast(if tasks == 1 {
+                0.9
+            } else if tasks == 64 {
+                1.25
+            } else {
+                1.1
+            }),
+        );
         match tasks {
             // With one thread, a background release is sent together with the next call of its
             // task.

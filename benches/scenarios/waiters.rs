@@ -23,11 +23,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for count in [1, 64, 1_024, 8_192] {
         // If each waiter polls, this many waiters take a minute.
         let many = count > 1_024;
-        let contenders = if many {
-            bench.own(&["ours"])?
-        } else {
-            bench.contenders(&["raw", "ours"])?
-        };
+        let contenders = if many { bench.own(&["ours"])? } else { bench.contenders(&["raw", "ours"])? };
         let pace = Pace { rival_rounds: 1, ..bench.pace(1) };
         let slice = async |contender: &Contender| Waited::measure(contender, server, count).await;
         let runs = one_by_one(bench.name, contenders, pace, bench.report, slice).await;

@@ -183,7 +183,11 @@ async fn start(
     #[cfg(test)]
     if crate::simulated::is_on() {
         driver_thread::on_the_runtime(driver, first);
-        return connected.await.unwrap_or_else(|_| unreachable!()).map(|()| engine).map_err(Failure::of_the_server);
+        return connected
+            .await
+            .unwrap_or_else(|_| unreachable!())
+            .map(|()| engine)
+            .map_err(Failure::of_the_server);
     }
     shared.runtimes.set_callers();
     let writer = Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&shared));

@@ -291,8 +291,7 @@ mod tests {
                 }
                 Poll::<()>::Pending
             });
-            let driver =
-                own.block_on(async { InlineDriver::start(connection, Arc::default(), &runtimes) });
+            let driver = own.block_on(async { InlineDriver::start(connection, Arc::default(), &runtimes) });
             runtimes.adopt(&driver);
             Self { runtimes, own, callers: Some(callers), driver, sender, polled }
         }

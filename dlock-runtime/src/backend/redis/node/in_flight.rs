@@ -267,9 +267,9 @@ mod tests {
     use crate::backend::Request;
     use crate::backend::redis::node::connect_target::NewConnection;
     use crate::backend::redis::node::health::NodeConnection;
+    use crate::backend::redis::node::inline_io::InlineDriver;
     use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
-    use crate::backend::redis::node::inline_io::InlineDriver;
     use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);

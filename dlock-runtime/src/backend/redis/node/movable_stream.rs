@@ -168,7 +168,10 @@ mod tests {
         let mut stream = first.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
             let address = listener.local_addr().expect("it is bound");
-            MovableStream::new(TcpStream::connect(address).await.expect("it connects"), Arc::clone(&relocation))
+            MovableStream::new(
+                TcpStream::connect(address).await.expect("it connects"),
+                Arc::clone(&relocation),
+            )
         });
         relocation.request(second.handle());
         drop(second);
