@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -186,6 +186,8 @@ pub(super) struct InboundStream<S> {
     first: Vec<u8>,
     last_is_error: bool,
     ended: StreamEnd,
+    /// The number of bytes of messages that were read without a pause.
+    burst: usize,
 }
 
 #[derive(Debug)]
@@ -208,6 +210,7 @@ impl<S> InboundStream<S> {
             first: Vec::new(),
             last_is_error: false,
             ended: StreamEnd::No,
+            burst: 0,
         }
     }
 
@@ -340,8 +343,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
             }
             StreamEnd::Unwritten(_) => return this.poll_unwritten(cx),
         }
+        if this.burst > LONGEST_BURST {
+            this.burst = 0;
+            // The client library parses what it reads in one poll. Timers must run in between.
+            return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+        }
         let before = buffer.filled().len();
-        if let Err(error) = ready!(Pin::new(&mut this.stream).poll_read(cx, buffer)) {
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buffer) else {
+            this.burst = 0;
+            return Poll::Pending;
+        };
+        if let Err(error) = read {
             this.settle(None);
             return Poll::Ready(Err(error));
         }
@@ -349,6 +361,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
         if new.is_empty() {
             this.settle(None);
             return Poll::Ready(Ok(()));
+        }
+        if this.inbound.content != Content::Replies {
+            this.burst += new.len();
         }
         let good = this.scan(new);
         if good < new.len() {
@@ -491,6 +506,9 @@ fn note_error(errors: &mut Vec<String>, error: &[u8]) {
 /// The memory that a queue of messages may take. A grant takes about 350 bytes, so it holds 24,000.
 const MOST_WAITING: usize = 8 << 20;
 
+/// How many bytes of messages are read before other tasks run: about 150 grants.
+const LONGEST_BURST: usize = 16 << 10;
+
 /// More than the client library takes for a value, not counting its bytes.
 const VALUE: usize = 64;
 
@@ -517,6 +535,7 @@ const KEPT_ERRORS: usize = 6;
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -589,6 +608,30 @@ mod tests {
         }
 
         assert_eq!(lock(&inbound.received).waiting_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_messages_is_read_with_pauses() {
+        let flood = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n".repeat(10_000);
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        far.write_all(&flood).await.expect("there is room");
+        let mut near = InboundStream::new(near, &inbound);
+        let (mut bytes, mut pauses) = ([0; 1_000], 0);
+
+        let read = async {
+            for _ in 0..flood.len() / bytes.len() {
+                near.read_exact(&mut bytes).await.expect("they are within the bounds");
+            }
+        };
+        tokio::pin!(read);
+        while read.as_mut().now_or_never().is_none() {
+            pauses += 1;
+            tokio::task::yield_now().await;
+        }
+
+        // The runtime alone interrupts a task after 128 reads.
+        assert!(pauses > flood.len() / LONGEST_BURST / 2, "{pauses} pauses in {} bytes", flood.len());
     }
 
     #[tokio::test]
