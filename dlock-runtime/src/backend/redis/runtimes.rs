@@ -36,8 +36,8 @@ use crate::sync::lock;
 pub(crate) struct Runtimes {
     /// The runtime of the manager's own thread.
     own: OnceCell<Handle>,
-    /// The runtime of the callers, if the manager was connected on one that has I/O.
-    callers: OnceCell<Handle>,
+    /// The runtime of the callers, if the manager was connected on one that has I/O, until it ends.
+    callers: Mutex<Option<Handle>>,
     state: Mutex<CallersState>,
     /// Whether connections are driven on the callers' runtime.
     uses_callers: AtomicBool,
@@ -77,15 +77,14 @@ impl Runtimes {
     pub(super) fn set_callers(&self) {
         if let Ok(callers) = Handle::try_current()
             && has_io()
-            && self.callers.set(callers).is_ok()
         {
+            *lock(&self.callers) = Some(callers);
             self.uses_callers.store(true, Ordering::Release);
         }
     }
 
-    /// Returns the callers' runtime.
-    fn callers(&self) -> Option<&Handle> {
-        self.callers.get()
+    fn callers(&self) -> Option<Handle> {
+        lock(&self.callers).clone()
     }
 
     /// Returns `true` if requests are written and replies are read on the callers' runtime.
@@ -106,7 +105,7 @@ impl Runtimes {
         if self.uses_callers()
             && let Some(callers) = self.callers()
         {
-            driver.move_to(callers);
+            driver.move_to(&callers);
         }
     }
 
@@ -152,6 +151,9 @@ impl Runtimes {
     /// Called when a task of the callers' runtime is dropped before its end.
     pub(crate) fn on_callers_ended(self: &Arc<Self>) {
         *lock(&self.state) = CallersState::Ended;
+        // A handle would keep the descriptors of the runtime open.
+        let callers = lock(&self.callers).take();
+        drop(callers);
         let runtimes = Arc::clone(self);
         // Not here: a connection that moves may just have spawned the task that was dropped.
         self.spawn(async move { runtimes.move_to_own() });
@@ -195,7 +197,7 @@ impl Runtimes {
         }
         self.uses_callers.store(true, Ordering::Release);
         if let Some(callers) = self.callers() {
-            move_all(&connections, callers);
+            move_all(&connections, &callers);
         }
     }
 }

@@ -131,11 +131,11 @@ impl InlineDriver {
 
 impl Drop for InlineDriver {
     fn drop(&mut self) {
+        self.shared.end(); // first: the end of the task must not look like that of its runtime
         let abort = lock(&self.shared.task).abort.take();
         if let Some(task) = abort {
             task.abort();
         }
-        self.shared.end();
         self.shared.poll_lock.wake_task(); // so that it drops the connection
     }
 }
