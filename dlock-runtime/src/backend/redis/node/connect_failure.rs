@@ -135,7 +135,7 @@ impl ConnectTarget {
         Failure::new(kind, reason)
     }
 
-    /// Returns the failure of a server that replied to a `ClientHello` with something else than TLS.
+    /// Returns the failure of a server that did not reply to a `ClientHello` with TLS.
     #[cfg(feature = "tls")]
     fn plaintext_failure(&self, first: &[u8]) -> Option<Failure> {
         match first.first()? {
