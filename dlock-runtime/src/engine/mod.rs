@@ -296,7 +296,7 @@ impl Engine {
             effects.holders -= i64::from(was_granted);
             let released = self.with_locked(slots, (key, hash), now, effects, |key_state, cx| match left {
                 Some(left) => {
-                    key_state.release_residual(acquisition, left, ran, cx);
+                    key_state.release_residual(left, ran, cx);
                     ReleaseOutcome::HandedOff
                 }
                 None if ran => key_state.release(acquisition, cx),
